@@ -1,0 +1,41 @@
+# One verb per wish. `make help` lists them.
+CARGO ?= cargo
+VENV  := target/venv
+PY    := $(VENV)/bin/python
+
+.PHONY: help demo test test-full check fmt bench deny clean-venv
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte
+	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
+	@target/debug/larder demo $(DEMO_ARGS)
+
+test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
+	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
+
+test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
+	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests --features full -- --nocapture
+
+check: ## format and lints, no tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## format
+	$(CARGO) fmt --all
+
+bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
+	$(CARGO) run --locked --release -p larder-benches -- --out target/bench
+
+deny: ## licences, advisories, banned crates (installs cargo-deny when missing)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --all-features check bans licenses sources
+
+$(PY): tests/python/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+clean-venv:
+	rm -rf $(VENV)

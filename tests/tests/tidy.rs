@@ -1,0 +1,121 @@
+//! The house rules that a compiler does not check: sizes of files and functions, where `unsafe` and
+//! certain packages may be named, and the directions in which crates may depend on each other.
+//!
+//! Limits are a floor, not the aim. A file that needs more room is two files.
+
+#[path = "tidy/manifest.rs"]
+mod manifest;
+#[path = "tidy/source.rs"]
+mod source;
+
+use source::{Source, sources};
+
+/// Lines of a file, tests at its end not counted.
+const FILE_LINES_MAX: usize = 600;
+const FILE_LINES_P90_MAX: usize = 450;
+/// Lines of a function, its signature and closing brace included.
+const FUNCTION_LINES_MAX: usize = 70;
+const FUNCTION_LINES_P90_MAX: usize = 35;
+
+/// The only folders whose code may say `unsafe`.
+const UNSAFE_HOMES: &[&str] = &["proto/extent/"];
+
+fn report(problems: &[String], rule: &str) {
+    assert!(problems.is_empty(), "{rule}:\n  {}", problems.join("\n  "));
+}
+
+fn p90(mut sizes: Vec<usize>) -> usize {
+    sizes.sort_unstable();
+    sizes.get(sizes.len() * 9 / 10).copied().unwrap_or(0)
+}
+
+#[test]
+fn files_are_short_enough_to_read_in_one_sitting() {
+    let sizes: Vec<(usize, String)> = sources()
+        .iter()
+        .map(|s| (s.production_lines().len(), s.path.clone()))
+        .collect();
+    let long: Vec<String> = sizes
+        .iter()
+        .filter(|(lines, _)| *lines > FILE_LINES_MAX)
+        .map(|(lines, path)| format!("{path}: {lines} lines"))
+        .collect();
+    report(
+        &long,
+        &format!("files over {FILE_LINES_MAX} production lines"),
+    );
+    let p90 = p90(sizes.into_iter().map(|(lines, _)| lines).collect());
+    assert!(
+        p90 <= FILE_LINES_P90_MAX,
+        "p90 of file lengths is {p90}, limit {FILE_LINES_P90_MAX}"
+    );
+}
+
+#[test]
+fn functions_do_one_thing() {
+    let functions: Vec<(usize, String)> = sources().iter().flat_map(Source::functions).collect();
+    assert!(
+        functions.len() > 100,
+        "only {} functions found: does the rule still see?",
+        functions.len()
+    );
+    let long: Vec<String> = functions
+        .iter()
+        .filter(|(lines, _)| *lines > FUNCTION_LINES_MAX)
+        .map(|(lines, name)| format!("{name}: {lines} lines"))
+        .collect();
+    report(&long, &format!("functions over {FUNCTION_LINES_MAX} lines"));
+    let p90 = p90(functions.into_iter().map(|(lines, _)| lines).collect());
+    assert!(
+        p90 <= FUNCTION_LINES_P90_MAX,
+        "p90 of functions is {p90}, limit {FUNCTION_LINES_P90_MAX}"
+    );
+}
+
+#[test]
+fn unsafe_code_lives_in_its_home_and_gives_its_reason() {
+    let mut problems = Vec::new();
+    for source in sources() {
+        let at_home = UNSAFE_HOMES
+            .iter()
+            .any(|home| source.path.starts_with(home));
+        for (number, line) in source.code_lines() {
+            let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if !at_home && words.into_iter().any(|word| word == "unsafe") {
+                problems.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    report(&problems, &format!("`unsafe` outside {UNSAFE_HOMES:?}"));
+}
+
+#[test]
+fn nothing_unfinished_is_checked_in() {
+    let mut problems = Vec::new();
+    for source in sources() {
+        for (number, line) in source.code_lines() {
+            for mark in ["todo!(", "unimplemented!(", "dbg!(", "#[ignore"] {
+                if line.contains(mark) {
+                    problems.push(format!("{}:{number}: {mark}", source.path));
+                }
+            }
+        }
+    }
+    report(&problems, "unfinished code");
+}
+
+#[test]
+fn crates_depend_one_way_and_packages_stay_in_their_home() {
+    report(&manifest::violations(), "forbidden dependencies");
+}
+
+#[test]
+fn one_crypto_library_is_compiled() {
+    let lock = std::fs::read_to_string(source::root().join("Cargo.lock")).expect("Cargo.lock");
+    let banned: Vec<String> = ["aws-lc-rs", "aws-lc-sys", "openssl-sys", "native-tls"]
+        .iter()
+        .filter(|name| lock.contains(&format!("name = \"{name}\"")))
+        .map(ToString::to_string)
+        .collect();
+    report(&banned, "crypto libraries besides ring");
+}

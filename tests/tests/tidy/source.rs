@@ -1,0 +1,131 @@
+//! Reads the workspace's Rust files as text. rustfmt fixes the layout, so a function ends at the
+//! first closing brace indented like its signature.
+
+use std::path::{Path, PathBuf};
+
+/// One Rust file, its path relative to the workspace.
+pub(crate) struct Source {
+    pub(crate) path: String,
+    text: String,
+}
+
+/// The workspace root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the workspace")
+        .to_owned()
+}
+
+/// Every Rust file that a person writes: not what a generator wrote, not what was built.
+pub(crate) fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    collect(&root(), &mut found);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn collect(folder: &Path, found: &mut Vec<Source>) {
+    for entry in std::fs::read_dir(folder)
+        .expect("a readable folder")
+        .flatten()
+    {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                collect(&path, found);
+            }
+        } else if name.ends_with(".rs") && name != "generated.rs" {
+            let text = std::fs::read_to_string(&path).expect("UTF-8 source");
+            let path = path
+                .strip_prefix(root())
+                .expect("under the root")
+                .display()
+                .to_string();
+            found.push(Source { path, text });
+        }
+    }
+}
+
+impl Source {
+    /// The lines before the unit tests at the end of the file.
+    pub(crate) fn production_lines(&self) -> Vec<&str> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let tests = lines.windows(2).position(|pair| {
+            pair[0].trim() == "#[cfg(test)]" && pair[1].trim_start().starts_with("mod ")
+        });
+        lines[..tests.unwrap_or(lines.len())].to_vec()
+    }
+
+    /// Numbered lines without comments and string literals' insides; good enough to search words.
+    pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, String)> {
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, strip(line)))
+    }
+
+    /// Length and name of each function outside tests.
+    pub(crate) fn functions(&self) -> Vec<(usize, String)> {
+        let lines = self.production_lines();
+        let mut found = Vec::new();
+        for (start, line) in lines.iter().enumerate() {
+            let Some(name) = function_name(line) else {
+                continue;
+            };
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let close = format!("{indent}}}");
+            let one_line = line.trim_end().ends_with('}') || line.trim_end().ends_with(';');
+            let length = if one_line {
+                1
+            } else {
+                let end = lines[start..].iter().position(|l| {
+                    l.trim_end() == close || l.trim_end() == format!("{indent}) -> ();")
+                });
+                end.map_or(1, |end| end + 1)
+            };
+            found.push((length, format!("{}:{}: {name}", self.path, start + 1)));
+        }
+        found
+    }
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    for prefix in [
+        "pub(crate) ",
+        "pub(super) ",
+        "pub ",
+        "const ",
+        "async ",
+        "unsafe ",
+        "extern \"C\" ",
+    ] {
+        rest = rest.strip_prefix(prefix).unwrap_or(rest);
+    }
+    let name = rest.strip_prefix("fn ")?;
+    Some(
+        &name[..name
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(name.len())],
+    )
+}
+
+fn strip(line: &str) -> String {
+    let mut code = String::new();
+    let mut in_string = false;
+    let mut previous = ' ';
+    for (index, c) in line.char_indices() {
+        if !in_string && line[index..].starts_with("//") {
+            break;
+        }
+        if c == '"' && previous != '\\' && previous != '\'' {
+            in_string = !in_string;
+        } else if !in_string {
+            code.push(c);
+        }
+        previous = c;
+    }
+    code
+}
