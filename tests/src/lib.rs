@@ -1,1 +1,11 @@
-//! Placeholder.
+//! What tests of the whole system share: real nodes as child processes, a real S3 server, and data written by other
+//! people's programs.
+//!
+//! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
+
+pub mod dataset;
+pub mod node;
+pub mod python;
+
+pub use dataset::PythonDataset;
+pub use node::{Cluster, NodeOptions, NodeProcess};

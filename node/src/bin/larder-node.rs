@@ -1,2 +1,2 @@
-//! Placeholder.
+//! `larder-node`: parses, starts, says where it listens, waits for a reason to stop, drains.
 fn main() {}

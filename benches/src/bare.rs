@@ -1,0 +1,127 @@
+//! The baseline of every remote figure: a bare TCP row server in a process of its own.
+//!
+//! It knows one matrix of equal rows in its memory. A request is `count: u32` and `count` row ids (u32); the
+//! answer is those rows back to back, with no header, no checksum and no lookup. Large rows go out by vectored
+//! writes from where they lie; rows under 8 KiB are first copied into one piece, which measured better. So this is
+//! about what plain sockets can do for the same bytes, not a straw man.
+
+use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+/// Rows this small are copied together before they are sent.
+const STAGED_ROW_BYTES_MAX: usize = 8 << 10;
+/// Slices in one vectored write: the kernel's own limit is 1,024.
+const SLICES_PER_WRITE: usize = 512;
+/// No benchmark asks for more rows at once.
+const ROWS_PER_REQUEST_MAX: usize = 1 << 16;
+
+/// Serves `rows` (of `row_bytes` each, back to back) to one client after the other until standard input closes.
+pub fn serve(rows: &[u8], row_bytes: usize, congestion: &str) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    crate::net::set_congestion(&listener, congestion);
+    println!("{}", listener.local_addr()?);
+    io::stdout().flush()?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve_one(stream, rows, row_bytes));
+        });
+    }
+    Ok(())
+}
+
+fn serve_one(stream: TcpStream, rows: &[u8], row_bytes: usize) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut requests = BufReader::with_capacity(1 << 18, stream.try_clone()?);
+    let mut stream = stream;
+    let mut ids = Vec::new();
+    let mut staging = Vec::new();
+    while let Some(count) = read_count(&mut requests)? {
+        ids.resize(count * 4, 0);
+        requests.read_exact(&mut ids)?;
+        let wanted: Vec<&[u8]> = ids
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|id| u32::from_le_bytes(*id) as usize * row_bytes)
+            .map(|start| &rows[start..start + row_bytes])
+            .collect();
+        if row_bytes < STAGED_ROW_BYTES_MAX {
+            send_staged(&mut stream, &wanted, &mut staging)?;
+        } else {
+            send_in_place(&mut stream, &wanted)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_count(requests: &mut impl Read) -> io::Result<Option<usize>> {
+    let mut count = [0; 4];
+    match requests.read_exact(&mut count) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let count = u32::from_le_bytes(count) as usize;
+    if count > ROWS_PER_REQUEST_MAX {
+        return Err(io::Error::other(format!("{count} rows in one request")));
+    }
+    Ok(Some(count))
+}
+
+fn send_staged(stream: &mut TcpStream, rows: &[&[u8]], staging: &mut Vec<u8>) -> io::Result<()> {
+    const PIECE_BYTES: usize = 256 << 10;
+    for row in rows {
+        staging.extend_from_slice(row);
+        if staging.len() >= PIECE_BYTES {
+            stream.write_all(staging)?;
+            staging.clear();
+        }
+    }
+    stream.write_all(staging)?;
+    staging.clear();
+    Ok(())
+}
+
+fn send_in_place(stream: &mut TcpStream, rows: &[&[u8]]) -> io::Result<()> {
+    for rows in rows.chunks(SLICES_PER_WRITE) {
+        let mut slices: Vec<IoSlice<'_>> = rows.iter().map(|row| IoSlice::new(row)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            let sent = stream.write_vectored(rest)?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            IoSlice::advance_slices(&mut rest, sent);
+        }
+    }
+    Ok(())
+}
+
+/// The client's end.
+pub struct BareClient {
+    stream: TcpStream,
+    request: Vec<u8>,
+}
+
+impl BareClient {
+    /// Connects to a server that printed `address`.
+    pub fn connect(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, request: Vec::new() })
+    }
+
+    /// Sends a request; its answer must be received before a third one is sent.
+    pub fn ask(&mut self, ids: &[u32]) -> io::Result<()> {
+        self.request.clear();
+        let count = u32::try_from(ids.len()).map_err(io::Error::other)?;
+        self.request.extend_from_slice(&count.to_le_bytes());
+        self.request.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+        self.stream.write_all(&self.request)
+    }
+
+    /// Receives the rows of the oldest request into `out`.
+    pub fn receive(&mut self, out: &mut [u8]) -> io::Result<()> {
+        self.stream.read_exact(out)
+    }
+}

@@ -1,0 +1,258 @@
+//! Configuration: [`Args`] is what was typed, [`Config`] what was validated. Nothing inside re-validates.
+//!
+//! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never come this way: the
+//! origin reads them from where its own tools do.
+
+mod member;
+mod size;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+use larder_dataset::OriginUri;
+use larder_wire::ring::Member;
+
+pub use size::parse_size;
+
+/// The cache node: keeps dataset shards in shared memory and serves them.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "larder-node", version, about)]
+pub struct Args {
+    /// Memory for shards, such as 64GiB; the default is three quarters of what the host or cgroup has
+    #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
+    pub memory: Option<String>,
+
+    /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
+    #[arg(long, env = "LARDER_ORIGIN", value_name = "URI", required = true, value_delimiter = ',')]
+    pub origin: Vec<String>,
+
+    /// Where gRPC, /metrics and /healthz are served; port 0 takes any
+    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
+    pub listen: String,
+
+    /// Where rows are served; the default is the port after --listen's
+    #[arg(long, env = "LARDER_DATA_LISTEN", value_name = "HOST:PORT")]
+    pub data_listen: Option<String>,
+
+    /// The data address that clients are told, when it differs from where this node listens
+    #[arg(long, env = "LARDER_DATA_ADVERTISE", value_name = "HOST:PORT")]
+    pub data_advertise: Option<String>,
+
+    /// Allow --listen beyond loopback although nothing authenticates who connects
+    #[arg(long, env = "LARDER_INSECURE_LISTEN_BEYOND_LOOPBACK")]
+    pub insecure_listen_beyond_loopback: bool,
+
+    /// The unix socket for clients on this host
+    #[arg(long, env = "LARDER_SOCKET", value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Let members of this group use the socket (mode 0660 in a 0750 folder)
+    #[arg(long, env = "LARDER_SOCKET_GROUP", value_name = "GROUP")]
+    pub socket_group: Option<String>,
+
+    /// This node's name on the ring; must stay the same over restarts
+    #[arg(long, env = "LARDER_NODE_ID", value_name = "NAME")]
+    pub node_id: Option<String>,
+
+    /// A member of the ring, this node among them (repeat): NAME=http://host:port[*WEIGHT]
+    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
+    pub member: Vec<String>,
+
+    /// How the line that says "listening" is printed: text or json
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+
+    /// Stop when standard input closes: for a parent that must not leave nodes behind
+    #[arg(long)]
+    pub exit_with_stdin: bool,
+}
+
+/// What was validated.
+#[derive(Debug, Clone)]
+pub struct Config {
+    memory_bytes: Option<u64>,
+    origins: Vec<OriginUri>,
+    listen: SocketAddr,
+    data_listen: SocketAddr,
+    data_advertise: Option<String>,
+    beyond_loopback: bool,
+    socket: SocketConfig,
+    node_id: String,
+    members: Vec<Member>,
+}
+
+/// The unix socket and who may open it.
+#[derive(Debug, Clone)]
+pub struct SocketConfig {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The group that may use it besides the owner.
+    pub group: Option<String>,
+}
+
+/// A setting that can't be used: what, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting}: {why}")]
+pub struct ConfigError {
+    setting: &'static str,
+    why: String,
+}
+
+impl ConfigError {
+    fn new(setting: &'static str, why: impl ToString) -> Self {
+        Self { setting, why: why.to_string() }
+    }
+}
+
+impl TryFrom<Args> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: Args) -> Result<Self, ConfigError> {
+        let listen = parse_address("--listen", &args.listen)?;
+        let data_listen = match &args.data_listen {
+            Some(text) => parse_address("--data-listen", text)?,
+            None => SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + 1 }),
+        };
+        let beyond_loopback = !(listen.ip().is_loopback() && data_listen.ip().is_loopback());
+        if beyond_loopback && !args.insecure_listen_beyond_loopback {
+            return Err(ConfigError::new(
+                "--listen",
+                format!(
+                    "{listen} (data {data_listen}) is reachable from other hosts and nothing authenticates who \
+                     connects; listen on 127.0.0.1, or accept that with --insecure-listen-beyond-loopback"
+                ),
+            ));
+        }
+        let node_id = args.node_id.clone().unwrap_or_else(host_name);
+        let members = member::parse_all(&args.member, &node_id, listen)?;
+        Ok(Self {
+            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
+            origins: parse_origins(&args.origin)?,
+            listen,
+            data_listen,
+            data_advertise: args.data_advertise,
+            beyond_loopback,
+            socket: SocketConfig {
+                path: args.socket.unwrap_or_else(default_socket),
+                group: args.socket_group,
+            },
+            node_id,
+            members,
+        })
+    }
+}
+
+impl Config {
+    /// `--memory`, when it was given.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.memory_bytes
+    }
+
+    /// The prefixes that may be filled.
+    #[must_use]
+    pub fn origins(&self) -> &[OriginUri] {
+        &self.origins
+    }
+
+    /// Where control is served.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where rows are served.
+    #[must_use]
+    pub fn data_listen(&self) -> SocketAddr {
+        self.data_listen
+    }
+
+    /// The data address clients are told, when it is not where we listen.
+    #[must_use]
+    pub fn data_advertise(&self) -> Option<&str> {
+        self.data_advertise.as_deref()
+    }
+
+    /// Other hosts can connect, and nothing authenticates them.
+    #[must_use]
+    pub fn beyond_loopback(&self) -> bool {
+        self.beyond_loopback
+    }
+
+    /// The unix socket.
+    #[must_use]
+    pub fn socket(&self) -> &SocketConfig {
+        &self.socket
+    }
+
+    /// This node's name on the ring.
+    #[must_use]
+    pub fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+}
+
+fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
+    use std::net::ToSocketAddrs;
+    text.to_socket_addrs()
+        .map_err(|e| ConfigError::new(setting, format!("{text} is not host:port ({e})")))?
+        .next()
+        .ok_or_else(|| ConfigError::new(setting, format!("{text} names no address")))
+}
+
+fn parse_origins(typed: &[String]) -> Result<Vec<OriginUri>, ConfigError> {
+    typed
+        .iter()
+        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e)))
+        .collect()
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| "node".to_owned())
+}
+
+fn default_socket() -> PathBuf {
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    run.join("larder/larder.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(typed: &[&str]) -> Result<Config, ConfigError> {
+        let args = ["larder-node", "--origin", "s3://bucket/data"].iter().chain(typed);
+        Config::try_from(Args::try_parse_from(args).expect("clap takes it"))
+    }
+
+    #[test]
+    fn the_data_port_follows_the_control_port() {
+        let config = config(&["--listen", "127.0.0.1:9000"]).expect("valid");
+        assert_eq!(config.data_listen().port(), 9001);
+    }
+
+    #[test]
+    fn listening_beyond_loopback_takes_an_explicit_word() {
+        let refused = config(&["--listen", "0.0.0.0:7070"]).expect_err("refused");
+        assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
+        assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
+        let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
+        assert!(config.expect("accepted").beyond_loopback());
+    }
+
+    #[test]
+    fn a_ring_without_this_node_is_refused() {
+        let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
+        assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+    }
+}

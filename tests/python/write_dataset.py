@@ -1,0 +1,47 @@
+"""Writes test data with the formats' own packages and prints what each row must be, as JSON.
+
+  write_dataset.py FOLDER images FILES ROWS SHAPE     safetensors: image u8[ROWS, *SHAPE], label i64[ROWS]
+  write_dataset.py FOLDER tokens COUNT                tokens.bin: u16[COUNT]
+"""
+
+import json
+import os
+import sys
+import zlib
+
+import numpy as np
+from safetensors.numpy import save_file
+
+
+def images(folder, files, rows, shape):
+    rng = np.random.default_rng(7)
+    crcs = {"image": [], "label": []}
+    for index in range(files):
+        image = rng.integers(0, 256, size=(rows, *shape), dtype=np.uint8)
+        label = np.arange(index * rows, (index + 1) * rows, dtype=np.int64)
+        save_file({"image": image, "label": label}, os.path.join(folder, f"part-{index:05d}.safetensors"))
+        crcs["image"] += [zlib.crc32(row.tobytes()) for row in image]
+        crcs["label"] += [zlib.crc32(row.tobytes()) for row in label]
+    return {"samples": files * rows, "rows": crcs}
+
+
+def tokens(folder, count):
+    data = np.random.default_rng(8).integers(0, 50_000, size=count, dtype=np.uint16)
+    data.tofile(os.path.join(folder, "tokens.bin"))
+    return {"samples": count, "rows": {"tokens": [zlib.crc32(data.tobytes())]}}
+
+
+def main():
+    folder, kind, *rest = sys.argv[1:]
+    if kind == "images":
+        files, rows, shape = rest
+        facts = images(folder, int(files), int(rows), tuple(int(n) for n in shape.split(",")))
+    elif kind == "tokens":
+        facts = tokens(folder, int(rest[0]))
+    else:
+        sys.exit(f"unknown kind {kind!r}")
+    json.dump(facts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+//! `larder-node` as a real child process, and small rings of them.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// How to start a node; the rest has the node's own defaults.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Its name on the ring.
+    pub node_id: String,
+    /// `--memory`, as typed.
+    pub memory: String,
+    /// `--origin`, each.
+    pub origins: Vec<String>,
+    /// Control port on loopback; 0 takes any.
+    pub port: u16,
+    /// `--member`, each; none is a ring of one.
+    pub members: Vec<String>,
+    /// Environment besides what is inherited (S3 settings).
+    pub env: Vec<(String, String)>,
+    /// Further arguments, as typed.
+    pub args: Vec<String>,
+    /// The unix socket; by default one in a folder of its own.
+    pub socket: Option<PathBuf>,
+}
+
+impl NodeOptions {
+    /// A node called `node_id` over `origin` with 256 MiB.
+    #[must_use]
+    pub fn new(node_id: &str, origin: &str) -> Self {
+        Self {
+            node_id: node_id.to_owned(),
+            memory: "256MiB".to_owned(),
+            origins: vec![origin.to_owned()],
+            port: 0,
+            members: Vec::new(),
+            env: Vec::new(),
+            args: Vec::new(),
+            socket: None,
+        }
+    }
+}
+
+/// A running node. Killed on drop if nothing stopped it before.
+pub struct NodeProcess {
+    child: Child,
+    ready: Value,
+    _dir: tempfile::TempDir,
+}
+
+impl NodeProcess {
+    /// Starts the node and waits until it says that it listens.
+    ///
+    /// # Panics
+    /// When the binary is missing or the node refuses to start.
+    #[must_use]
+    pub fn start(options: &NodeOptions) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let socket = options
+            .socket
+            .clone()
+            .unwrap_or_else(|| dir.path().join("run/larder.sock"));
+        let mut command = Command::new(binary("larder-node"));
+        command
+            .args(["-o", "json", "--exit-with-stdin"])
+            .args(["--node-id", &options.node_id, "--memory", &options.memory])
+            .args(["--listen", &format!("127.0.0.1:{}", options.port)])
+            .args(["--data-listen", "127.0.0.1:0"])
+            .arg("--socket")
+            .arg(&socket)
+            .args(
+                options
+                    .origins
+                    .iter()
+                    .flat_map(|origin| ["--origin", origin]),
+            )
+            .args(
+                options
+                    .members
+                    .iter()
+                    .flat_map(|member| ["--member", member]),
+            )
+            .args(&options.args)
+            .envs(options.env.iter().cloned())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("larder-node starts");
+        let ready = first_line(&mut child);
+        Self {
+            child,
+            ready,
+            _dir: dir,
+        }
+    }
+
+    /// The address clients are given: `http://host:port`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("http://{}", self.said("listen"))
+    }
+
+    /// The data plane's `host:port`.
+    #[must_use]
+    pub fn data_address(&self) -> String {
+        self.said("data")
+    }
+
+    /// The unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        PathBuf::from(self.said("socket"))
+    }
+
+    fn said(&self, key: &str) -> String {
+        self.ready[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {key} in {}", self.ready))
+            .to_owned()
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits in an i32"))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("our own child can be signalled");
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill_now(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().expect("our own child can be waited for");
+    }
+
+    /// SIGTERM; returns the exit code after the drain.
+    pub fn stop(mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM);
+        self.child
+            .wait()
+            .expect("our own child can be waited for")
+            .code()
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill_now();
+        }
+    }
+}
+
+fn first_line(child: &mut Child) -> Value {
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("stdout was piped");
+    let mut reader = BufReader::new(stdout);
+    reader.read_line(&mut line).expect("the node's first line");
+    // Whatever it prints later must not fill the pipe.
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    serde_json::from_str(&line).unwrap_or_else(|e| {
+        let status = child.wait();
+        panic!("larder-node did not start ({status:?}): {e} in {line:?}")
+    })
+}
+
+/// Where cargo put a program of this workspace: beside the folder of this test.
+///
+/// # Panics
+/// When it was not built.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().expect("the test's own path");
+    let folder = exe
+        .parent()
+        .and_then(Path::parent)
+        .expect("target/<profile>/deps/<test>");
+    let path = folder.join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo build --workspace --bins` first",
+        path.display()
+    );
+    path
+}
+
+/// A ring of nodes on loopback whose member list is fixed at the start.
+pub struct Cluster {
+    /// What each node was started with; to start it again.
+    pub options: Vec<NodeOptions>,
+    /// The processes, in the same order.
+    pub nodes: Vec<NodeProcess>,
+}
+
+impl Cluster {
+    /// Starts nodes `a`, `b`, ... over one origin; `adjust` may change how each is started.
+    #[must_use]
+    pub fn start(count: usize, origin: &str, adjust: impl Fn(&mut NodeOptions)) -> Self {
+        let names = (0..count).map(|i| char::from(b'a' + u8::try_from(i).expect("few nodes")));
+        let ring: Vec<(String, u16)> = names
+            .zip(free_ports(count))
+            .map(|(name, port)| (name.to_string(), port))
+            .collect();
+        let members: Vec<String> = ring
+            .iter()
+            .map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"))
+            .collect();
+        let options: Vec<NodeOptions> = ring
+            .iter()
+            .map(|(name, port)| {
+                let mut options = NodeOptions::new(name, origin);
+                options.port = *port;
+                options.members.clone_from(&members);
+                adjust(&mut options);
+                options
+            })
+            .collect();
+        let nodes = options.iter().map(NodeProcess::start).collect();
+        Self { options, nodes }
+    }
+
+    /// All control addresses, for `--cluster`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.nodes
+            .iter()
+            .map(NodeProcess::address)
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Starts node `index` again after it was killed, at the same address.
+    pub fn restart(&mut self, index: usize) {
+        self.nodes[index] = NodeProcess::start(&self.options[index]);
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(count: usize) -> Vec<u16> {
+    let sockets: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    sockets
+        .iter()
+        .map(|s| s.local_addr().expect("a bound socket").port())
+        .collect()
+}
