@@ -15,11 +15,15 @@ use crate::orphan::{Evicted, Orphan, Orphans, Record};
 use crate::token::{FillPermit, OrphanToken, Serials, Waiter};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use fill::{HandOver, StaleComplete, StalePermit};
 pub use lease::{LeaseRefused, Released};
 pub use show::{GroupView, HolderView, ShardState, ShardView};
+
+/// How long the answer that all is in use holds. A full cache is asked thousands of times a second
+/// for what it won't keep, and looking for something idle among 100,000 shards takes milliseconds.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The shards of one node: `K` names a shard, `G` the group (snapshot) it is wanted for, `F` is the
 /// handle of a fill and `R` that of a resident shard. Both handles are light, as an `Arc` is.
@@ -32,6 +36,8 @@ pub struct Store<K, G, F, R> {
     budget: Budget,
     policy: KeepWhatYouHave,
     quota_bytes: u64,
+    /// Not before then is it worth looking for something to evict.
+    look_again: Option<Instant>,
     serials: Serials,
 }
 
@@ -125,6 +131,7 @@ where
             budget,
             policy,
             quota_bytes,
+            look_again: None,
             serials: Serials::default(),
         }
     }
@@ -156,14 +163,13 @@ where
             waiters: 0,
             since: now,
         };
-        self.entries.insert(
-            id,
-            Entry {
-                bytes,
-                groups: vec![group],
-                state,
-            },
-        );
+        let groups = vec![group];
+        let entry = Entry {
+            bytes,
+            groups,
+            state,
+        };
+        self.entries.insert(id, entry);
         Outcome::Admitted {
             handle,
             permit: FillPermit { id, serial: flight },
@@ -241,31 +247,37 @@ where
         Outcome::NoRoom { reason, evicted }
     }
 
-    /// Looks at every entry, but only if something idle could be large enough.
+    /// Evicts what the policy gives up for `needed` bytes, mostly nothing. Only this looks at every
+    /// entry: not while nothing idle is large enough, nor again soon after it found nothing.
     fn evict_idle(&mut self, needed: u64, now: Instant) -> Vec<Evicted<K, R>> {
-        if self.groups.idle_bytes(&self.policy, now) < needed {
+        if self.look_again.is_some_and(|then| now < then) {
             return Vec::new();
         }
-        let candidates = self
-            .entries
-            .iter()
-            .filter_map(|(&id, entry)| match entry.state {
-                State::Resident { last_used, .. } => {
-                    let group = self.groups.usage(&entry.groups)?;
-                    Some(Candidate {
-                        id,
-                        bytes: entry.bytes,
-                        last_used,
-                        group,
-                    })
-                }
-                State::Filling { .. } => None,
-            });
-        let chosen = self.policy.choose(candidates.collect(), needed, now);
-        chosen
-            .into_iter()
-            .filter_map(|id| self.let_go(id, now))
-            .collect()
+        let chosen = if self.groups.idle_bytes(&self.policy, now) < needed {
+            Vec::new()
+        } else {
+            self.policy.choose(self.candidates(), needed, now)
+        };
+        self.look_again = chosen.is_empty().then(|| now + LOOK_AGAIN_AFTER);
+        let evicted = chosen.into_iter().filter_map(|id| self.let_go(id, now));
+        evicted.collect()
+    }
+
+    fn candidates(&self) -> Vec<Candidate<K>> {
+        let candidate = |(&id, entry): (&K, &Entry<G, F, R>)| match entry.state {
+            State::Resident { last_used, .. } => {
+                let group = self.groups.usage(&entry.groups)?;
+                let bytes = entry.bytes;
+                Some(Candidate {
+                    id,
+                    bytes,
+                    last_used,
+                    group,
+                })
+            }
+            State::Filling { .. } => None,
+        };
+        self.entries.iter().filter_map(candidate).collect()
     }
 
     /// Makes an orphan of a resident shard that nobody leases.

@@ -190,7 +190,7 @@ fn a_finished_jobs_shards_make_room_for_the_next_but_only_as_much_as_it_needs() 
     store.open_group('a', now);
     (0..10).for_each(|id| fill(&mut store, id, 'a', 10, now));
     assert!(store.close_group('a', now + IDLE));
-    let early = now + 2 * IDLE - Duration::from_millis(1);
+    let early = now + 2 * IDLE - LOOK_AGAIN_AFTER;
     assert_eq!(refused(ask(&mut store, 10, 'b', 15, early)).0, Why::InUse);
     let (why, evicted) = refused(ask(&mut store, 10, 'b', 15, now + 2 * IDLE));
     assert_eq!(why, Why::Leaving);
@@ -220,6 +220,22 @@ fn bytes_on_their_way_out_are_waited_for_before_more_is_evicted() {
     let (why, more) = refused(ask(&mut store, 11, 'b', 10, later + LEAVING_FOR));
     assert_eq!((why, more.len()), (Why::Leaving, 1));
     assert_eq!(store.budget().orphaned().shards, 2);
+}
+
+#[test]
+fn a_full_cache_is_not_searched_again_for_a_second_after_all_of_it_was_in_use() {
+    let (mut store, now) = shelf(10);
+    fill(&mut store, 1, 'a', 10, now);
+    let later = now + IDLE;
+    let early = later - Duration::from_millis(1);
+    assert_eq!(refused(ask(&mut store, 2, 'b', 10, early)).0, Why::InUse);
+    assert_eq!(refused(ask(&mut store, 2, 'b', 10, later)).0, Why::InUse);
+    assert_eq!(
+        refused(ask(&mut store, 2, 'b', 10, early + LOOK_AGAIN_AFTER))
+            .1
+            .len(),
+        1
+    );
 }
 
 #[test]

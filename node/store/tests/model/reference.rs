@@ -20,6 +20,7 @@ pub(crate) struct Model {
     stale: usize,
     shards: BTreeMap<Id, Shard>,
     orphans: Vec<(Id, u64)>,
+    in_use_until: u64,
     sessions: BTreeMap<Group, usize>,
     touched: BTreeMap<Group, u64>,
     leases: BTreeMap<(Holder, Id), u64>,
@@ -46,6 +47,7 @@ impl ReferenceStateMachine for Model {
             stale: 0,
             shards: BTreeMap::new(),
             orphans: Vec::new(),
+            in_use_until: 0,
             sessions: BTreeMap::new(),
             touched: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -139,6 +141,24 @@ impl Model {
         let young = |since: u64| Duration::from_secs(self.now - since) < LEAVING_FOR;
         let leaving = self.orphans.iter().filter(|orphan| young(orphan.1));
         let coming = free_bytes + leaving.map(|orphan| bytes_of(orphan.0)).sum::<u64>();
+        if coming >= needed_bytes {
+            reason.why = Why::Leaving;
+            return Said::NoRoom(reason, Vec::new());
+        }
+        if self.now < self.in_use_until {
+            return Said::NoRoom(reason, Vec::new());
+        }
+        let Some(chosen) = self.choose(needed_bytes - coming) else {
+            self.in_use_until = self.now + 1;
+            return Said::NoRoom(reason, Vec::new());
+        };
+        reason.why = Why::Leaving;
+        chosen.iter().for_each(|&id| self.drop_shard(id));
+        Said::NoRoom(reason, chosen)
+    }
+
+    /// The shortest run of the longest idle that is enough, less those that can stay, last first.
+    fn choose(&self, missing: u64) -> Option<Vec<Id>> {
         let mut idle: Vec<Id> = self
             .shards
             .keys()
@@ -146,20 +166,15 @@ impl Model {
             .filter(|&id| self.is_idle(id))
             .collect();
         idle.sort_by_key(|id| (self.group_used(*id), self.shards[id].since, *id));
-        let sum = |ids: &[Id]| ids.iter().map(|&id| bytes_of(id)).sum::<u64>();
-        let enough = |ids: &[Id]| coming + sum(ids) >= needed_bytes;
-        let Some(count) = (0..=idle.len()).find(|&count| enough(&idle[..count])) else {
-            return Said::NoRoom(reason, Vec::new());
-        };
+        let enough = |ids: &[Id]| ids.iter().map(|&id| bytes_of(id)).sum::<u64>() >= missing;
+        let count = (0..=idle.len()).find(|&count| enough(&idle[..count]))?;
         idle.truncate(count);
         for index in (0..idle.len()).rev() {
             let mut without = idle.clone();
             without.remove(index);
             idle = if enough(&without) { without } else { idle };
         }
-        reason.why = Why::Leaving;
-        idle.iter().for_each(|&id| self.drop_shard(id));
-        Said::NoRoom(reason, idle)
+        Some(idle)
     }
 
     fn get(&mut self, id: Id, group: Group) -> Said {
