@@ -7,7 +7,7 @@ mod show;
 mod tests;
 
 use crate::budget::Budget;
-use crate::entry::{Entry, State};
+use crate::entry::{Entry, Filling, Resident, State};
 use crate::evict::{Candidate, KeepWhatYouHave};
 use crate::group::Groups;
 use crate::holder::Holders;
@@ -156,18 +156,17 @@ where
         }
         self.groups.join(group, bytes, false, now);
         let (flight, handle) = (self.serials.next(), make());
-        let state = State::Filling {
+        let filling = Filling {
             flight,
             permit: flight,
             handle: handle.clone(),
             waiters: 0,
             since: now,
         };
-        let groups = vec![group];
         let entry = Entry {
             bytes,
-            groups,
-            state,
+            groups: vec![group],
+            state: State::Filling(filling),
         };
         self.entries.insert(id, entry);
         Outcome::Admitted {
@@ -179,14 +178,9 @@ where
     /// A shard that is here, without asking for a fill of one that isn't.
     pub fn get(&mut self, id: K, group: G, now: Instant) -> Option<R> {
         let entry = self.entries.get_mut(&id)?;
-        let State::Resident {
-            handle, last_used, ..
-        } = &mut entry.state
-        else {
-            return None;
-        };
-        *last_used = now;
-        let handle = handle.clone();
+        let resident = entry.state.resident_mut()?;
+        resident.last_used = now;
+        let handle = resident.handle.clone();
         self.groups.touch(group, now);
         join(&mut self.groups, entry, group, now);
         Some(handle)
@@ -204,12 +198,11 @@ where
 
     /// Evicts one shard, whatever the policy says, unless somebody leases it.
     pub fn evict(&mut self, id: K, now: Instant) -> Result<Evicted<K, R>, CannotEvict> {
-        match self.entries.get(&id).map(|entry| &entry.state) {
-            Some(State::Resident { holders: 0, .. }) => Ok(self
-                .let_go(id, now)
-                .expect("the shard was just seen to be resident")),
-            Some(State::Resident { holders, .. }) => Err(CannotEvict::Leased { holders: *holders }),
-            Some(State::Filling { .. }) | None => Err(CannotEvict::NotResident),
+        let entry = self.entries.get(&id).ok_or(CannotEvict::NotResident)?;
+        match entry.state.resident().map(|resident| resident.holders) {
+            Some(holders @ 1..) => Err(CannotEvict::Leased { holders }),
+            Some(0) => self.let_go(id, now).ok_or(CannotEvict::NotResident),
+            None => Err(CannotEvict::NotResident),
         }
     }
 
@@ -264,38 +257,31 @@ where
     }
 
     fn candidates(&self) -> Vec<Candidate<K>> {
-        let candidate = |(&id, entry): (&K, &Entry<G, F, R>)| match entry.state {
-            State::Resident { last_used, .. } => {
-                let group = self.groups.usage(&entry.groups)?;
-                let bytes = entry.bytes;
-                Some(Candidate {
-                    id,
-                    bytes,
-                    last_used,
-                    group,
-                })
-            }
-            State::Filling { .. } => None,
+        let candidate = |(&id, entry): (&K, &Entry<G, F, R>)| {
+            let last_used = entry.state.resident()?.last_used;
+            let group = self.groups.usage(&entry.groups)?;
+            Some(Candidate {
+                id,
+                bytes: entry.bytes,
+                last_used,
+                group,
+            })
         };
         self.entries.iter().filter_map(candidate).collect()
     }
 
     /// Makes an orphan of a resident shard that nobody leases.
     fn let_go(&mut self, id: K, now: Instant) -> Option<Evicted<K, R>> {
-        let Entry {
-            bytes,
-            groups,
-            state,
-        } = self.entries.remove(&id)?;
-        let State::Resident {
+        let entry = self.entries.remove(&id)?;
+        let State::Resident(Resident {
             handle, holders: 0, ..
-        } = state
+        }) = entry.state
         else {
             unreachable!("only resident shards without leases are let go");
         };
-        self.budget.evict(bytes);
-        self.groups.depart(&groups, bytes);
-        Some(self.orphan(id, bytes, handle, now))
+        self.budget.evict(entry.bytes);
+        self.groups.depart(&entry.groups, entry.bytes);
+        Some(self.orphan(id, entry.bytes, handle, now))
     }
 
     fn orphan<H>(&mut self, id: K, bytes: u64, handle: H, now: Instant) -> Orphan<K, H> {
@@ -332,26 +318,16 @@ where
     R: Clone,
 {
     match &mut entry.state {
-        State::Resident {
-            handle, last_used, ..
-        } => {
-            *last_used = now;
-            Outcome::Resident(handle.clone())
+        State::Resident(resident) => {
+            resident.last_used = now;
+            Outcome::Resident(resident.handle.clone())
         }
-        State::Filling {
-            flight,
-            handle,
-            waiters,
-            ..
-        } => {
-            *waiters += 1;
-            let waiter = Waiter {
-                id,
-                flight: *flight,
-            };
+        State::Filling(filling) => {
+            filling.waiters += 1;
+            let (handle, flight) = (filling.handle.clone(), filling.flight);
             Outcome::InFlight {
-                handle: handle.clone(),
-                waiter,
+                handle,
+                waiter: Waiter { id, flight },
             }
         }
     }

@@ -1,7 +1,7 @@
 //! How a fill goes on, ends, or changes hands.
 
 use super::Store;
-use crate::entry::{Entry, State};
+use crate::entry::{Entry, Resident, State};
 use crate::orphan::Orphan;
 use crate::token::{FillPermit, Waiter};
 use std::hash::Hash;
@@ -53,23 +53,20 @@ where
         handle: R,
         now: Instant,
     ) -> Result<F, StaleComplete<R>> {
-        let Ok(id) = self.spend(permit) else {
+        let Ok(entry) = self.spend(permit) else {
             return Err(StaleComplete { handle });
         };
-        let entry = self
-            .entries
-            .get_mut(&id)
-            .expect("a permit that counts has an entry");
-        let resident = State::Resident {
+        let resident = State::Resident(Resident {
             handle,
             last_used: now,
             holders: 0,
+        });
+        let State::Filling(filling) = std::mem::replace(&mut entry.state, resident) else {
+            unreachable!("a permit counts only for a shard that is filling");
         };
-        let State::Filling { handle, .. } = std::mem::replace(&mut entry.state, resident) else {
-            unreachable!("a permit fits only a shard that is filling");
-        };
-        self.budget.settle(entry.bytes);
-        Ok(handle)
+        let bytes = entry.bytes;
+        self.budget.settle(bytes);
+        Ok(filling.handle)
     }
 
     /// Ends a try that failed in a way that another might not.
@@ -78,7 +75,8 @@ where
         permit: FillPermit<K>,
         now: Instant,
     ) -> Result<HandOver<K, F>, StalePermit> {
-        let id = self.spend(permit)?;
+        let id = permit.id();
+        self.spend(permit)?;
         self.revoke(id, now).ok_or(StalePermit)
     }
 
@@ -89,7 +87,8 @@ where
         permit: FillPermit<K>,
         now: Instant,
     ) -> Result<Orphan<K, F>, StalePermit> {
-        let id = self.spend(permit)?;
+        let id = permit.id();
+        self.spend(permit)?;
         self.drop_fill(id, now).ok_or(StalePermit)
     }
 
@@ -97,65 +96,49 @@ where
     /// here on. `None` if the shard is not being filled.
     pub fn revoke(&mut self, id: K, now: Instant) -> Option<HandOver<K, F>> {
         let entry = self.entries.get_mut(&id)?;
-        let State::Filling {
-            permit,
-            handle,
-            waiters: waiters @ 1..,
-            since,
-            ..
-        } = &mut entry.state
-        else {
+        let filling = entry.state.filling_mut()?;
+        if filling.waiters == 0 {
             return self.drop_fill(id, now).map(HandOver::Dropped);
-        };
-        *permit = self.serials.next();
-        *since = now;
-        let permit = FillPermit {
-            id,
-            serial: *permit,
-        };
+        }
+        let serial = self.serials.next();
+        (filling.permit, filling.since) = (serial, now);
         Some(HandOver::Retry {
-            handle: handle.clone(),
-            permit,
-            waiters: *waiters,
+            handle: filling.handle.clone(),
+            permit: FillPermit { id, serial },
+            waiters: filling.waiters,
         })
     }
 
     /// A caller waits no more. A fill without waiters still goes on: it has its bytes already.
     pub fn leave(&mut self, waiter: Waiter<K>) {
-        let (id, joined) = waiter.spend();
-        let state = self.entries.get_mut(&id).map(|entry| &mut entry.state);
-        if let Some(State::Filling {
-            flight, waiters, ..
-        }) = state
-            && *flight == joined
-        {
-            *waiters -= 1;
+        let (id, flight) = waiter.spend();
+        let filling = self
+            .entries
+            .get_mut(&id)
+            .and_then(|entry| entry.state.filling_mut());
+        if let Some(filling) = filling.filter(|filling| filling.flight == flight) {
+            filling.waiters -= 1;
         }
     }
 
-    /// Looks whether a permit still counts, and uses it up. Returns the shard, which is filling.
-    fn spend(&self, permit: FillPermit<K>) -> Result<K, StalePermit> {
+    /// Uses a permit up. If it still counts, its shard is filling.
+    fn spend(&mut self, permit: FillPermit<K>) -> Result<&mut Entry<G, F, R>, StalePermit> {
         let (id, serial) = permit.spend();
-        match self.entries.get(&id).map(|entry| &entry.state) {
-            Some(State::Filling { permit, .. }) if *permit == serial => Ok(id),
-            _ => Err(StalePermit),
-        }
+        let counts = |entry: &&mut Entry<G, F, R>| {
+            entry
+                .state
+                .filling()
+                .is_some_and(|filling| filling.permit == serial)
+        };
+        self.entries.get_mut(&id).filter(counts).ok_or(StalePermit)
     }
 
+    /// Makes an orphan of a fill.
     fn drop_fill(&mut self, id: K, now: Instant) -> Option<Orphan<K, F>> {
-        self.entries
-            .get(&id)
-            .filter(|entry| matches!(entry.state, State::Filling { .. }))?;
-        let Entry {
-            bytes,
-            groups,
-            state,
-        } = self.entries.remove(&id)?;
-        let State::Filling { handle, .. } = state else {
-            unreachable!("the shard was just seen to be filling");
-        };
-        self.budget.drop_fill(bytes);
-        self.groups.depart(&groups, bytes);
-        Some(self.orphan(id, bytes, handle, now))
+        let handle = self.entries.get(&id)?.state.filling()?.handle.clone();
+        let entry = self.entries.remove(&id)?;
+        self.budget.drop_fill(entry.bytes);
+        self.groups.depart(&entry.groups, entry.bytes);
+        Some(self.orphan(id, entry.bytes, handle, now))
     }
 }

@@ -1,7 +1,6 @@
 //! Leases: a client's hold on a resident shard, which keeps it from being evicted.
 
 use super::Store;
-use crate::entry::State;
 use crate::holder::{Edge, HolderId};
 use std::hash::Hash;
 use std::time::Instant;
@@ -45,17 +44,11 @@ where
 {
     /// Gives a holder one more lease on a resident shard. Only the first costs it quota.
     pub fn lease(&mut self, id: K, holder: HolderId, now: Instant) -> Result<R, LeaseRefused> {
-        let Some(entry) = self.entries.get_mut(&id) else {
-            return Err(LeaseRefused::NotResident);
-        };
-        let State::Resident {
-            handle,
-            last_used,
-            holders,
-        } = &mut entry.state
-        else {
-            return Err(LeaseRefused::NotResident);
-        };
+        let entry = self.entries.get_mut(&id).ok_or(LeaseRefused::NotResident)?;
+        let resident = entry
+            .state
+            .resident_mut()
+            .ok_or(LeaseRefused::NotResident)?;
         let (needed_bytes, held_bytes) = (entry.bytes, self.holders.bytes(holder));
         let fits = needed_bytes <= self.quota_bytes.saturating_sub(held_bytes);
         if !fits && !self.holders.holds(holder, id) {
@@ -66,17 +59,17 @@ where
                 quota_bytes,
             });
         }
-        *last_used = now;
+        resident.last_used = now;
         if self.holders.begin(holder, id, entry.bytes) == Edge::Outer {
-            *holders += 1;
-            if *holders == 1 {
+            resident.holders += 1;
+            if resident.holders == 1 {
                 self.groups.lease_began(&entry.groups);
             }
         }
         for &group in &entry.groups {
             self.groups.touch(group, now);
         }
-        Ok(handle.clone())
+        Ok(resident.handle.clone())
     }
 
     /// Ends one lease. Returns whether there was one.
@@ -120,15 +113,13 @@ where
             .entries
             .get_mut(&id)
             .expect("a leased shard is never let go");
-        let State::Resident {
-            last_used, holders, ..
-        } = &mut entry.state
-        else {
-            unreachable!("only resident shards are leased");
-        };
-        *last_used = now;
-        *holders -= 1;
-        if *holders == 0 {
+        let resident = entry
+            .state
+            .resident_mut()
+            .expect("only resident shards are leased");
+        resident.last_used = now;
+        resident.holders -= 1;
+        if resident.holders == 0 {
             self.groups.lease_ended(&entry.groups);
         }
         for &group in &entry.groups {

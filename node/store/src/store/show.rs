@@ -144,11 +144,15 @@ where
 
 impl<F, R> State<F, R> {
     fn shown(&self) -> ShardState {
-        match *self {
-            Self::Filling { waiters, since, .. } => ShardState::Filling { waiters, since },
-            Self::Resident {
-                holders, last_used, ..
-            } => ShardState::Resident { holders, last_used },
+        match self {
+            Self::Filling(filling) => ShardState::Filling {
+                waiters: filling.waiters,
+                since: filling.since,
+            },
+            Self::Resident(resident) => ShardState::Resident {
+                holders: resident.holders,
+                last_used: resident.last_used,
+            },
         }
     }
 }
