@@ -26,6 +26,29 @@
 //! * **Nothing is dropped in here.** Handles come back to the caller, who drops them or wakes
 //!   whoever waits on them after letting go of the lock around the store.
 //!
+//! ```
+//! use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};
+//!
+//! let mut store = Store::new(Budget::new(64 << 20), KeepWhatYouHave::default(), 64 << 20);
+//! let now = std::time::Instant::now();
+//! let (shard, snapshot, bytes) = (7_u32, 'a', 16 << 20);
+//! let Outcome::Admitted { permit, .. } =
+//!     store.request(shard, snapshot, bytes, now, || "fill of 7")
+//! else {
+//!     panic!("an empty store has room");
+//! };
+//! let Outcome::InFlight { handle, waiter } =
+//!     store.request(shard, snapshot, bytes, now, || "never made")
+//! else {
+//!     panic!("the first fill is not done");
+//! };
+//! assert_eq!(handle, "fill of 7");
+//! assert_eq!(store.complete(permit, "shard 7", now)?, "fill of 7");
+//! store.leave(waiter);
+//! assert_eq!(store.get(shard, snapshot, now), Some("shard 7"));
+//! # Ok::<(), larder_store::StaleComplete<&str>>(())
+//! ```
+//!
 //! Thread rule: none of it locks, waits or reads a clock. The shell wraps a store in a mutex, holds
 //! it for microseconds, and hands in `now`. Non-goals: I/O (but for reading memory limits when
 //! a budget is detected), retry counts, priorities, and waking: those are the shell's.
