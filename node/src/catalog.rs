@@ -11,12 +11,15 @@ mod dataset;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
-use larder_dataset::{DatasetRef, OriginUri, SnapshotId};
+use larder_dataset::{DatasetRef, Manifest, Origin, OriginUri, SnapshotId, open_with};
 use larder_wire::{Error, ErrorKind, limits};
+use tokio::task;
 
 use crate::cache::Cache;
-use crate::clock;
+use crate::{clock, errors};
+use dataset::ManifestBytes;
 
 pub use dataset::Dataset;
 
@@ -26,6 +29,8 @@ pub struct Catalog {
     prefixes: Vec<OriginUri>,
     cache: Arc<Cache>,
     state: Mutex<State>,
+    /// Manifests are put into memory one after the other: two references may mean one snapshot.
+    keeping: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -53,11 +58,11 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        Self { prefixes, cache, state: Mutex::default() }
+        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
     }
 
     /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
-    /// the data.
+    /// the data. While the origin is away, a reference that was opened before means what it meant.
     ///
     /// # Errors
     /// `PermissionDenied` outside the node's prefixes; what the origin or the manifest is refused
@@ -72,14 +77,13 @@ impl Catalog {
         let reference = (wanted.to_string(), manifest.cloned());
         let turn = self.turn(&reference);
         let _one_at_a_time = turn.lock().await;
-        match larder_dataset::open(wanted, manifest).await {
-            Ok(opened) => {
-                self.check_allowed(opened.manifest.uri())?;
-                let indexed_now = opened.indexed_now;
-                let dataset = self.keep(opened.manifest, reference).await?;
+        match self.resolve(wanted, manifest).await {
+            Ok((manifest, indexed_now)) => {
+                let dataset = self.keep(manifest).await?;
+                self.lock().resolved.insert(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now })
             }
-            Err(error) => self.last_known(&reference, error.into()),
+            Err(error) => self.last_known(&reference, error),
         }
     }
 
@@ -98,6 +102,112 @@ impl Catalog {
         all
     }
 
+    async fn resolve(
+        &self,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<(Manifest, bool), Error> {
+        let origin = self.origin(wanted.uri()).await?;
+        let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
+        let opened = opened.map_err(errors::of_dataset)?;
+        // The manifest says where the data lies; a manifest is data too.
+        self.check_allowed(opened.manifest.uri())?;
+        Ok((opened.manifest, opened.indexed_now))
+    }
+
+    /// Access to an address: that of an open dataset in the same bucket, or a new one.
+    async fn origin(&self, uri: &OriginUri) -> Result<Origin, Error> {
+        let known = self.lock().open.values().map(|dataset| dataset.origin()).find(|o| o.serves(uri)).cloned();
+        match known {
+            Some(origin) => Ok(origin),
+            None => Origin::connect(uri).await.map_err(errors::of_origin),
+        }
+    }
+
+    /// Puts a manifest into shared memory and its dataset into the catalog, unless it is there.
+    async fn keep(&self, manifest: Manifest) -> Result<Arc<Dataset>, Error> {
+        let snapshot = manifest.snapshot();
+        let _one_at_a_time = self.keeping.lock().await;
+        if let Some(dataset) = self.get(snapshot) {
+            return Ok(dataset);
+        }
+        self.make_room(clock::now())?;
+        let origin = self.origin(manifest.uri()).await?;
+        let cache = Arc::clone(&self.cache);
+        let kept = move || {
+            let extent = cache.keep_manifest(snapshot, manifest.as_bytes())?;
+            // Parsed again where it lies now, so that the private copy can go.
+            match Manifest::over(Arc::new(ManifestBytes(Arc::clone(&extent)))) {
+                Ok(manifest) => Ok((manifest, extent)),
+                Err(why) => {
+                    cache.drop_manifest(snapshot);
+                    Err(Error::new(ErrorKind::DataLoss, why.to_string()))
+                }
+            }
+        };
+        let (manifest, extent) = task::spawn_blocking(kept)
+            .await
+            .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
+        let dataset = Arc::new(Dataset::new(manifest, extent, origin, clock::now()));
+        self.lock().open.insert(snapshot, Arc::clone(&dataset));
+        Ok(dataset)
+    }
+
+    /// Closes the dataset that was not used for longest, if there are as many as there may be.
+    fn make_room(&self, now: Instant) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.open.len() < limits::OPEN_DATASETS_MAX {
+            return Ok(());
+        }
+        let idle = state.open.values().filter(|dataset| {
+            let age = now.saturating_duration_since(dataset.last_used());
+            Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
+        });
+        let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot()) else {
+            return Err(Error::new(
+                ErrorKind::ResourceExhausted,
+                format!(
+                    "{} datasets are open and in use, the most there may be; close one, or ask \
+                     another node",
+                    limits::OPEN_DATASETS_MAX
+                ),
+            ));
+        };
+        let closed = state.open.remove(&snapshot);
+        state.resolved.retain(|_, resolved| *resolved != snapshot);
+        drop(state);
+        drop(closed);
+        self.cache.drop_manifest(snapshot);
+        Ok(())
+    }
+
+    /// What a reference meant before the origin went away.
+    fn last_known(&self, reference: &Reference, error: Error) -> Result<Opened, Error> {
+        let known = self.lock().resolved.get(reference).copied();
+        match known.and_then(|snapshot| self.get(snapshot)) {
+            Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
+                let (named, snapshot) = (&reference.0, dataset.snapshot());
+                tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
+                Ok(Opened { dataset, indexed_now: false })
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn turn(&self, reference: &Reference) -> Arc<tokio::sync::Mutex<()>> {
+        let mut state = self.lock();
+        state.opening.retain(|_, turn| turn.strong_count() > 0);
+        if state.resolved.len() >= REFERENCES_MAX {
+            state.resolved.clear();
+        }
+        if let Some(turn) = state.opening.get(reference).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        state.opening.insert(reference.clone(), Arc::downgrade(&turn));
+        turn
+    }
+
     fn check_allowed(&self, uri: &OriginUri) -> Result<(), Error> {
         if self.prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
             return Ok(());
@@ -112,4 +222,11 @@ impl Catalog {
             ),
         ))
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// References whose meaning is remembered: a few tags for each dataset that may be open.
+const REFERENCES_MAX: usize = 4 * limits::OPEN_DATASETS_MAX;

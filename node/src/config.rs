@@ -79,6 +79,7 @@ pub struct Config {
     beyond_loopback: bool,
     socket: SocketConfig,
     node_id: String,
+    host: String,
     members: Vec<Member>,
 }
 
@@ -138,6 +139,7 @@ impl TryFrom<Args> for Config {
                 group: args.socket_group,
             },
             node_id,
+            host: host_name(),
             members,
         })
     }
@@ -190,6 +192,12 @@ impl Config {
     #[must_use]
     pub fn node_id(&self) -> &str {
         &self.node_id
+    }
+
+    /// The name of this host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.

@@ -22,14 +22,12 @@ use larder_dataset::ShardId;
 use larder_extent::{Filling, Sealed};
 use larder_wire::Error;
 
-use crate::catalog::Dataset;
-
 /// One shard on its way into memory.
 #[derive(Debug)]
 pub struct Flight {
-    dataset: Arc<Dataset>,
-    shard: u32,
     id: ShardId,
+    /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
+    withheld: bool,
     attempts: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
@@ -57,30 +55,22 @@ pub enum Waited {
 }
 
 impl Flight {
-    pub(crate) fn new(dataset: Arc<Dataset>, shard: u32, id: ShardId) -> Self {
-        Self::in_state(dataset, shard, id, State::Queued)
+    /// A flight for a shard; `withheld` if nothing of it may be read before all of it is in.
+    pub(crate) fn new(id: ShardId, withheld: bool) -> Self {
+        Self {
+            id,
+            withheld,
+            attempts: AtomicU32::new(0),
+            state: Mutex::new(State::Queued),
+            changed: Condvar::new(),
+        }
     }
 
     /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
-    pub(crate) fn failed(dataset: Arc<Dataset>, shard: u32, id: ShardId, why: Arc<Error>) -> Self {
-        Self::in_state(dataset, shard, id, State::Failed(why))
-    }
-
-    fn in_state(dataset: Arc<Dataset>, shard: u32, id: ShardId, state: State) -> Self {
-        let (attempts, changed) = (AtomicU32::new(0), Condvar::new());
-        Self { dataset, shard, id, attempts, state: Mutex::new(state), changed }
-    }
-
-    /// The dataset that asked for it first.
-    #[must_use]
-    pub fn dataset(&self) -> &Arc<Dataset> {
-        &self.dataset
-    }
-
-    /// The number of the shard in that dataset.
-    #[must_use]
-    pub fn shard(&self) -> u32 {
-        self.shard
+    pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
+        let flight = Self::new(id, true);
+        flight.fail(why);
+        flight
     }
 
     /// The shard.
@@ -111,22 +101,19 @@ impl Flight {
     fn wait_until(&self, timeout: Duration, ready: impl Fn(&Arc<Filling>) -> bool) -> Waited {
         let pending = |state: &mut State| match state {
             State::Queued => true,
-            State::Filling(filling) => self.withheld() || !ready(filling),
+            State::Filling(filling) => self.withheld || !ready(filling),
             State::Sealed(_) | State::Failed(_) => false,
         };
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
-        let (state, timer) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &*state {
             State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),
             State::Failed(why) => Waited::Failed(Arc::clone(why)),
-            State::Filling(filling) if !timer.timed_out() => Waited::Ready(Arc::clone(filling)),
+            State::Filling(filling) if !self.withheld && ready(filling) => {
+                Waited::Ready(Arc::clone(filling))
+            }
             State::Filling(_) | State::Queued => Waited::TimedOut,
         }
-    }
-
-    /// Nothing of the shard may be read before all of it was compared with the pinned checksum.
-    fn withheld(&self) -> bool {
-        self.dataset.manifest().shard(self.shard).checksum.is_some()
     }
 
     /// Counts one more try of the whole shard. Returns how many there were with it.

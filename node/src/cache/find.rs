@@ -37,11 +37,6 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// A flight that is over: nobody's place is kept for it.
-    fn over(flight: Flight) -> Self {
-        Self { flight: Arc::new(flight), place: None }
-    }
-
     /// The flight, without this caller's place among those who wait.
     pub(super) fn flight(&self) -> Arc<Flight> {
         Arc::clone(&self.flight)
@@ -97,7 +92,7 @@ impl Cache {
         let now = clock::now();
         let mut found: Vec<_> = shards.iter().map(|_| Found::NotKept).collect();
         let absent = self.look_up(dataset, shards, &mut found, now);
-        let missing = self.measure(dataset, absent, &mut found);
+        let missing = Self::measure(dataset, absent, &mut found);
         if missing.is_empty() {
             return found;
         }
@@ -124,7 +119,7 @@ impl Cache {
             let id = dataset.manifest().shard(shard).id;
             match dataset.vouch(shard) {
                 Ok(()) => vouched.push((index, shard, id)),
-                Err(why) => found[index] = over(dataset, shard, id, Arc::new(why)),
+                Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
         let mut books = self.lock();
@@ -141,7 +136,6 @@ impl Cache {
 
     /// Computes what absent shards would take, outside the lock.
     fn measure(
-        &self,
         dataset: &Arc<Dataset>,
         absent: Vec<(usize, u32, ShardId)>,
         found: &mut [Found],
@@ -155,7 +149,7 @@ impl Cache {
                 }
                 Err(why) => {
                     let why = errors::of_extent(why).context(format!("shard {shard}"));
-                    found[index] = over(dataset, shard, id, Arc::new(why));
+                    found[index] = over(id, Arc::new(why));
                 }
             }
         }
@@ -199,10 +193,11 @@ impl Cache {
     ) -> Option<Found> {
         let held = books.closed.clone().or_else(|| books.failures.held(one.id, now));
         if let Some(why) = held {
-            return Some(over(dataset, one.shard, one.id, why));
+            return Some(over(one.id, why));
         }
         let group = Group::Shards(dataset.snapshot());
-        let make = || Arc::new(Flight::new(Arc::clone(dataset), one.shard, one.id));
+        let withheld = dataset.manifest().shard(one.shard).checksum.is_some();
+        let make = || Arc::new(Flight::new(one.id, withheld));
         match books.store.request(one.id, group, one.bytes, now, make) {
             Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
             Outcome::InFlight { handle, waiter } => {
@@ -212,7 +207,8 @@ impl Cache {
                 Some(self.awaited(handle, waiter))
             }
             Outcome::Admitted { handle, permit } => {
-                let queued = Queued { flight: handle, permit };
+                let (dataset, shard) = (Arc::clone(dataset), one.shard);
+                let queued = Queued { dataset, shard, flight: handle, permit };
                 match books.queue.push(queued, priority) {
                     Pushed::Queued => aside.queued += 1,
                     Pushed::Displaced(other) => aside.displaced.push(other),
@@ -265,6 +261,6 @@ struct LeftOut {
     made_room: bool,
 }
 
-fn over(dataset: &Arc<Dataset>, shard: u32, id: ShardId, why: Arc<Error>) -> Found {
-    Found::InFlight(Awaited::over(Flight::failed(Arc::clone(dataset), shard, id, why)))
+fn over(id: ShardId, why: Arc<Error>) -> Found {
+    Found::InFlight(Awaited { flight: Arc::new(Flight::failed(id, why)), place: None })
 }

@@ -94,3 +94,12 @@ impl Dataset {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The bytes of a manifest in its extent.
+pub(super) struct ManifestBytes(pub(super) Arc<Sealed>);
+
+impl AsRef<[u8]> for ManifestBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.region(0)
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::{Error, limits};
@@ -42,13 +42,11 @@ impl Failures {
     /// Why a shard is not to be tried again yet.
     pub(crate) fn held(&self, id: ShardId, now: Instant) -> Option<Arc<Error>> {
         let age = |failure: &&Failure| now.saturating_duration_since(failure.at);
-        let recent = self.0.iter().rev().take_while(|one| age(one) < HOLD);
-        recent.into_iter().find(|failure| failure.id == id).map(|failure| Arc::clone(&failure.why))
+        let mut recent = self.0.iter().rev().take_while(|one| age(one) < limits::FAILURE_HOLD);
+        recent.find(|failure| failure.id == id).map(|failure| Arc::clone(&failure.why))
     }
 
     pub(crate) fn list(&self) -> Vec<Failure> {
         self.0.iter().cloned().collect()
     }
 }
-
-const HOLD: Duration = limits::FAILURE_HOLD;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use larder_dataset::ShardId;
 use larder_store::FillPermit;
 
+use crate::catalog::Dataset;
 use crate::flight::Flight;
 
 /// How urgent a fill is.
@@ -20,6 +21,9 @@ pub enum Priority {
 /// One fill that waits for a worker.
 #[derive(Debug)]
 pub(crate) struct Queued {
+    pub(crate) dataset: Arc<Dataset>,
+    /// The number of the shard in that dataset.
+    pub(crate) shard: u32,
     pub(crate) flight: Arc<Flight>,
     pub(crate) permit: FillPermit<ShardId>,
 }
@@ -91,6 +95,11 @@ impl Queue {
         let (_, queued) = self.fills.pop_first()?;
         self.places.remove(&queued.flight.id());
         Some(queued)
+    }
+
+    /// All that wait.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Queued> {
+        self.fills.into_values()
     }
 
     fn insert(&mut self, queued: Queued, priority: Priority) {

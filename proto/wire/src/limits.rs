@@ -182,6 +182,14 @@ pub const ORIGIN_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two pieces of a body. A stalled read is taken up again elsewhere by a retry.
 pub const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// From the beginning of a fill to its seal. A gibibyte at 2 MB/s; what takes longer is stuck in a way
+/// that the waits above don't see.
+pub const FILL_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Staging memory for rows that are read by range, over all connections of a node. Part of the node's
+/// overhead; at 4 MiB a frame it lets eight be under way.
+pub const RANGE_STAGING_BYTES: usize = 32 << 20;
+
 /// Fills that gave up, kept for `node show`; the oldest are dropped first.
 pub const FAILURES_KEPT_MAX: usize = 256;
 
