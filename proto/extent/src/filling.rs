@@ -38,6 +38,9 @@ struct Memory {
 /// Its regions are cut into parts. A part is written by one [`Part`] at a time, and read by others
 /// only once it is finished. When all are, [`seal`](Filling::seal) turns the memory into a
 /// [`Sealed`] extent. Dropping the last handle before that frees everything.
+///
+/// A forked child does not inherit the memory, or its writable mapping would keep the extent from
+/// being sealed: there, a `Filling` and its parts must not be touched.
 pub struct Filling {
     id: ExtentId,
     layout: Layout,
