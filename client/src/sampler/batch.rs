@@ -10,8 +10,8 @@ use super::{Error, Order};
 pub enum Last {
     /// It is not delivered: up to one global batch less one sample stays out of the epoch.
     Drop,
-    /// Ranks get equal shares, filled up with samples from the start of the epoch. Those come marked
-    /// ([`Slot::padding`]) and are not to be counted in a digest or a metric.
+    /// Ranks get equal shares, filled up with samples from the start of the epoch. Those come
+    /// marked ([`Slot::padding`]) and are not to be counted in a digest or a metric.
     Pad,
     /// It is delivered as it is: ranks' shares differ by up to one sample and may be empty. **Under
     /// PyTorch's DDP this hangs**: a rank without a batch does not enter the gradient exchange that
@@ -34,8 +34,8 @@ pub struct BatchPlan {
 }
 
 impl BatchPlan {
-    /// The batches of an epoch of `positions` positions from position `start` on (0, or where a state
-    /// resumes), `batch_size` samples a rank, for `world` ranks.
+    /// The batches of an epoch of `positions` positions from position `start` on (0, or where a
+    /// state resumes), `batch_size` samples a rank, for `world` ranks.
     ///
     /// # Errors
     /// [`Error::Position`] if `start` lies past the end.
@@ -91,7 +91,8 @@ impl BatchPlan {
             .then(|| self.position_after_batches(batch)..self.position_after_batches(batch + 1))
     }
 
-    /// The position at which to resume once all ranks are done with `batch`, or `None` past the last.
+    /// The position at which to resume once all ranks are done with `batch`, or `None` past the
+    /// last.
     #[must_use]
     pub fn position_after(&self, batch: u64) -> Option<u64> {
         Some(self.batch(batch)?.end)

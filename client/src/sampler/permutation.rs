@@ -3,27 +3,35 @@
 //! A Feistel network permutes the smallest power of two that holds `len`, and a result outside
 //! `0..len` is permuted again until it falls inside ("cycle walking": J. Black and P. Rogaway,
 //! *Ciphers with Arbitrary Finite Domains*, CT-RSA 2002). As the power of two is less than twice
-//! `len`, a walk takes fewer than two steps on average. The halves of an odd number of bits differ by
-//! one bit and rounds alternate between them, so no bit is wasted (B. Schneier and J. Kelsey,
+//! `len`, a walk takes fewer than two steps on average. The halves of an odd number of bits differ
+//! by one bit and rounds alternate between them, so no bit is wasted (B. Schneier and J. Kelsey,
 //! *Unbalanced Feistel Networks and Block-Cipher Design*, FSE 1996).
 //!
 //! It shuffles well; it does not keep secrets.
 
-/// Rounds for domains that are small enough for the few bits of a half to need more mixing.
-const ROUNDS_SMALL: usize = 16;
-/// Rounds for all others.
+/// Rounds for domains of at most [`BITS_SMALL`] bits. With few bits a round mixes little: 16 rounds
+/// leave the orders of 5 to 8 elements unequally likely, with ideal round functions too; 24 do not.
+const ROUNDS_SMALL: usize = 24;
+/// Rounds for all others. In the differences of two results over ten million keys 4 rounds show a
+/// bias up to 16 bits and 6 rounds up to 10.
 const ROUNDS: usize = 6;
-/// Bits of a domain from which on [`ROUNDS`] suffice.
-const BITS_LARGE: u32 = 16;
+/// Bits of the largest domain that takes [`ROUNDS_SMALL`].
+const BITS_SMALL: u32 = 12;
 
 /// The odd number nearest to 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A pseudo-random permutation of `0..len`, computed, not stored: 160 bytes whatever its length.
+/// A pseudo-random permutation of `0..len`, computed, not stored: 232 bytes whatever its length.
+///
+/// An element or a place costs 15 to 40 ns on one core, up to 4096 elements 60 to 100 ns; making
+/// one costs 20 ns, or 60.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     len: u64,
+    /// Bits of the low half; the high half has as many or one fewer.
     low_bits: u32,
+    low_mask: u64,
+    high_mask: u64,
     rounds: usize,
     keys: [u64; ROUNDS_SMALL],
 }
@@ -33,7 +41,7 @@ impl Permutation {
     #[must_use]
     pub fn new(len: u64, key: u128) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
-        let rounds = if bits < BITS_LARGE {
+        let rounds = if bits <= BITS_SMALL {
             ROUNDS_SMALL
         } else {
             ROUNDS
@@ -45,9 +53,12 @@ impl Permutation {
             counter = counter.wrapping_add(GOLDEN);
             *key = mix(mix(counter) ^ right);
         }
+        let low_bits = bits - bits / 2;
         Self {
             len,
-            low_bits: bits - bits / 2,
+            low_bits,
+            low_mask: (1 << low_bits) - 1,
+            high_mask: (1 << (bits - low_bits)) - 1,
             rounds,
             keys,
         }
@@ -101,38 +112,24 @@ impl Permutation {
         x
     }
 
-    /// One pass of the network over the power of two. A domain of `bits` bits is kept in a low half
-    /// of `low_bits` and a high half of as many or one fewer; what a round adds is cut to its half.
+    /// One pass of the network over the power of two; what a round adds is cut to its half.
     fn forward(&self, x: u64) -> u64 {
-        let (mut high, mut low) = self.split(x);
-        let (high_mask, low_mask) = self.masks();
+        let (mut high, mut low) = (x >> self.low_bits, x & self.low_mask);
         for pair in self.keys[..self.rounds].chunks_exact(2) {
-            high ^= round(low, pair[0]) & high_mask;
-            low ^= round(high, pair[1]) & low_mask;
+            high ^= round(low, pair[0]) & self.high_mask;
+            low ^= round(high, pair[1]) & self.low_mask;
         }
         high << self.low_bits | low
     }
 
     /// [`forward`](Self::forward) undone, round by round.
     fn backward(&self, x: u64) -> u64 {
-        let (mut high, mut low) = self.split(x);
-        let (high_mask, low_mask) = self.masks();
+        let (mut high, mut low) = (x >> self.low_bits, x & self.low_mask);
         for pair in self.keys[..self.rounds].chunks_exact(2).rev() {
-            low ^= round(high, pair[1]) & low_mask;
-            high ^= round(low, pair[0]) & high_mask;
+            low ^= round(high, pair[1]) & self.low_mask;
+            high ^= round(low, pair[0]) & self.high_mask;
         }
         high << self.low_bits | low
-    }
-
-    fn split(&self, x: u64) -> (u64, u64) {
-        (x >> self.low_bits, x & ((1 << self.low_bits) - 1))
-    }
-
-    /// Masks of the high and of the low half.
-    fn masks(&self) -> (u64, u64) {
-        let last = self.len.saturating_sub(1);
-        let bits = u64::BITS - last.leading_zeros();
-        ((1 << (bits - self.low_bits)) - 1, (1 << self.low_bits) - 1)
     }
 }
 

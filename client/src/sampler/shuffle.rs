@@ -33,10 +33,10 @@ impl Shuffle {
     /// What `auto` means: [`Shuffle::Global`] when the dataset fits the cluster, else a window.
     ///
     /// `dataset_bytes` are the bytes of all shards, `cluster_bytes` the sum of the nodes' memory
-    /// budgets, `shard_bytes` those of a typical shard. It *fits* with a quarter to spare, because a
-    /// ring fills its fullest node to about 1.24 times the mean. A window takes
-    /// [`WINDOW_SHARDS_DEFAULT`] shards, or as many as fill a quarter of the cluster if that is less
-    /// (at least one): the window in use and the next one being filled then take half.
+    /// budgets, `shard_bytes` those of a typical shard. It *fits* with a quarter to spare, because
+    /// a ring fills its fullest node to about 1.24 times the mean. A window takes
+    /// [`WINDOW_SHARDS_DEFAULT`] shards, or as many as fill a quarter of the cluster if that is
+    /// less (at least one): the window in use and the next one being filled then take half.
     ///
     /// All processes of a job must come to the same answer: let one decide, or compare the
     /// [`PlanId`](super::PlanId), which carries it.

@@ -9,8 +9,9 @@ use super::{Error, Order, PlanId};
 /// Where a job stands in its epoch: the plan, and the first position not yet delivered.
 ///
 /// It belongs to the job, not to a rank: save it at the border of a global batch, where all ranks
-/// agree ([`BatchPlan::position_after`](super::BatchPlan::position_after)), and resume with any world
-/// size and any batch size. What was prefetched but not delivered is not in it and so is not lost.
+/// agree ([`BatchPlan::position_after`](super::BatchPlan::position_after)), and resume with any
+/// world size and any batch size. What was prefetched but not delivered is not in it and so is not
+/// lost.
 ///
 /// Its text is `larder-state/1/PLAN/NEXT-POSITION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! The order of a window shuffle: shards in random order, rows mixed within a few shards at a time.
 //!
 //! The selected shards are permuted and laid end to end; a window is `shards` consecutive ones of
-//! that row, and its rows are permuted among themselves. Since a shard's place in the row is computed
-//! by the inverse permutation, its window, and so its next use, takes no search and no table.
+//! that row, and its rows are permuted among themselves. Since a shard's place in the row is
+//! computed by the inverse permutation, its window, and so its next use, takes no search and no
+//! table.
 
 use std::ops::Range;
 
@@ -103,11 +104,11 @@ impl Windows {
     /// The positions of the window that holds `shard`, empty if the shard is not selected.
     pub(super) fn positions_of(&self, shard: u32) -> Range<u64> {
         match self.place_of(shard) {
-            Some(place) if !self.declared(shard).is_empty() => {
+            Some(place) => {
                 let places = self.places(place / self.width);
                 self.starts[places.start]..self.starts[places.end]
             }
-            _ => 0..0,
+            None => 0..0,
         }
     }
 
