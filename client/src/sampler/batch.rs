@@ -47,18 +47,9 @@ impl BatchPlan {
         last: Last,
     ) -> Result<Self, Error> {
         if start > positions {
-            return Err(Error::Position {
-                position: start,
-                positions,
-            });
+            return Err(Error::Position { position: start, positions });
         }
-        Ok(Self {
-            positions,
-            start,
-            batch_size,
-            world,
-            last,
-        })
+        Ok(Self { positions, start, batch_size, world, last })
     }
 
     /// Samples of a full global batch.
@@ -115,12 +106,7 @@ impl BatchPlan {
             }
             Last::Drop | Last::Uneven => (0, 0),
         };
-        Some(Share {
-            positions,
-            padding_start,
-            padding,
-            epoch: self.positions,
-        })
+        Some(Share { positions, padding_start, padding, epoch: self.positions })
     }
 
     fn position_after_batches(&self, batches: u64) -> u64 {
@@ -187,15 +173,9 @@ impl Share {
     /// the epoch (round and round in an epoch shorter than a global batch), others for each rank.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         let epoch = self.epoch;
-        let own = self.positions.clone().map(|position| Slot {
-            position,
-            padding: false,
-        });
-        let padding =
-            (self.padding_start..self.padding_start + self.padding).map(move |index| Slot {
-                position: index % epoch,
-                padding: true,
-            });
+        let own = self.positions.clone().map(|position| Slot { position, padding: false });
+        let padding = (self.padding_start..self.padding_start + self.padding)
+            .map(move |index| Slot { position: index % epoch, padding: true });
         own.chain(padding)
     }
 
@@ -206,9 +186,7 @@ impl Share {
     pub fn fill(&self, order: &Order, out: &mut Vec<u64>) {
         order.fill(self.positions(), out);
         out.extend(
-            self.slots()
-                .filter(|slot| slot.padding)
-                .map(|slot| order.sample_at(slot.position)),
+            self.slots().filter(|slot| slot.padding).map(|slot| order.sample_at(slot.position)),
         );
     }
 }

@@ -33,20 +33,13 @@ impl EpochDigest {
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
     pub fn new(plan: PlanId) -> Self {
-        Self {
-            plan,
-            seed: plan.key(KeyUse::Digest) as u64,
-            count: 0,
-            sum: 0,
-        }
+        Self { plan, seed: plan.key(KeyUse::Digest) as u64, count: 0, sum: 0 }
     }
 
     /// Counts one delivered sample. About 2 ns.
     pub fn add(&mut self, sample: u64) {
         self.count = self.count.wrapping_add(1);
-        self.sum = self
-            .sum
-            .wrapping_add(xxh3_128_with_seed(&sample.to_le_bytes(), self.seed));
+        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(&sample.to_le_bytes(), self.seed));
     }
 
     /// Takes in what another worker or rank delivered, or what came before a resume.
@@ -164,9 +157,7 @@ mod tests {
         assert_eq!(EpochDigest::of_positions(&order, 0..1000), expected);
         let mut merged = EpochDigest::of_positions(&order, 600..1000);
         for rank in 0..3 {
-            let share = (rank..600)
-                .step_by(3)
-                .map(|position| order.sample_at(position));
+            let share = (rank..600).step_by(3).map(|position| order.sample_at(position));
             merged.merge(&digest(&order, share)).unwrap();
         }
         assert_eq!(merged, expected);
@@ -184,10 +175,7 @@ mod tests {
                 digest(&order, others.clone().chain([(victim + 1) % 300])).sum(),
                 expected.sum()
             );
-            assert_ne!(
-                digest(&order, others.chain([300 + victim])).sum(),
-                expected.sum()
-            );
+            assert_ne!(digest(&order, others.chain([300 + victim])).sum(), expected.sum());
         }
         let two_pairs = (0..298).chain([0, 1]);
         assert_ne!(digest(&order, two_pairs).sum(), expected.sum());

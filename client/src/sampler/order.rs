@@ -36,15 +36,10 @@ impl Order {
     pub fn new(plan: PlanId, view: &View, shape: &DatasetShape) -> Result<Self, Error> {
         if plan.order_version() != ORDER_VERSION {
             let found = plan.order_version();
-            return Err(Error::OrderVersion {
-                found,
-                supported: ORDER_VERSION,
-            });
+            return Err(Error::OrderVersion { found, supported: ORDER_VERSION });
         }
         if plan.view() != view.digest() {
-            return Err(Error::View {
-                plan: Box::new(plan),
-            });
+            return Err(Error::View { plan: Box::new(plan) });
         }
         if view.snapshot_samples() != shape.samples() {
             let (view, shape) = (view.snapshot_samples(), shape.samples());
@@ -62,12 +57,7 @@ impl Order {
                 Arrangement::Global(Box::new(permutation))
             }
         };
-        Ok(Self {
-            plan,
-            shape: shape.clone(),
-            samples,
-            arrangement,
-        })
+        Ok(Self { plan, shape: shape.clone(), samples, arrangement })
     }
 
     /// The plan's id.
@@ -128,15 +118,13 @@ impl Order {
     /// The position that brings `sample`, or `None` if the sample is not declared.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
-        self.samples
-            .contains(&sample)
-            .then(|| match &self.arrangement {
-                Arrangement::Straight => sample - self.samples.start,
-                Arrangement::Windows(windows) => windows.position_of(sample),
-                Arrangement::Global(permutation) => {
-                    permutation.position_of(sample - self.samples.start)
-                }
-            })
+        self.samples.contains(&sample).then(|| match &self.arrangement {
+            Arrangement::Straight => sample - self.samples.start,
+            Arrangement::Windows(windows) => windows.position_of(sample),
+            Arrangement::Global(permutation) => {
+                permutation.position_of(sample - self.samples.start)
+            }
+        })
     }
 
     /// The positions from `from` on among which rows of `shard` are used, or `None` if it is not
@@ -179,10 +167,7 @@ impl Order {
 
     /// The shards from the one that holds `sample` to the last declared one.
     fn shards_between(&self, sample: u64) -> Range<u32> {
-        match (
-            self.shape.shard_of(sample),
-            self.shape.shard_of(self.samples.end - 1),
-        ) {
+        match (self.shape.shard_of(sample), self.shape.shard_of(self.samples.end - 1)) {
             (Some(first), Some(last)) => first..last + 1,
             _ => 0..0,
         }
@@ -190,10 +175,7 @@ impl Order {
 
     fn check(&self, positions: Range<u64>) {
         let len = self.len();
-        assert!(
-            positions.end <= len && positions.start <= len,
-            "positions {positions:?} of {len}"
-        );
+        assert!(positions.end <= len && positions.start <= len, "positions {positions:?} of {len}");
     }
 }
 

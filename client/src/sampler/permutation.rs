@@ -41,11 +41,7 @@ impl Permutation {
     #[must_use]
     pub fn new(len: u64, key: u128) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
-        let rounds = if bits <= BITS_SMALL {
-            ROUNDS_SMALL
-        } else {
-            ROUNDS
-        };
+        let rounds = if bits <= BITS_SMALL { ROUNDS_SMALL } else { ROUNDS };
         let [left, right] = halves(key);
         let mut keys = [0; ROUNDS_SMALL];
         let mut counter = left;
@@ -82,11 +78,7 @@ impl Permutation {
     /// If `index` is not below [`len`](Self::len), as a slice would.
     #[must_use]
     pub fn at(&self, index: u64) -> u64 {
-        assert!(
-            index < self.len,
-            "place {index} of a permutation of {}",
-            self.len
-        );
+        assert!(index < self.len, "place {index} of a permutation of {}", self.len);
         let mut x = self.forward(index);
         while x >= self.len {
             x = self.forward(x);
@@ -100,11 +92,7 @@ impl Permutation {
     /// If `element` is not below [`len`](Self::len).
     #[must_use]
     pub fn position_of(&self, element: u64) -> u64 {
-        assert!(
-            element < self.len,
-            "element {element} of a permutation of {}",
-            self.len
-        );
+        assert!(element < self.len, "element {element} of a permutation of {}", self.len);
         let mut x = self.backward(element);
         while x >= self.len {
             x = self.backward(x);

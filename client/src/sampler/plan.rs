@@ -49,22 +49,13 @@ impl PlanId {
     /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
     #[must_use]
     pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
-        Self {
-            view: view.digest(),
-            seed,
-            epoch,
-            shuffle,
-            order_version: ORDER_VERSION,
-        }
+        Self { view: view.digest(), seed, epoch, shuffle, order_version: ORDER_VERSION }
     }
 
     /// The same plan for the pass after this one.
     #[must_use]
     pub fn next_epoch(self) -> Self {
-        Self {
-            epoch: self.epoch.wrapping_add(1),
-            ..self
-        }
+        Self { epoch: self.epoch.wrapping_add(1), ..self }
     }
 
     /// Digest of the view: snapshot and selection.
@@ -155,13 +146,7 @@ impl PlanId {
 
 impl fmt::Display for PlanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            view,
-            seed,
-            epoch,
-            shuffle,
-            order_version,
-        } = self;
+        let Self { view, seed, epoch, shuffle, order_version } = self;
         let view = u128::from_be_bytes(*view);
         write!(f, "{view:032x}/{seed}/{epoch}/{shuffle}/{order_version}")
     }
@@ -192,31 +177,21 @@ mod tests {
         let text = plan.to_string();
         assert_eq!(
             text,
-            format!(
-                "{:032x}/72623859790382856/9/window:64/1",
-                u128::from_be_bytes(view.digest())
-            )
+            format!("{:032x}/72623859790382856/9/window:64/1", u128::from_be_bytes(view.digest()))
         );
         assert_eq!(text.parse(), Ok(plan));
         let bytes = plan.to_bytes();
         assert_eq!(bytes[..16], view.digest());
         assert_eq!(
             bytes[16..],
-            [
-                8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 1, 0, 1, 0
-            ]
+            [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 1, 0, 1, 0]
         );
     }
 
     #[test]
     fn every_part_of_a_plan_and_every_use_changes_the_key() {
         let plan = |snapshot, seed, epoch, shuffle: &str| {
-            PlanId::new(
-                &View::all([snapshot; 16], 10),
-                seed,
-                epoch,
-                shuffle.parse().unwrap(),
-            )
+            PlanId::new(&View::all([snapshot; 16], 10), seed, epoch, shuffle.parse().unwrap())
         };
         let base = plan(1, 1, 1, "window:2");
         let keys = [

@@ -30,9 +30,7 @@ impl DatasetShape {
                 });
             }
         }
-        Ok(Self {
-            first: first.into(),
-        })
+        Ok(Self { first: first.into() })
     }
 
     /// From prefix sums: the first sample of each shard, then the number of samples.
@@ -41,22 +39,13 @@ impl DatasetShape {
     /// [`Error::Shape`] if they do not start at 0, fall, or name more than `u32::MAX` shards.
     pub fn from_prefix_sums(first: Arc<[u64]>) -> Result<Self, Error> {
         if first.first() != Some(&0) {
-            return Err(Error::Shape {
-                problem: "do not start at 0",
-                entry: 0,
-            });
+            return Err(Error::Shape { problem: "do not start at 0", entry: 0 });
         }
         if let Some(fall) = first.windows(2).position(|pair| pair[0] > pair[1]) {
-            return Err(Error::Shape {
-                problem: "fall",
-                entry: fall + 1,
-            });
+            return Err(Error::Shape { problem: "fall", entry: fall + 1 });
         }
         if u32::try_from(first.len() - 1).is_err() {
-            return Err(Error::Shape {
-                problem: "exceed 4294967295 shards",
-                entry: first.len(),
-            });
+            return Err(Error::Shape { problem: "exceed 4294967295 shards", entry: first.len() });
         }
         Ok(Self { first })
     }
@@ -100,10 +89,7 @@ mod tests {
         let shape = DatasetShape::from_rows([0, 3, 0, 0, 2, 1, 0]).unwrap();
         assert_eq!((shape.samples(), shape.shard_count()), (6, 7));
         let shards: Vec<_> = (0..7).map(|sample| shape.shard_of(sample)).collect();
-        assert_eq!(
-            shards,
-            [Some(1), Some(1), Some(1), Some(4), Some(4), Some(5), None]
-        );
+        assert_eq!(shards, [Some(1), Some(1), Some(1), Some(4), Some(4), Some(5), None]);
         assert_eq!(shape.shard_samples(4), Some(3..5));
         assert_eq!(shape.shard_samples(7), None);
     }
@@ -113,10 +99,7 @@ mod tests {
         let shape = |sums: &[u64]| DatasetShape::from_prefix_sums(sums.into());
         assert!(matches!(shape(&[]), Err(Error::Shape { entry: 0, .. })));
         assert!(matches!(shape(&[1, 2]), Err(Error::Shape { entry: 0, .. })));
-        assert!(matches!(
-            shape(&[0, 4, 3]),
-            Err(Error::Shape { entry: 2, .. })
-        ));
+        assert!(matches!(shape(&[0, 4, 3]), Err(Error::Shape { entry: 2, .. })));
         assert_eq!(shape(&[0, 4, 6]), DatasetShape::from_rows([4, 2]));
         assert_eq!(shape(&[0]).unwrap().samples(), 0);
     }

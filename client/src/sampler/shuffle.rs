@@ -47,9 +47,7 @@ impl Shuffle {
         }
         let affordable = u32::try_from(cluster_bytes / 4 / shard_bytes.max(1)).unwrap_or(u32::MAX);
         let shards = NonZeroU32::new(affordable).unwrap_or(NonZeroU32::MIN);
-        Self::Window {
-            shards: shards.min(WINDOW_SHARDS_DEFAULT),
-        }
+        Self::Window { shards: shards.min(WINDOW_SHARDS_DEFAULT) }
     }
 }
 
@@ -71,9 +69,7 @@ impl FromStr for Shuffle {
         match text {
             "none" => Ok(Self::None),
             "global" => Ok(Self::Global),
-            "window" => Ok(Self::Window {
-                shards: WINDOW_SHARDS_DEFAULT,
-            }),
+            "window" => Ok(Self::Window { shards: WINDOW_SHARDS_DEFAULT }),
             _ => text
                 .strip_prefix("window:")
                 .and_then(text::number)
@@ -93,9 +89,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn window(shards: u32) -> Shuffle {
-        Shuffle::Window {
-            shards: NonZeroU32::new(shards).unwrap(),
-        }
+        Shuffle::Window { shards: NonZeroU32::new(shards).unwrap() }
     }
 
     #[test]
@@ -120,15 +114,7 @@ mod tests {
             assert_eq!(shuffle.to_string().parse(), Ok(shuffle));
         }
         assert_eq!("window".parse(), Ok(window(64)));
-        for wrong in [
-            "",
-            "auto",
-            "window:",
-            "window:0",
-            "window:+1",
-            "window:01",
-            "Global",
-        ] {
+        for wrong in ["", "auto", "window:", "window:0", "window:+1", "window:01", "Global"] {
             assert!(wrong.parse::<Shuffle>().is_err(), "{wrong}");
         }
     }

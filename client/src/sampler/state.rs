@@ -24,10 +24,7 @@ impl LoaderState {
     /// The state before any delivery (`next_position` 0) or after those below `next_position`.
     #[must_use]
     pub fn new(plan: PlanId, next_position: u64) -> Self {
-        Self {
-            plan,
-            next_position,
-        }
+        Self { plan, next_position }
     }
 
     /// The plan under way: seed, epoch and shuffle are to be taken from it.
@@ -52,10 +49,7 @@ impl LoaderState {
             return Err(Error::Plan { wanted, found });
         }
         if self.next_position > order.len() {
-            return Err(Error::Position {
-                position: self.next_position,
-                positions: order.len(),
-            });
+            return Err(Error::Position { position: self.next_position, positions: order.len() });
         }
         Ok(self.next_position)
     }
@@ -71,16 +65,11 @@ impl FromStr for LoaderState {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut fields = Fields::new(
-            text,
-            "a loader state of form 1: larder-state/1/PLAN/NEXT-POSITION",
-        );
+        let mut fields =
+            Fields::new(text, "a loader state of form 1: larder-state/1/PLAN/NEXT-POSITION");
         fields.literal("larder-state")?;
         fields.literal("1")?;
-        let state = Self {
-            plan: PlanId::read(&mut fields)?,
-            next_position: fields.number()?,
-        };
+        let state = Self { plan: PlanId::read(&mut fields)?, next_position: fields.number()? };
         fields.end()?;
         Ok(state)
     }

@@ -16,11 +16,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) fn new(text: &'a str, wanted: &'static str) -> Self {
-        Self {
-            text,
-            wanted,
-            rest: text.split('/'),
-        }
+        Self { text, wanted, rest: text.split('/') }
     }
 
     /// The next field as it stands.
@@ -30,11 +26,7 @@ impl<'a> Fields<'a> {
 
     /// The next field, which must be exactly `expected`.
     pub(super) fn literal(&mut self, expected: &str) -> Result<(), Error> {
-        if self.word()? == expected {
-            Ok(())
-        } else {
-            Err(self.error())
-        }
+        if self.word()? == expected { Ok(()) } else { Err(self.error()) }
     }
 
     /// The next field in the one form [`number`] knows.
@@ -47,9 +39,7 @@ impl<'a> Fields<'a> {
     pub(super) fn hex(&mut self) -> Result<u128, Error> {
         let field = self.word()?;
         let canonical = field.len() == 32
-            && field
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            && field.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         match u128::from_str_radix(field, 16) {
             Ok(value) if canonical => Ok(value),
             _ => Err(self.error()),
@@ -58,11 +48,7 @@ impl<'a> Fields<'a> {
 
     /// Refuses what is left over.
     pub(super) fn end(mut self) -> Result<(), Error> {
-        if self.rest.next().is_none() {
-            Ok(())
-        } else {
-            Err(self.error())
-        }
+        if self.rest.next().is_none() { Ok(()) } else { Err(self.error()) }
     }
 
     pub(super) fn error(&self) -> Error {
@@ -74,17 +60,10 @@ impl<'a> Fields<'a> {
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let padded = text.len() > 1 && text.starts_with('0');
-    if digits && !padded {
-        text.parse().ok()
-    } else {
-        None
-    }
+    if digits && !padded { text.parse().ok() } else { None }
 }
 
 /// The error for `text`, which is not `wanted`.
 pub(super) fn refused(wanted: &'static str, text: &str) -> Error {
-    Error::Text {
-        wanted,
-        text: text.chars().take(QUOTED_CHARS_MAX).collect(),
-    }
+    Error::Text { wanted, text: text.chars().take(QUOTED_CHARS_MAX).collect() }
 }

@@ -41,21 +41,13 @@ impl View {
             Selection::Range(range) if range.is_empty() => Selection::Range(0..0),
             canonical => canonical,
         };
-        Ok(Self {
-            snapshot,
-            samples,
-            selection,
-        })
+        Ok(Self { snapshot, samples, selection })
     }
 
     /// The view of all `samples` samples of snapshot `snapshot`.
     #[must_use]
     pub fn all(snapshot: [u8; 16], samples: u64) -> Self {
-        Self {
-            snapshot,
-            samples,
-            selection: Selection::All,
-        }
+        Self { snapshot, samples, selection: Selection::All }
     }
 
     /// Number of samples declared: the positions of an epoch.
@@ -138,9 +130,7 @@ mod tests {
         assert_eq!(view(0..100).unwrap(), all);
         assert_eq!(view(50..50).unwrap().digest(), view(9..9).unwrap().digest());
         assert_eq!(
-            View::new([7; 16], 0, Selection::Range(0..0))
-                .unwrap()
-                .selection(),
+            View::new([7; 16], 0, Selection::Range(0..0)).unwrap().selection(),
             &Selection::All
         );
     }
@@ -161,13 +151,7 @@ mod tests {
     #[test]
     fn a_selection_outside_the_dataset_is_refused() {
         for range in [0..101, 101..101, Range { start: 5, end: 4 }] {
-            assert_eq!(
-                view(range.clone()),
-                Err(Error::Selection {
-                    range,
-                    samples: 100
-                })
-            );
+            assert_eq!(view(range.clone()), Err(Error::Selection { range, samples: 100 }));
         }
     }
 }

@@ -40,10 +40,7 @@ impl Windows {
     /// The windows of `width` shards of `plan` over the samples `samples` of `shape`.
     pub(super) fn new(plan: PlanId, shape: DatasetShape, samples: Range<u64>, width: u32) -> Self {
         let first_shard = shape.shard_of(samples.start).unwrap_or(0);
-        let last_shard = samples
-            .end
-            .checked_sub(1)
-            .and_then(|last| shape.shard_of(last));
+        let last_shard = samples.end.checked_sub(1).and_then(|last| shape.shard_of(last));
         let count = match last_shard {
             Some(last) if !samples.is_empty() => last - first_shard + 1,
             _ => 0,
@@ -89,13 +86,8 @@ impl Windows {
 
     /// The position of a declared sample.
     pub(super) fn position_of(&self, sample: u64) -> u64 {
-        let shard = self
-            .shape
-            .shard_of(sample)
-            .expect("a declared sample lies in a shard");
-        let place = self
-            .place_of(shard)
-            .expect("a declared sample's shard has a place");
+        let shard = self.shape.shard_of(sample).expect("a declared sample lies in a shard");
+        let place = self.place_of(shard).expect("a declared sample's shard has a place");
         let window = self.window(place / self.width);
         let row = self.starts[place] + (sample - self.declared(shard).start);
         window.positions.start + window.rows.position_of(row - window.positions.start)
@@ -145,11 +137,7 @@ impl Windows {
         let positions = self.starts[places.start]..self.starts[places.end];
         let key = self.plan.key(KeyUse::Window(index as u64));
         let rows = Permutation::new(positions.end - positions.start, key);
-        Window {
-            positions,
-            places,
-            rows,
-        }
+        Window { positions, places, rows }
     }
 
     fn window_at(&self, position: u64) -> Window {

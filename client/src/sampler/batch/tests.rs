@@ -6,18 +6,11 @@ fn plan(positions: u64, start: u64, batch_size: u32, world: u32, last: Last) -> 
 }
 
 fn shares(plan: &BatchPlan, batch: u64) -> Vec<Vec<Slot>> {
-    (0..plan.world.get())
-        .map(|rank| plan.share(batch, rank).unwrap().slots().collect())
-        .collect()
+    (0..plan.world.get()).map(|rank| plan.share(batch, rank).unwrap().slots().collect()).collect()
 }
 
 fn own(shares: &[Vec<Slot>]) -> Vec<u64> {
-    shares
-        .iter()
-        .flatten()
-        .filter(|slot| !slot.padding)
-        .map(|slot| slot.position)
-        .collect()
+    shares.iter().flatten().filter(|slot| !slot.padding).map(|slot| slot.position).collect()
 }
 
 #[test]
@@ -56,46 +49,27 @@ fn padding_gives_every_rank_a_full_share_with_different_samples_from_the_start()
     let shares = shares(&plan, 1);
     assert!(shares.iter().all(|share| share.len() == 4));
     assert_eq!(own(&shares), (16..22).collect::<Vec<_>>());
-    let padding: Vec<_> = shares
-        .iter()
-        .flatten()
-        .filter(|slot| slot.padding)
-        .map(|slot| slot.position)
-        .collect();
+    let padding: Vec<_> =
+        shares.iter().flatten().filter(|slot| slot.padding).map(|slot| slot.position).collect();
     assert_eq!(padding, (0..10).collect::<Vec<_>>());
-    assert!(
-        shares.iter().all(|share| !share[0].padding),
-        "each rank has a sample that counts"
-    );
+    assert!(shares.iter().all(|share| !share[0].padding), "each rank has a sample that counts");
 }
 
 #[test]
 fn an_epoch_shorter_than_a_batch_pads_round_and_round() {
     let plan = plan(3, 0, 4, 2, Last::Pad);
-    let positions: Vec<_> = shares(&plan, 0)
-        .concat()
-        .iter()
-        .map(|slot| slot.position)
-        .collect();
+    let positions: Vec<_> = shares(&plan, 0).concat().iter().map(|slot| slot.position).collect();
     assert_eq!(positions, [0, 1, 0, 1, 2, 2, 0, 1]);
 }
 
 #[test]
 fn an_uneven_last_batch_is_shared_as_evenly_as_can_be_and_some_may_get_nothing() {
     let lens = |positions| -> Vec<_> {
-        shares(&plan(positions, 0, 4, 4, Last::Uneven), 0)
-            .iter()
-            .map(Vec::len)
-            .collect()
+        shares(&plan(positions, 0, 4, 4, Last::Uneven), 0).iter().map(Vec::len).collect()
     };
     assert_eq!(lens(10), [3, 3, 2, 2]);
     assert_eq!(lens(2), [1, 1, 0, 0]);
-    assert!(
-        plan(2, 0, 4, 4, Last::Uneven)
-            .share(0, 3)
-            .unwrap()
-            .is_empty()
-    );
+    assert!(plan(2, 0, 4, 4, Last::Uneven).share(0, 3).unwrap().is_empty());
 }
 
 #[test]
@@ -105,24 +79,12 @@ fn the_largest_numbers_do_not_overflow() {
     assert_eq!(plan.position_after(0), Some(u64::MAX));
     let share = plan.share(0, u32::MAX - 1).unwrap();
     assert_eq!(share.len(), u64::from(u32::MAX));
-    assert_eq!(
-        share.slots().next(),
-        Some(Slot {
-            position: share.padding_start,
-            padding: true
-        })
-    );
+    assert_eq!(share.slots().next(), Some(Slot { position: share.padding_start, padding: true }));
 }
 
 #[test]
 fn a_start_past_the_end_is_refused() {
     let one = NonZeroU32::MIN;
     let error = BatchPlan::new(10, 11, one, one, Last::Drop).unwrap_err();
-    assert_eq!(
-        error,
-        Error::Position {
-            position: 11,
-            positions: 10
-        }
-    );
+    assert_eq!(error, Error::Position { position: 11, positions: 10 });
 }

@@ -7,9 +7,7 @@ use super::super::Selection;
 use super::*;
 
 fn window(shards: u32) -> Shuffle {
-    Shuffle::Window {
-        shards: NonZeroU32::new(shards).unwrap(),
-    }
+    Shuffle::Window { shards: NonZeroU32::new(shards).unwrap() }
 }
 
 fn view(shape: &DatasetShape, range: Range<u64>) -> View {
@@ -32,9 +30,7 @@ fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
     let mut random = fastrand::Rng::with_seed(7);
     (0..300).map(move |seed| {
         let shards = random.u32(0..30);
-        let rows: Vec<_> = (0..shards)
-            .map(|_| random.u32(0..20).saturating_sub(3))
-            .collect();
+        let rows: Vec<_> = (0..shards).map(|_| random.u32(0..20).saturating_sub(3)).collect();
         let shape = DatasetShape::from_rows(rows).unwrap();
         let start = random.u64(..=shape.samples());
         let range = if random.bool() {
@@ -60,12 +56,7 @@ fn each_declared_sample_has_exactly_one_position_and_each_position_one_sample() 
         for (position, &sample) in (0..).zip(&samples) {
             assert!(order.samples().contains(&sample), "{}", order.plan());
             assert_eq!(order.sample_at(position), sample, "{}", order.plan());
-            assert_eq!(
-                order.position_of(sample),
-                Some(position),
-                "{}",
-                order.plan()
-            );
+            assert_eq!(order.position_of(sample), Some(position), "{}", order.plan());
         }
         assert_eq!(order.position_of(order.samples().end), None);
     }
@@ -80,10 +71,7 @@ fn any_part_of_the_order_is_the_same_as_that_part_of_the_whole() {
         let start = random.u64(..=end);
         let mut part = vec![99];
         order.fill(start..end, &mut part);
-        let (start, end) = (
-            usize::try_from(start).unwrap(),
-            usize::try_from(end).unwrap(),
-        );
+        let (start, end) = (usize::try_from(start).unwrap(), usize::try_from(end).unwrap());
         assert_eq!(part[1..], whole[start..end]);
     }
 }
@@ -103,9 +91,7 @@ fn a_shard_is_used_only_within_its_next_use() {
             }
         }
         for shard in 0..shape.shard_count() + 2 {
-            let declared = samples
-                .iter()
-                .any(|&sample| shape.shard_of(sample) == Some(shard));
+            let declared = samples.iter().any(|&sample| shape.shard_of(sample) == Some(shard));
             assert_eq!(order.next_use(shard, 0).is_some(), declared);
             assert_eq!(order.next_use(shard, order.len()), None);
         }
@@ -115,17 +101,10 @@ fn a_shard_is_used_only_within_its_next_use() {
 #[test]
 fn the_shards_to_come_are_those_with_a_next_use_soonest_first() {
     for (shape, order) in cases() {
-        for from in [
-            0,
-            order.len() / 2,
-            order.len().saturating_sub(1),
-            order.len(),
-        ] {
+        for from in [0, order.len() / 2, order.len().saturating_sub(1), order.len()] {
             let to_come: Vec<_> = order.shards_from(from).collect();
-            let starts: Vec<_> = to_come
-                .iter()
-                .map(|&shard| order.next_use(shard, from).unwrap().start)
-                .collect();
+            let starts: Vec<_> =
+                to_come.iter().map(|&shard| order.next_use(shard, from).unwrap().start).collect();
             assert!(starts.is_sorted(), "{}: {starts:?}", order.plan());
             let set: HashSet<_> = to_come.iter().copied().collect();
             assert_eq!(set.len(), to_come.len());
@@ -153,10 +132,7 @@ fn a_window_holds_as_many_shards_as_it_says() {
 #[test]
 fn without_a_shuffle_samples_come_in_their_order() {
     let shape = DatasetShape::from_rows([3, 4, 5]).unwrap();
-    assert_eq!(
-        samples(&order(&shape, 2..9, 1, Shuffle::None)),
-        (2..9).collect::<Vec<_>>()
-    );
+    assert_eq!(samples(&order(&shape, 2..9, 1, Shuffle::None)), (2..9).collect::<Vec<_>>());
 }
 
 #[test]
@@ -165,11 +141,9 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
     for shuffle in [window(8), Shuffle::Global] {
         let base = order(&shape, 0..10_000, 1, shuffle);
         let next = Order::new(base.plan().next_epoch(), &view(&shape, 0..10_000), &shape).unwrap();
-        for other in [
-            next,
-            order(&shape, 0..10_000, 2, shuffle),
-            order(&shape, 0..9_999, 1, shuffle),
-        ] {
+        for other in
+            [next, order(&shape, 0..10_000, 2, shuffle), order(&shape, 0..9_999, 1, shuffle)]
+        {
             let (a, b) = (samples(&base), samples(&other));
             let equal = a.iter().zip(&b).filter(|(a, b)| a == b).count();
             assert!(equal <= 12, "{equal} of 10,000 in place: {}", other.plan());
@@ -183,29 +157,14 @@ fn a_plan_is_refused_for_another_view_dataset_or_order_version() {
     let whole = View::all([1; 16], 20);
     let plan = PlanId::new(&whole, 0, 0, Shuffle::Global);
     let part = View::new([1; 16], 20, Selection::Range(0..10)).unwrap();
-    assert!(matches!(
-        Order::new(plan, &part, &shape),
-        Err(Error::View { .. })
-    ));
+    assert!(matches!(Order::new(plan, &part, &shape), Err(Error::View { .. })));
     let longer = DatasetShape::from_rows([10, 11]).unwrap();
     let error = Order::new(plan, &whole, &longer).unwrap_err();
-    assert_eq!(
-        error,
-        Error::Samples {
-            view: 20,
-            shape: 21
-        }
-    );
+    assert_eq!(error, Error::Samples { view: 20, shape: 21 });
     let text = plan.to_string();
     let later: PlanId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
     let error = Order::new(later, &whole, &shape).unwrap_err();
-    assert_eq!(
-        error,
-        Error::OrderVersion {
-            found: 2,
-            supported: 1
-        }
-    );
+    assert_eq!(error, Error::OrderVersion { found: 2, supported: 1 });
 }
 
 /// The order itself, pinned. If this fails, jobs that are under way can't resume with this build:
@@ -219,10 +178,7 @@ fn the_order_of_version_1_never_changes() {
         let order = order(shape, range, 42, shuffle);
         let mut samples = Vec::new();
         order.fill(from..from + 400, &mut samples);
-        let bytes: Vec<u8> = samples
-            .iter()
-            .flat_map(|sample| sample.to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         xxh3_64(&bytes)
     };
     let all = |shape: &DatasetShape| 0..shape.samples();

@@ -14,10 +14,7 @@ fn chi_square_z(counts: &[u64]) -> f64 {
     let total: u64 = counts.iter().sum();
     let cells = counts.len() as f64;
     let share = float(total) / cells;
-    let chi: f64 = counts
-        .iter()
-        .map(|&n| (float(n) - share).powi(2) / share)
-        .sum();
+    let chi: f64 = counts.iter().map(|&n| (float(n) - share).powi(2) / share).sum();
     let freedom = cells - 1.0;
     (chi - freedom) / (2.0 * freedom).sqrt()
 }
@@ -75,10 +72,7 @@ fn a_walk_takes_fewer_than_four_steps_on_average_at_the_worst_length() {
                 }
             }
         }
-        assert!(
-            steps < 4 * walks,
-            "length {len}: {steps} steps for {walks} walks"
-        );
+        assert!(steps < 4 * walks, "length {len}: {steps} steps for {walks} walks");
     }
 }
 
@@ -98,10 +92,7 @@ fn every_order_of_a_few_elements_is_equally_likely() {
             counts[rank(&Permutation::new(len, key(n)))] += 1;
         }
         let z = chi_square_z(&counts);
-        assert!(
-            z.abs() < 5.0,
-            "orders of {len} elements are off by {z:.1} sigma"
-        );
+        assert!(z.abs() < 5.0, "orders of {len} elements are off by {z:.1} sigma");
     }
 }
 
@@ -121,10 +112,7 @@ fn every_place_gets_every_element_equally_often_over_many_keys() {
             // Cells of unequal numbers of elements are compared only where the length divides.
             if len % cells == 0 || len > 50 * cells {
                 let z = chi_square_z(&counts);
-                assert!(
-                    z.abs() < 5.0,
-                    "length {len}, place {place}: off by {z:.1} sigma"
-                );
+                assert!(z.abs() < 5.0, "length {len}, place {place}: off by {z:.1} sigma");
             }
         }
     }
@@ -147,15 +135,7 @@ fn pairs_of_neighbouring_places_are_as_independent_as_in_a_fair_shuffle() {
 
 #[test]
 fn neighbouring_elements_are_not_correlated() {
-    for len in [
-        1000,
-        4096,
-        50_000,
-        65_536,
-        1 << 20,
-        1_000_003,
-        (1 << 40) + 5,
-    ] {
+    for len in [1000, 4096, 50_000, 65_536, 1 << 20, 1_000_003, (1 << 40) + 5] {
         for step in [1, 2, 64, len / 2] {
             let permutation = Permutation::new(len, key(len + step));
             let places = 50_000.min(len - step);
@@ -163,10 +143,7 @@ fn neighbouring_elements_are_not_correlated() {
             let covariance: f64 = (0..places).map(|i| centred(i) * centred(i + step)).sum();
             // Products of two uniform variables have variance 1/144.
             let z = covariance / (places as f64 / 144.0).sqrt();
-            assert!(
-                z.abs() < 5.0,
-                "length {len}, step {step}: off by {z:.1} sigma"
-            );
+            assert!(z.abs() < 5.0, "length {len}, step {step}: off by {z:.1} sigma");
         }
     }
 }
@@ -182,10 +159,7 @@ fn differences_of_neighbours_do_not_repeat_a_pattern() {
                 counts[usize::try_from(difference % 256).unwrap()] += 1;
             }
             let z = chi_square_z(&counts);
-            assert!(
-                z.abs() < 6.0,
-                "length {len}, step {step}: off by {z:.1} sigma"
-            );
+            assert!(z.abs() < 6.0, "length {len}, step {step}: off by {z:.1} sigma");
         }
     }
 }
@@ -194,15 +168,9 @@ fn differences_of_neighbours_do_not_repeat_a_pattern() {
 fn each_bit_of_the_key_changes_the_whole_order() {
     let len = 10_000;
     for bit in 0..128 {
-        let (a, b) = (
-            Permutation::new(len, key(9)),
-            Permutation::new(len, key(9) ^ (1 << bit)),
-        );
+        let (a, b) = (Permutation::new(len, key(9)), Permutation::new(len, key(9) ^ (1 << bit)));
         let equal = (0..len).filter(|&i| a.at(i) == b.at(i)).count();
-        assert!(
-            equal <= 10,
-            "key bit {bit} leaves {equal} of {len} elements in place"
-        );
+        assert!(equal <= 10, "key bit {bit} leaves {equal} of {len} elements in place");
     }
 }
 
@@ -215,9 +183,6 @@ fn fixed_points_are_as_rare_as_in_a_fair_shuffle() {
         };
         let total: usize = (0..10_000).map(fixed).sum();
         // One a permutation, with variance one: 10,000 of them stray by 100.
-        assert!(
-            (9_500..10_500).contains(&total),
-            "{total} fixed points in 10,000 orders of {len}"
-        );
+        assert!((9_500..10_500).contains(&total), "{total} fixed points in 10,000 orders of {len}");
     }
 }

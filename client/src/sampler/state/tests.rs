@@ -53,18 +53,11 @@ fn random_order(random: &mut fastrand::Rng) -> Order {
     let shape = DatasetShape::from_rows(rows).unwrap();
     let end = random.u64(1..=shape.samples());
     let range = random.u64(..end)..end;
-    let view = View::new(
-        [random.u8(..); 16],
-        shape.samples(),
-        Selection::Range(range),
-    )
-    .unwrap();
+    let view = View::new([random.u8(..); 16], shape.samples(), Selection::Range(range)).unwrap();
     let shuffle = match random.u32(..3) {
         0 => Shuffle::None,
         1 => Shuffle::Global,
-        _ => Shuffle::Window {
-            shards: NonZeroU32::new(random.u32(1..10)).unwrap(),
-        },
+        _ => Shuffle::Window { shards: NonZeroU32::new(random.u32(1..10)).unwrap() },
     };
     let plan = PlanId::new(&view, random.u64(..), random.u64(..9), shuffle);
     Order::new(plan, &view, &shape).unwrap()
@@ -76,10 +69,7 @@ fn a_job_stopped_anywhere_and_resumed_in_another_world_loses_and_repeats_nothing
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
         for last in [Last::Pad, Last::Uneven] {
-            let mut job = Job {
-                delivered: Vec::new(),
-                digest: EpochDigest::new(order.plan()),
-            };
+            let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.plan()) };
             let mut saved = LoaderState::new(order.plan(), 0).to_string();
             for _ in 0..random.u32(1..5) {
                 let batches = random.u64(..6);
@@ -93,11 +83,7 @@ fn a_job_stopped_anywhere_and_resumed_in_another_world_loses_and_repeats_nothing
                     .all(|(position, &sample)| order.sample_at(position) == sample)
             );
             job.delivered.sort_unstable();
-            assert_eq!(
-                job.delivered,
-                order.samples().collect::<Vec<_>>(),
-                "seed {seed}"
-            );
+            assert_eq!(job.delivered, order.samples().collect::<Vec<_>>(), "seed {seed}");
         }
     }
 }
@@ -107,10 +93,7 @@ fn with_the_last_batch_dropped_what_was_delivered_is_the_epoch_up_to_a_position(
     for seed in 0..200 {
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
-        let mut job = Job {
-            delivered: Vec::new(),
-            digest: EpochDigest::new(order.plan()),
-        };
+        let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.plan()) };
         let saved = LoaderState::new(order.plan(), 0).to_string();
         let (saved, _) = job.run(&saved, &order, random, 3, Last::Drop);
         let (_, plan) = job.run(&saved, &order, random, u64::MAX, Last::Drop);
@@ -139,10 +122,7 @@ fn a_state_has_one_text_and_nothing_else_is_read() {
     let text = state.to_string();
     assert_eq!(
         text,
-        format!(
-            "larder-state/1/{:032x}/7/2/global/1/4",
-            u128::from_be_bytes(view.digest())
-        )
+        format!("larder-state/1/{:032x}/7/2/global/1/4", u128::from_be_bytes(view.digest()))
     );
     assert_eq!(text.parse(), Ok(state));
     for wrong in [
