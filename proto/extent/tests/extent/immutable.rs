@@ -1,0 +1,150 @@
+//! Every way we know to write to a published extent or to cut it short, each refused by the kernel,
+//! and the bytes compared after each.
+//!
+//! The attacker has what a reader is given, the read-only descriptor, and all it can make of it; it
+//! is the owner of the file, and root where the tests are.
+
+#![expect(unsafe_code, reason = "attacks are raw system calls")]
+
+mod files;
+mod mappings;
+mod others;
+
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+
+use larder_extent::{Attached, Sealed};
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, fchmod};
+
+use crate::support::{ID, handed_out, sealed};
+
+/// What an attack is made with and what must not change by it.
+struct Target {
+    sealed: Sealed,
+    before: Vec<u8>,
+    /// The descriptor a reader is handed.
+    fd: OwnedFd,
+    /// What root can make of it: a writable description.
+    writable: File,
+    mapped: Attached,
+}
+
+impl Target {
+    fn new() -> Self {
+        let sealed = sealed();
+        let fd = handed_out(&sealed);
+        let mapped = Attached::shared(handed_out(&sealed), ID).unwrap();
+        let mut target = Self {
+            before: Vec::new(),
+            writable: reopened(&fd),
+            sealed,
+            fd,
+            mapped,
+        };
+        target.before = target.now();
+        target
+    }
+
+    fn bytes(&self) -> usize {
+        usize::try_from(self.sealed.total_bytes()).unwrap()
+    }
+
+    /// All bytes as another reader would see them.
+    fn now(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes()];
+        File::from(handed_out(&self.sealed))
+            .read_exact_at(&mut bytes, 0)
+            .unwrap();
+        bytes
+    }
+
+    fn check(&self, attack: &str) {
+        assert!(self.now() == self.before, "{attack} changed the file");
+        let size = File::from(handed_out(&self.sealed))
+            .metadata()
+            .unwrap()
+            .len();
+        assert_eq!(size, self.sealed.total_bytes(), "{attack} changed its size");
+        self.mapped
+            .verify()
+            .unwrap_or_else(|row| panic!("{attack} changed a mapping: {row}"));
+        self.sealed
+            .verify()
+            .unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
+    }
+
+    /// The attack must fail in one of the ways given.
+    fn refuses<T>(&self, attack: &str, outcome: io::Result<T>, with: &[Errno]) {
+        let Err(error) = outcome else {
+            panic!("{attack} was not refused")
+        };
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        assert!(with.contains(&errno), "{attack} was refused with {errno}");
+        self.check(attack);
+    }
+
+    /// The attack may succeed, but must change nothing.
+    fn survives<T>(&self, attack: &str, _: io::Result<T>) {
+        self.check(attack);
+    }
+
+    /// The middle of the reader's mapping.
+    fn page(&self) -> *mut c_void {
+        // SAFETY: the middle page of a mapping of 3 MiB.
+        unsafe { self.mapped.base().as_ptr().add(1 << 20).cast() }
+    }
+}
+
+/// The file behind `fd`, opened for writing, as its owner can by changing its mode (which stays
+/// changed).
+fn reopened(fd: &OwnedFd) -> File {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    fchmod(fd, Mode::from_bits_retain(0o666)).unwrap();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).open(path).unwrap()
+}
+
+/// A raw system call's answer as a result.
+macro_rules! raw {
+    ($call:expr) => {{
+        // SAFETY: the kernel checks what it is given; that is what is tested. Memory named is
+        // either a local of the caller or the extent's mapping, which the call must not change.
+        let answer = unsafe { $call };
+        if answer == -1 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(answer)
+        }
+    }};
+}
+
+use raw;
+
+/// Maps all of a file; unmapped again on success, since success is a failure here.
+fn map(target: &Target, protection: i32, flags: i32, file: &impl AsRawFd) -> io::Result<()> {
+    let bytes = target.bytes();
+    // SAFETY: a new mapping wherever the kernel likes it, taken down again.
+    unsafe {
+        let at = libc::mmap(null_mut(), bytes, protection, flags, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(at, bytes);
+    }
+    Ok(())
+}
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A writable memory file with these bytes, to copy from.
+fn tempfile_with(bytes: &[u8]) -> File {
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    let mut file = File::from(nix::sys::memfd::memfd_create("source", flags).unwrap());
+    file.write_all(bytes).unwrap();
+    file
+}
