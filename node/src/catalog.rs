@@ -58,7 +58,12 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
+        Self {
+            prefixes,
+            cache,
+            state: Mutex::default(),
+            keeping: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
@@ -81,7 +86,10 @@ impl Catalog {
             Ok((manifest, indexed_now)) => {
                 let dataset = self.keep(manifest).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
-                Ok(Opened { dataset, indexed_now })
+                Ok(Opened {
+                    dataset,
+                    indexed_now,
+                })
             }
             Err(error) => self.last_known(&reference, error),
         }
@@ -117,7 +125,13 @@ impl Catalog {
 
     /// Access to an address: that of an open dataset in the same bucket, or a new one.
     async fn origin(&self, uri: &OriginUri) -> Result<Origin, Error> {
-        let known = self.lock().open.values().map(|dataset| dataset.origin()).find(|o| o.serves(uri)).cloned();
+        let known = self
+            .lock()
+            .open
+            .values()
+            .map(|dataset| dataset.origin())
+            .find(|o| o.serves(uri))
+            .cloned();
         match known {
             Some(origin) => Ok(origin),
             None => Origin::connect(uri).await.map_err(errors::of_origin),
@@ -163,7 +177,10 @@ impl Catalog {
             let age = now.saturating_duration_since(dataset.last_used());
             Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
         });
-        let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot()) else {
+        let Some(snapshot) = idle
+            .min_by_key(|one| one.last_used())
+            .map(|one| one.snapshot())
+        else {
             return Err(Error::new(
                 ErrorKind::ResourceExhausted,
                 format!(
@@ -188,7 +205,10 @@ impl Catalog {
             Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
                 let (named, snapshot) = (&reference.0, dataset.snapshot());
                 tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
-                Ok(Opened { dataset, indexed_now: false })
+                Ok(Opened {
+                    dataset,
+                    indexed_now: false,
+                })
             }
             _ => Err(error),
         }
@@ -204,7 +224,9 @@ impl Catalog {
             return turn;
         }
         let turn = Arc::default();
-        state.opening.insert(reference.clone(), Arc::downgrade(&turn));
+        state
+            .opening
+            .insert(reference.clone(), Arc::downgrade(&turn));
         turn
     }
 

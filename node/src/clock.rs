@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 /// Now, by the monotonic clock.
-#[must_use]
-#[expect(clippy::disallowed_methods, reason = "the shell's one reading of the clock")]
-pub fn now() -> Instant {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell's one reading of the clock"
+)]
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -24,11 +24,22 @@ pub struct Args {
     pub memory: Option<String>,
 
     /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
-    #[arg(long, env = "LARDER_ORIGIN", value_name = "URI", required = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LARDER_ORIGIN",
+        value_name = "URI",
+        required = true,
+        value_delimiter = ','
+    )]
     pub origin: Vec<String>,
 
     /// Where gRPC, /metrics and /healthz are served; port 0 takes any
-    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
+    #[arg(
+        long,
+        env = "LARDER_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7070"
+    )]
     pub listen: String,
 
     /// Where rows are served; the default is the port after --listen's
@@ -56,7 +67,12 @@ pub struct Args {
     pub node_id: Option<String>,
 
     /// A member of the ring, this node among them (repeat): NAME=http://host:port[*WEIGHT]
-    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LARDER_MEMBER",
+        value_name = "MEMBER",
+        value_delimiter = ','
+    )]
     pub member: Vec<String>,
 
     /// How the line that says "listening" is printed: text or json
@@ -102,7 +118,10 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn new(setting: &'static str, why: impl ToString) -> Self {
-        Self { setting, why: why.to_string() }
+        Self {
+            setting,
+            why: why.to_string(),
+        }
     }
 }
 
@@ -113,7 +132,14 @@ impl TryFrom<Args> for Config {
         let listen = parse_address("--listen", &args.listen)?;
         let data_listen = match &args.data_listen {
             Some(text) => parse_address("--data-listen", text)?,
-            None => SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + 1 }),
+            None => SocketAddr::new(
+                listen.ip(),
+                if listen.port() == 0 {
+                    0
+                } else {
+                    listen.port() + 1
+                },
+            ),
         };
         let beyond_loopback = !(listen.ip().is_loopback() && data_listen.ip().is_loopback());
         if beyond_loopback && !args.insecure_listen_beyond_loopback {
@@ -128,7 +154,11 @@ impl TryFrom<Args> for Config {
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
+            memory_bytes: args
+                .memory
+                .as_deref()
+                .map(|s| parse_size("--memory", s))
+                .transpose()?,
             origins: parse_origins(&args.origin)?,
             listen,
             data_listen,
@@ -230,7 +260,8 @@ fn host_name() -> String {
 }
 
 fn default_socket() -> PathBuf {
-    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let run =
+        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     run.join("larder/larder.sock")
 }
 
@@ -239,7 +270,9 @@ mod tests {
     use super::*;
 
     fn config(typed: &[&str]) -> Result<Config, ConfigError> {
-        let args = ["larder-node", "--origin", "s3://bucket/data"].iter().chain(typed);
+        let args = ["larder-node", "--origin", "s3://bucket/data"]
+            .iter()
+            .chain(typed);
         Config::try_from(Args::try_parse_from(args).expect("clap takes it"))
     }
 
@@ -252,15 +285,36 @@ mod tests {
     #[test]
     fn listening_beyond_loopback_takes_an_explicit_word() {
         let refused = config(&["--listen", "0.0.0.0:7070"]).expect_err("refused");
-        assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains("--insecure-listen-beyond-loopback"),
+            "{refused}"
+        );
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
-        let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
+        let config = config(&[
+            "--listen",
+            "0.0.0.0:7070",
+            "--insecure-listen-beyond-loopback",
+        ]);
         assert!(config.expect("accepted").beyond_loopback());
     }
 
     #[test]
     fn a_ring_without_this_node_is_refused() {
-        let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
-        assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+        let typed = [
+            "--node-id",
+            "c",
+            "--member",
+            "a=http://h:1",
+            "--member",
+            "b=http://h:2*3",
+        ];
+        assert!(
+            config(&typed)
+                .expect_err("refused")
+                .to_string()
+                .contains("--node-id")
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use larder_dataset::ShardId;
 use larder_extent::{PageSize, Sealed};
-use larder_store::{Budget, Evicted, KeepWhatYouHave, Orphan, Outcome, Store};
+use larder_store::{Budget, Evicted, KeepWhatYouHave, Store};
 use larder_wire::{Error, limits};
 
 use super::Group;
@@ -13,9 +13,7 @@ use crate::fill::{Failures, Queue};
 use crate::flight::Flight;
 
 pub(super) type ShardStore = Store<ShardId, Group, Arc<Flight>, Arc<Sealed>>;
-pub(super) type ShardOutcome = Outcome<ShardId, Arc<Flight>, Arc<Sealed>>;
 pub(super) type EvictedShard = Evicted<ShardId, Arc<Sealed>>;
-pub(super) type DroppedFill = Orphan<ShardId, Arc<Flight>>;
 
 #[derive(Debug)]
 pub(super) struct Books {
@@ -32,7 +30,7 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn new(budget: Budget) -> Self {
-        let quota_bytes = budget.limit_bytes() / 100 * limits::LEASE_QUOTA_PERCENT;
+        let quota_bytes = budget.limit_bytes() / 100 * u64::from(limits::LEASE_QUOTA_PERCENT);
         Self {
             store: Store::new(budget, KeepWhatYouHave::default(), quota_bytes),
             queue: Queue::new(limits::FILL_QUEUE_MAX),

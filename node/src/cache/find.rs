@@ -12,10 +12,10 @@ use larder_wire::{Error, ErrorKind};
 use super::books::{Books, EvictedShard};
 use super::{Cache, Group, Remains};
 use crate::catalog::Dataset;
+use crate::clock;
 use crate::errors;
 use crate::fill::{Priority, Pushed, Queued, ShardPlan};
 use crate::flight::Flight;
-use crate::clock;
 
 /// What the cache has of one shard.
 #[derive(Debug)]
@@ -127,7 +127,9 @@ impl Cache {
             if books.condemned.contains(&id) {
                 return false;
             }
-            let Some(sealed) = books.store.get(id, group, now) else { return true };
+            let Some(sealed) = books.store.get(id, group, now) else {
+                return true;
+            };
             found[index] = Found::Resident(sealed);
             false
         });
@@ -145,7 +147,12 @@ impl Cache {
             match ShardPlan::new(dataset.manifest(), shard) {
                 Ok(plan) => {
                     let bytes = plan.layout.total_bytes();
-                    missing.push(Missing { index, shard, id, bytes });
+                    missing.push(Missing {
+                        index,
+                        shard,
+                        id,
+                        bytes,
+                    });
                 }
                 Err(why) => {
                     let why = errors::of_extent(why).context(format!("shard {shard}"));
@@ -179,7 +186,10 @@ impl Cache {
         }
         let made_room = !aside.evicted.is_empty();
         self.put_away(aside);
-        LeftOut { left_out, made_room }
+        LeftOut {
+            left_out,
+            made_room,
+        }
     }
 
     fn admit_one(
@@ -191,7 +201,10 @@ impl Cache {
         aside: &mut Aside,
         now: Instant,
     ) -> Option<Found> {
-        let held = books.closed.clone().or_else(|| books.failures.held(one.id, now));
+        let held = books
+            .closed
+            .clone()
+            .or_else(|| books.failures.held(one.id, now));
         if let Some(why) = held {
             return Some(over(one.id, why));
         }
@@ -208,7 +221,12 @@ impl Cache {
             }
             Outcome::Admitted { handle, permit } => {
                 let (dataset, shard) = (Arc::clone(dataset), one.shard);
-                let queued = Queued { dataset, shard, flight: handle, permit };
+                let queued = Queued {
+                    dataset,
+                    shard,
+                    flight: handle,
+                    permit,
+                };
                 match books.queue.push(queued, priority) {
                     Pushed::Queued => aside.queued += 1,
                     Pushed::Displaced(other) => aside.displaced.push(other),
@@ -234,7 +252,10 @@ impl Cache {
     }
 
     fn awaited(self: &Arc<Self>, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
-        Found::InFlight(Awaited { flight, place: Some((Arc::clone(self), waiter)) })
+        Found::InFlight(Awaited {
+            flight,
+            place: Some((Arc::clone(self), waiter)),
+        })
     }
 
     fn put_away(&self, aside: Aside) {
@@ -262,5 +283,8 @@ struct LeftOut {
 }
 
 fn over(id: ShardId, why: Arc<Error>) -> Found {
-    Found::InFlight(Awaited { flight: Arc::new(Flight::failed(id, why)), place: None })
+    Found::InFlight(Awaited {
+        flight: Arc::new(Flight::failed(id, why)),
+        place: None,
+    })
 }

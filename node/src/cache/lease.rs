@@ -33,12 +33,7 @@ impl Cache {
     ///
     /// # Panics
     /// If the dataset has no such shard.
-    pub fn lease(
-        self: &Arc<Self>,
-        dataset: &Arc<Dataset>,
-        shard: u32,
-        holder: HolderId,
-    ) -> Leased {
+    pub fn lease(self: &Arc<Self>, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
         let id = dataset.manifest().shard(shard).id;
         // Between being found and being leased it may be evicted, once in a blue moon.
         for _ in 0..3 {

@@ -52,7 +52,12 @@ pub(crate) enum Pushed {
 
 impl Queue {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, arrivals: 0, fills: BTreeMap::new(), places: HashMap::new() }
+        Self {
+            limit,
+            arrivals: 0,
+            fills: BTreeMap::new(),
+            places: HashMap::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -84,7 +89,9 @@ impl Queue {
 
     /// Somebody waits for it now.
     pub(crate) fn raise(&mut self, id: ShardId) {
-        let Some(&place @ (Priority::Prefetch, _)) = self.places.get(&id) else { return };
+        let Some(&place @ (Priority::Prefetch, _)) = self.places.get(&id) else {
+            return;
+        };
         if let Some(queued) = self.fills.remove(&place) {
             self.insert(queued, Priority::Demand);
         }

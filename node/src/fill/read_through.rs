@@ -66,7 +66,9 @@ impl ReadThrough {
         let units = u32::try_from(units).expect("all of the staging memory is fewer pages");
         let staging = Arc::clone(&self.staging);
         let reserved = self.runtime.block_on(staging.acquire_many_owned(units));
-        Reservation { _bytes: reserved.expect("the semaphore is never closed") }
+        Reservation {
+            _bytes: reserved.expect("the semaphore is never closed"),
+        }
     }
 
     /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
@@ -105,9 +107,16 @@ type Placed = (PartRead, usize);
 /// the target become one.
 fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
     let read = |row: &RowWanted| {
-        (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at)
+        (
+            dataset.manifest().row_read(row.shard, row.row, row.tensor),
+            row.at,
+        )
     };
-    let mut reads: Vec<Placed> = rows.iter().map(read).filter(|(read, _)| read.bytes > 0).collect();
+    let mut reads: Vec<Placed> = rows
+        .iter()
+        .map(read)
+        .filter(|(read, _)| read.bytes > 0)
+        .collect();
     reads.sort_unstable_by_key(|&(_, at)| at);
     let mut merged: Vec<Placed> = Vec::with_capacity(reads.len());
     for (read, at) in reads {

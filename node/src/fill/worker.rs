@@ -27,7 +27,10 @@ pub(crate) fn start_workers(
     runtime: &Handle,
     stopping: &CancellationToken,
 ) {
-    let filler = Filler { reader: Arc::clone(reader), gets: Semaphore::new(limits::FILL_WORKERS) };
+    let filler = Filler {
+        reader: Arc::clone(reader),
+        gets: Semaphore::new(limits::FILL_WORKERS),
+    };
     let filler = Arc::new(filler);
     for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
         let (cache, filler) = (Arc::clone(cache), Arc::clone(&filler));
@@ -67,7 +70,10 @@ impl Filler {
             Ok(Err(gave_up)) => job.give_up(gave_up),
             Err(_) => job.give_up(GaveUp::from(Error::new(
                 ErrorKind::OriginUnavailable,
-                format!("it took longer than {} s to read", limits::FILL_DEADLINE.as_secs()),
+                format!(
+                    "it took longer than {} s to read",
+                    limits::FILL_DEADLINE.as_secs()
+                ),
             ))),
         }
     }
@@ -87,7 +93,11 @@ impl Filler {
             "its bytes don't have the checksum that the manifest pins; the object was changed \
              without a new etag, or is damaged: index the dataset again",
         );
-        Err(GaveUp { why, object: None, attempts: CHECKSUM_TRIES })
+        Err(GaveUp {
+            why,
+            object: None,
+            attempts: CHECKSUM_TRIES,
+        })
     }
 
     async fn read_parts(
@@ -97,7 +107,10 @@ impl Filler {
         filling: &Arc<Filling>,
     ) -> Result<(), GaveUp> {
         let parts = (0..plan.reads.len()).map(|index| self.read_part(job, plan, filling, index));
-        stream::iter(parts).buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
+        stream::iter(parts)
+            .buffer_unordered(limits::FILL_WORKERS)
+            .try_collect::<()>()
+            .await
     }
 
     /// Reads one part, unless an earlier worker did.
@@ -108,9 +121,13 @@ impl Filler {
         filling: &Arc<Filling>,
         index: usize,
     ) -> Result<(), GaveUp> {
-        let Some(mut part) = filling.take_part(index) else { return Ok(()) };
+        let Some(mut part) = filling.take_part(index) else {
+            return Ok(());
+        };
         let read = &plan.reads[index];
-        self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
+        self.reader
+            .read(job.dataset(), read, &self.gets, &mut part)
+            .await?;
         part.finish();
         job.flight().part_is_in();
         Ok(())
@@ -132,7 +149,9 @@ async fn take_memory(job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp
 
 /// Seals, unless the bytes don't have the checksum that the manifest pins: then all is forgotten.
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
-    let sealed = off_thread(move || filling.seal()).await.map_err(errors::of_extent)?;
+    let sealed = off_thread(move || filling.seal())
+        .await
+        .map_err(errors::of_extent)?;
     if holds(&sealed, job.dataset().manifest().shard(job.shard())) {
         return Ok(Some(sealed));
     }
@@ -141,9 +160,13 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp
 }
 
 fn holds(sealed: &Sealed, shard: Shard) -> bool {
-    let Some(pinned) = shard.checksum else { return true };
+    let Some(pinned) = shard.checksum else {
+        return true;
+    };
     let mut hasher = Xxh3Default::new();
-    sealed.unit_crcs().for_each(|crc| hasher.update(&crc.to_le_bytes()));
+    sealed
+        .unit_crcs()
+        .for_each(|crc| hasher.update(&crc.to_le_bytes()));
     hasher.digest() == pinned
 }
 
