@@ -23,3 +23,4 @@ pub mod shared;
 
 mod clock;
 mod errors;
+mod metrics;
