@@ -16,6 +16,8 @@ mod lease;
 mod manifest;
 mod reaper;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

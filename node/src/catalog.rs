@@ -8,6 +8,8 @@
 //! for microseconds. Non-goal: knowing who uses a dataset.
 
 mod dataset;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

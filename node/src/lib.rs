@@ -23,3 +23,5 @@ pub mod shared;
 
 mod clock;
 mod errors;
+#[cfg(test)]
+mod testing;
