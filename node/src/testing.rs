@@ -27,15 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A folder with one `.npy` file of `rows` rows of `row_bytes` bytes, indexed.
 pub(crate) struct Folder {
     dir: TempDir,
-    pub(crate) rows: usize,
-    pub(crate) row_bytes: usize,
+    row_bytes: usize,
 }
 
 impl Folder {
     pub(crate) fn new(rows: usize, row_bytes: usize, shard_bytes: u64, checksum: bool) -> Self {
         let folder = Self {
             dir: tempfile::tempdir().unwrap(),
-            rows,
             row_bytes,
         };
         let header =

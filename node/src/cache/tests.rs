@@ -116,7 +116,7 @@ fn rows_that_overlap_in_their_target_are_refused() {
 
 #[test]
 fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
-    let folder = Folder::new(24, MIB as usize, 32 * MIB, false);
+    let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let kitchen = Kitchen::unmanned(&folder, 32 * MIB);
     let Found::InFlight(flight) = kitchen.find(0) else {
         panic!("not in flight")
@@ -270,7 +270,7 @@ fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
     let recalls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&recalls);
     kitchen.cache.on_recall(Box::new(move |_| {
-        drop(count.fetch_add(1, Ordering::Relaxed))
+        count.fetch_add(1, Ordering::Relaxed);
     }));
     kitchen.get(0).unwrap();
     let id = kitchen.dataset.manifest().shard(0).id;

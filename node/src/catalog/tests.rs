@@ -55,7 +55,8 @@ fn what_lies_outside_the_prefixes_is_refused_with_the_prefixes_allowed() {
         (inside.to_string(), Some(elsewhere.uri())),
     ];
     for (uri, manifest) in outside {
-        let opened = kitchen.catalog.open(&reference(&uri), manifest.as_ref());
+        let wanted = reference(&uri);
+        let opened = kitchen.catalog.open(&wanted, manifest.as_ref());
         let refused = kitchen.runtime.block_on(opened).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{uri}");
         assert!(refused.message().contains(&inside.to_string()), "{refused}");
