@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Parser;
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
+use larder_wire::ErrorKind;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let (node_id, exposed) = (config.node_id().to_owned(), config.beyond_loopback());
     let node = match Node::start(config) {
         Ok(node) => node,
+        Err(why) if why.kind() == ErrorKind::InvalidArgument => return refuse(EXIT_SETTINGS, &why),
         Err(why) => return refuse(1, &why),
     };
     if let Err(why) = announce(&node_id, &node, as_json) {
