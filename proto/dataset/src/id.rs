@@ -78,14 +78,18 @@ mod tests {
 
     #[test]
     fn an_id_is_shown_as_hex_and_read_back() {
-        let id = ShardId::from_bytes(*b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xff");
+        let id = ShardId::from_bytes(
+            *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xff",
+        );
         assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0eff");
         assert_eq!(id.to_string().parse::<ShardId>(), Ok(id));
     }
 
     #[test]
     fn what_is_not_an_id_is_refused() {
-        for text in ["", "00", "+00102030405060708090a0b0c0d0eff", "000102030405060708090a0b0c0d0efg"] {
+        for text in
+            ["", "00", "+00102030405060708090a0b0c0d0eff", "000102030405060708090a0b0c0d0efg"]
+        {
             assert!(text.parse::<SnapshotId>().is_err(), "{text}");
         }
     }
