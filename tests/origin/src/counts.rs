@@ -58,18 +58,13 @@ impl ObjectReads {
 
     /// All objects that were read.
     pub fn objects(&self) -> impl Iterator<Item = (&str, &[Range<u64>])> {
-        self.ranges
-            .iter()
-            .map(|(object, ranges)| (object.as_str(), ranges.as_slice()))
+        self.ranges.iter().map(|(object, ranges)| (object.as_str(), ranges.as_slice()))
     }
 
     /// Bytes read more than once, each further time counted: 0 when every byte was read at most once.
     #[must_use]
     pub fn bytes_read_again(&self) -> u64 {
-        self.ranges
-            .values()
-            .map(|ranges| overlap_bytes(ranges))
-            .sum()
+        self.ranges.values().map(|ranges| overlap_bytes(ranges)).sum()
     }
 
     fn add(&mut self, object: &str, range: Range<u64>) {
@@ -113,11 +108,7 @@ impl Counters {
     /// The counts without the list of ranges, which may be long.
     pub(crate) fn summary(&self) -> Counts {
         let counts = self.lock();
-        Counts {
-            faults: counts.faults.clone(),
-            reads: ObjectReads::default(),
-            ..*counts
-        }
+        Counts { faults: counts.faults.clone(), reads: ObjectReads::default(), ..*counts }
     }
 
     pub(crate) fn reset(&self) {

@@ -34,17 +34,11 @@ fn photos() -> &'static [Photo] {
     PARSED.get_or_init(|| {
         let file = SafeTensors::deserialize(PHOTOS).expect("the fixture is a safetensors file");
         let photo = |name| {
-            let tensor = file
-                .tensor(name)
-                .expect("the fixture holds this photograph");
+            let tensor = file.tensor(name).expect("the fixture holds this photograph");
             let &[height, width, CHANNELS] = tensor.shape() else {
                 panic!("the photograph {name} has the shape {:?}", tensor.shape())
             };
-            Photo {
-                height,
-                width,
-                pixels: tensor.data(),
-            }
+            Photo { height, width, pixels: tensor.data() }
         };
         vec![photo("astronaut"), photo("chelsea")]
     })
@@ -105,11 +99,7 @@ pub fn write(directory: &Path, samples: u64, per_file: u64) -> io::Result<Writte
         ));
     }
     fs::create_dir_all(directory)?;
-    let mut written = Written {
-        files: 0,
-        samples,
-        bytes: 0,
-    };
+    let mut written = Written { files: 0, samples, bytes: 0 };
     let mut first = 0;
     while first < samples {
         let next = samples.min(first.saturating_add(per_file));
@@ -128,9 +118,7 @@ pub fn write(directory: &Path, samples: u64, per_file: u64) -> io::Result<Writte
 /// One file with samples `first..next`.
 fn part(first: u64, next: u64) -> io::Result<Vec<u8>> {
     let count = usize::try_from(next - first).map_err(io::Error::other)?;
-    let bytes = count
-        .checked_mul(IMAGE_BYTES)
-        .ok_or(io::ErrorKind::OutOfMemory)?;
+    let bytes = count.checked_mul(IMAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
     let mut images = Vec::with_capacity(bytes);
     let mut labels = Vec::with_capacity(count * 8);
     for index in first..next {
@@ -139,10 +127,7 @@ fn part(first: u64, next: u64) -> io::Result<Vec<u8>> {
     }
     let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(io::Error::other);
     let tensors = [
-        (
-            "image",
-            view(Dtype::U8, vec![count, SIDE, SIDE, CHANNELS], &images)?,
-        ),
+        ("image", view(Dtype::U8, vec![count, SIDE, SIDE, CHANNELS], &images)?),
         ("label", view(Dtype::I64, vec![count], &labels)?),
     ];
     serialize(tensors, None).map_err(io::Error::other)
@@ -170,18 +155,9 @@ mod tests {
         assert_eq!((written.files, written.samples), (3, 10));
         let last = fs::read(directory.path().join("part-00002.safetensors")).unwrap();
         let last = SafeTensors::deserialize(&last).unwrap();
-        assert_eq!(
-            last.tensor("image").unwrap().shape(),
-            [2, SIDE, SIDE, CHANNELS]
-        );
-        assert_eq!(
-            last.tensor("image").unwrap().data()[IMAGE_BYTES..],
-            sample(9).0
-        );
-        assert_eq!(
-            last.tensor("label").unwrap().data()[8..],
-            9_i64.to_le_bytes()
-        );
+        assert_eq!(last.tensor("image").unwrap().shape(), [2, SIDE, SIDE, CHANNELS]);
+        assert_eq!(last.tensor("image").unwrap().data()[IMAGE_BYTES..], sample(9).0);
+        assert_eq!(last.tensor("label").unwrap().data()[8..], 9_i64.to_le_bytes());
     }
 
     #[test]

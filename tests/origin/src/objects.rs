@@ -51,9 +51,7 @@ impl Objects {
     /// The file of an object. A key that is not a plain relative path names no object here.
     fn path(&self, bucket: &str, key: &str) -> S3Result<PathBuf> {
         let relative = Path::new(key);
-        let plain = relative
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
+        let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || key.is_empty() || key.contains("//") {
             return Err(s3_error!(NoSuchKey));
         }
@@ -84,15 +82,9 @@ impl Objects {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
         let opened = self.open(&input.bucket, &input.key).await?;
-        check_read(
-            &opened,
-            input.if_match.as_ref(),
-            input.if_none_match.as_ref(),
-        )?;
+        check_read(&opened, input.if_match.as_ref(), input.if_none_match.as_ref())?;
         let range = match input.range {
-            Some(range) => range
-                .check(opened.bytes)
-                .map_err(|_| s3_error!(InvalidRange))?,
+            Some(range) => range.check(opened.bytes).map_err(|_| s3_error!(InvalidRange))?,
             None => 0..opened.bytes,
         };
         let content_range = input
@@ -125,11 +117,7 @@ impl Objects {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = req.input;
         let opened = self.open(&input.bucket, &input.key).await?;
-        check_read(
-            &opened,
-            input.if_match.as_ref(),
-            input.if_none_match.as_ref(),
-        )?;
+        check_read(&opened, input.if_match.as_ref(), input.if_none_match.as_ref())?;
         Ok(S3Response::new(HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             content_length: Some(signed(opened.bytes)?),
@@ -163,9 +151,7 @@ impl Objects {
         &self,
         req: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let _one_writer = self
-            .lock(&req.input.bucket.clone(), &req.input.key.clone())
-            .await;
+        let _one_writer = self.lock(&req.input.bucket.clone(), &req.input.key.clone()).await;
         self.files.delete_object(req).await
     }
 
@@ -173,9 +159,7 @@ impl Objects {
         &self,
         req: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let _one_writer = self
-            .lock(&req.input.bucket.clone(), &req.input.key.clone())
-            .await;
+        let _one_writer = self.lock(&req.input.bucket.clone(), &req.input.key.clone()).await;
         self.files.copy_object(req).await
     }
 
@@ -238,11 +222,7 @@ fn check_read(
     if_none_match: Option<&ETagCondition>,
 ) -> S3Result<()> {
     if if_match.is_some_and(|condition| !names(condition, &opened.etag)) {
-        return Err(s3_error!(
-            PreconditionFailed,
-            "the object's ETag is {}",
-            opened.etag
-        ));
+        return Err(s3_error!(PreconditionFailed, "the object's ETag is {}", opened.etag));
     }
     if if_none_match.is_some_and(|condition| names(condition, &opened.etag)) {
         return Err(s3_error!(NotModified));
@@ -261,11 +241,9 @@ fn check_write(
         check_read(opened, Some(condition), None)?;
     }
     match (if_none_match, present) {
-        (Some(condition), Some(opened)) if names(condition, &opened.etag) => Err(s3_error!(
-            PreconditionFailed,
-            "the object exists, its ETag is {}",
-            opened.etag
-        )),
+        (Some(condition), Some(opened)) if names(condition, &opened.etag) => {
+            Err(s3_error!(PreconditionFailed, "the object exists, its ETag is {}", opened.etag))
+        }
         _ => Ok(()),
     }
 }

@@ -56,10 +56,7 @@ impl S3Server {
         let listener = listen(options.port)?;
         let counts_listener = options.counts_port.map(listen).transpose()?;
         let address = listener.local_addr()?;
-        let counts_address = counts_listener
-            .as_ref()
-            .map(TcpListener::local_addr)
-            .transpose()?;
+        let counts_address = counts_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("larder-origin")
@@ -70,14 +67,7 @@ impl S3Server {
         let thread = std::thread::Builder::new()
             .name("larder-origin".to_owned())
             .spawn(move || run(runtime, listener, counts_listener, &serving, &stopped))?;
-        Ok(Self {
-            directory,
-            address,
-            counts_address,
-            service,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { directory, address, counts_address, service, stop, thread: Some(thread) })
     }
 
     /// The directory the buckets lie in.
@@ -111,8 +101,7 @@ impl S3Server {
     /// Where the counts are to be had over HTTP, if asked for.
     #[must_use]
     pub fn counts_endpoint(&self) -> Option<String> {
-        self.counts_address
-            .map(|address| format!("http://{address}/_counts"))
+        self.counts_address.map(|address| format!("http://{address}/_counts"))
     }
 
     /// The usual AWS variables that make a client use this server.
@@ -186,18 +175,11 @@ fn run(
     stopped: &watch::Receiver<bool>,
 ) {
     let served = runtime.block_on(async {
-        let counts = counts_listener
-            .map(tokio::net::TcpListener::from_std)
-            .transpose()?;
+        let counts = counts_listener.map(tokio::net::TcpListener::from_std).transpose()?;
         let counts = counts.map(|listener| {
             tokio::spawn(serve_counts(listener, Arc::clone(service), stopped.clone()))
         });
-        accept(
-            tokio::net::TcpListener::from_std(listener)?,
-            service,
-            stopped.clone(),
-        )
-        .await;
+        accept(tokio::net::TcpListener::from_std(listener)?, service, stopped.clone()).await;
         if let Some(counts) = counts {
             // It ends by the same signal; had it panicked, that has been printed.
             let _ = counts.await;

@@ -57,15 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dataset = match arguments.samples {
         0 => None,
         samples => {
-            let written = demo_data::write(
-                &arguments.dir.join("demo/images"),
-                samples,
-                arguments.per_file,
-            )?;
-            Some(Dataset {
-                uri: "s3://demo/images",
-                written,
-            })
+            let written =
+                demo_data::write(&arguments.dir.join("demo/images"), samples, arguments.per_file)?;
+            Some(Dataset { uri: "s3://demo/images", written })
         }
     };
     let server = S3Server::start(
@@ -94,9 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Returns when standard input closes or SIGTERM or SIGINT arrives.
 fn wait_for_the_end() -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;

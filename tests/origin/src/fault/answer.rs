@@ -38,21 +38,15 @@ impl Honest {
     ) -> Result<Self, HttpError> {
         let (head, body) = response.into_parts();
         let pieces: Vec<Bytes> = body.try_collect().await.map_err(HttpError::new)?;
-        Ok(Self {
-            status: head.status,
-            headers: head.headers,
-            body: pieces.concat().into(),
-            read,
-        })
+        Ok(Self { status: head.status, headers: head.headers, body: pieces.concat().into(), read })
     }
 
     /// `self` with a header set to `value`, or without it.
     fn header(mut self, name: HeaderName, value: Option<&str>) -> Self {
         match value.map(HeaderValue::from_str) {
-            Some(value) => drop(
-                self.headers
-                    .insert(name, value.expect("faults write visible ASCII")),
-            ),
+            Some(value) => {
+                drop(self.headers.insert(name, value.expect("faults write visible ASCII")))
+            }
             None => drop(self.headers.remove(name)),
         }
         self
@@ -67,9 +61,7 @@ impl Honest {
 
     /// Other bytes of the object; none where the file has been cut since.
     fn bytes(&self, start: u64, end: u64) -> Bytes {
-        corrupt::bytes_at(&self.read.path, start..end)
-            .unwrap_or_default()
-            .into()
+        corrupt::bytes_at(&self.read.path, start..end).unwrap_or_default().into()
     }
 
     fn status(self, status: StatusCode) -> Self {
@@ -79,8 +71,7 @@ impl Honest {
     /// A 206 that says it carries `start..end` of `total`.
     fn partial(self, start: u64, end: u64, total: &str) -> Self {
         let content_range = format!("bytes {start}-{}/{total}", end.saturating_sub(1));
-        self.status(StatusCode::PARTIAL_CONTENT)
-            .header(CONTENT_RANGE, Some(&content_range))
+        self.status(StatusCode::PARTIAL_CONTENT).header(CONTENT_RANGE, Some(&content_range))
     }
 
     fn reply(self) -> Action {
@@ -111,9 +102,7 @@ fn response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> R
     let mut response = Response::new(Body::from(body.into()));
     *response.status_mut() = status;
     if !kind.is_empty() {
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     response
 }
@@ -132,45 +121,29 @@ fn error(status: StatusCode, code: &str, message: &str) -> Response<Body> {
 /// Answers that refuse: a status other than 200 and 206.
 fn refused(fault: Fault) -> Option<Response<Body>> {
     let with = |mut response: Response<Body>, name: HeaderName, value: &'static str| {
-        response
-            .headers_mut()
-            .insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
         response
     };
     Some(match fault {
-        Fault::SlowDown => error(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "SlowDown",
-            "Please reduce your request rate.",
-        ),
+        Fault::SlowDown => {
+            error(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate.")
+        }
         Fault::ServiceUnavailable => response(StatusCode::SERVICE_UNAVAILABLE, "", ""),
-        Fault::InternalError => error(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "InternalError",
-            "Please try again.",
-        ),
-        Fault::BadGateway => response(
-            StatusCode::BAD_GATEWAY,
-            "text/html",
-            "<html>Bad Gateway</html>",
-        ),
+        Fault::InternalError => {
+            error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "Please try again.")
+        }
+        Fault::BadGateway => {
+            response(StatusCode::BAD_GATEWAY, "text/html", "<html>Bad Gateway</html>")
+        }
         Fault::GatewayTimeout => response(StatusCode::GATEWAY_TIMEOUT, "", ""),
-        Fault::TooManyRequests => with(
-            response(StatusCode::TOO_MANY_REQUESTS, "", ""),
-            RETRY_AFTER,
-            "0",
-        ),
-        Fault::TokenExpired => error(
-            StatusCode::FORBIDDEN,
-            "ExpiredToken",
-            "The token has expired.",
-        ),
+        Fault::TooManyRequests => {
+            with(response(StatusCode::TOO_MANY_REQUESTS, "", ""), RETRY_AFTER, "0")
+        }
+        Fault::TokenExpired => {
+            error(StatusCode::FORBIDDEN, "ExpiredToken", "The token has expired.")
+        }
         Fault::AccessDenied => error(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
-        Fault::NotFoundOnce => error(
-            StatusCode::NOT_FOUND,
-            "NoSuchKey",
-            "The key does not exist.",
-        ),
+        Fault::NotFoundOnce => error(StatusCode::NOT_FOUND, "NoSuchKey", "The key does not exist."),
         Fault::PreconditionFailedOnce => error(
             StatusCode::PRECONDITION_FAILED,
             "PreconditionFailed",
@@ -218,10 +191,8 @@ fn document(honest: &Honest, fault: Fault) -> Option<Response<Body>> {
             Some(response)
         }
         Fault::MultipartRanges => {
-            let content_range = honest
-                .headers
-                .get(CONTENT_RANGE)
-                .and_then(|value| value.to_str().ok());
+            let content_range =
+                honest.headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
             let opening = format!(
                 "--larder\r\nContent-Type: binary/octet-stream\r\nContent-Range: {}\r\n\r\n",
                 content_range.unwrap_or("bytes */*")
@@ -239,19 +210,12 @@ fn document(honest: &Honest, fault: Fault) -> Option<Response<Body>> {
 
 /// Answers of another range than was asked for, or that are silent or wrong about theirs.
 fn altered(honest: Honest, fault: Fault) -> Honest {
-    let (start, end, total) = (
-        honest.read.range.start,
-        honest.read.range.end,
-        honest.read.total,
-    );
+    let (start, end, total) = (honest.read.range.start, honest.read.range.end, honest.read.total);
     let stated = total.to_string();
     match fault {
         Fault::RangeIgnored => {
             let whole = honest.bytes(0, total);
-            honest
-                .status(StatusCode::OK)
-                .header(CONTENT_RANGE, None)
-                .body(whole)
+            honest.status(StatusCode::OK).header(CONTENT_RANGE, None).body(whole)
         }
         Fault::RangeWidened => {
             let whole = honest.bytes(0, total);
@@ -259,23 +223,19 @@ fn altered(honest: Honest, fault: Fault) -> Honest {
         }
         Fault::RangeShortened => {
             let half = honest.body.slice(..honest.body.len() / 2);
-            honest
-                .partial(start, start + (end - start) / 2, &stated)
-                .body(half)
+            honest.partial(start, start + (end - start) / 2, &stated).body(half)
         }
         Fault::RangePastEnd => {
             let longer = [&honest.bytes(start, total), [0; 512].as_slice()].concat();
-            honest
-                .partial(start, total + 512, &stated)
-                .body(longer.into())
+            honest.partial(start, total + 512, &stated).body(longer.into())
         }
         Fault::ContentRangeStartWrong => honest.partial(start + 1, end, &stated),
         Fault::ContentRangeEndWrong => honest.partial(start, end + 1, &stated),
         Fault::ContentRangeTotalWrong => honest.partial(start, end, &(total + 1).to_string()),
         Fault::ContentRangeTotalUnknown => honest.partial(start, end, "*"),
-        Fault::ContentRangeMissing => honest
-            .status(StatusCode::PARTIAL_CONTENT)
-            .header(CONTENT_RANGE, None),
+        Fault::ContentRangeMissing => {
+            honest.status(StatusCode::PARTIAL_CONTENT).header(CONTENT_RANGE, None)
+        }
         Fault::ContentRangeGarbled => honest
             .status(StatusCode::PARTIAL_CONTENT)
             .header(CONTENT_RANGE, Some("bytes from here to there")),
@@ -299,12 +259,8 @@ fn altered(honest: Honest, fault: Fault) -> Honest {
 
 /// The right bytes with another label.
 fn relabelled(honest: Honest, fault: Fault) -> Honest {
-    let etag = honest
-        .headers
-        .get(ETAG)
-        .and_then(|etag| etag.to_str().ok())
-        .unwrap_or("\"\"")
-        .to_owned();
+    let etag =
+        honest.headers.get(ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or("\"\"").to_owned();
     match fault {
         Fault::GzipLie => honest.header(CONTENT_ENCODING, Some("gzip")),
         Fault::EtagMissing => honest.header(ETAG, None),

@@ -48,11 +48,7 @@ pub(super) fn range_shifted(honest: &Honest, seed: u64) -> Bytes {
     let step = u64::try_from(PIECE_BYTES).expect("a small constant");
     let ahead = step.min(honest.read.total - end);
     let behind = step.min(start);
-    let shifted = if ahead > 0 {
-        start + ahead..end + ahead
-    } else {
-        start - behind..end - behind
-    };
+    let shifted = if ahead > 0 { start + ahead..end + ahead } else { start - behind..end - behind };
     let mut wrong = bytes_at(&honest.read.path, shifted).unwrap_or_else(|| honest.body.to_vec());
     if ahead == 0 && behind == 0 {
         wrong.rotate_left(1);
@@ -62,21 +58,11 @@ pub(super) fn range_shifted(honest: &Honest, seed: u64) -> Bytes {
 
 /// The same range of another file of the directory, or its bytes turned over where there is none that long.
 pub(super) fn of_other_object(honest: &Honest, seed: u64) -> Bytes {
-    let neighbours = honest
-        .read
-        .path
-        .parent()
-        .and_then(|directory| directory.read_dir().ok());
-    let other = neighbours
-        .into_iter()
-        .flatten()
-        .flatten()
-        .find_map(|entry| {
-            let path = entry.path();
-            (path != honest.read.path)
-                .then(|| bytes_at(&path, honest.read.range.clone()))
-                .flatten()
-        });
+    let neighbours = honest.read.path.parent().and_then(|directory| directory.read_dir().ok());
+    let other = neighbours.into_iter().flatten().flatten().find_map(|entry| {
+        let path = entry.path();
+        (path != honest.read.path).then(|| bytes_at(&path, honest.read.range.clone())).flatten()
+    });
     let wrong = other.unwrap_or_else(|| honest.body.iter().map(|byte| !byte).collect());
     differing(wrong, &honest.body, seed)
 }
@@ -85,33 +71,20 @@ pub(super) fn of_other_object(honest: &Honest, seed: u64) -> Bytes {
 pub(super) fn stale(body: &Bytes) -> Bytes {
     body.iter()
         .enumerate()
-        .map(|(at, byte)| {
-            if at % 16 == 0 {
-                byte.wrapping_add(1)
-            } else {
-                *byte
-            }
-        })
+        .map(|(at, byte)| if at % 16 == 0 { byte.wrapping_add(1) } else { *byte })
         .collect()
 }
 
 /// `range` of a file, when it has those bytes.
 pub(super) fn bytes_at(path: &Path, range: Range<u64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(range.end - range.start).ok()?];
-    File::open(path)
-        .ok()?
-        .read_exact_at(&mut bytes, range.start)
-        .ok()?;
+    File::open(path).ok()?.read_exact_at(&mut bytes, range.start).ok()?;
     Some(bytes)
 }
 
 /// `wrong`, made to differ where chance had it equal to the right bytes.
 fn differing(wrong: Vec<u8>, right: &Bytes, seed: u64) -> Bytes {
-    if wrong == *right {
-        bit_flipped(right, seed)
-    } else {
-        wrong.into()
-    }
+    if wrong == *right { bit_flipped(right, seed) } else { wrong.into() }
 }
 
 #[cfg(test)]
@@ -120,12 +93,8 @@ mod tests {
 
     #[test]
     fn corrupted_bytes_differ_and_keep_their_length_whatever_the_body() {
-        let bodies = [
-            vec![0; 1],
-            vec![0; 9000],
-            vec![7; 2],
-            (0..=255).cycle().take(70_001).collect(),
-        ];
+        let bodies =
+            [vec![0; 1], vec![0; 9000], vec![7; 2], (0..=255).cycle().take(70_001).collect()];
         for (body, seed) in bodies.into_iter().map(Bytes::from).zip(0..) {
             for wrong in [
                 bit_flipped(&body, seed),

@@ -64,10 +64,7 @@ impl FaultPlan {
     pub fn with(mut self, fault: Fault, probability: f64) -> Self {
         self.odds.push((fault, probability));
         let sum: f64 = self.odds.iter().map(|(_, probability)| probability).sum();
-        assert!(
-            (0.0..=1.000_001).contains(&sum),
-            "the probabilities of the faults sum to {sum}"
-        );
+        assert!((0.0..=1.000_001).contains(&sum), "the probabilities of the faults sum to {sum}");
         self
     }
 
@@ -78,9 +75,7 @@ impl FaultPlan {
     #[must_use]
     pub fn with_any_of(self, faults: &[Fault], probability: f64) -> Self {
         let count = f64::from(u32::try_from(faults.len()).expect("there are fewer kinds of fault"));
-        faults
-            .iter()
-            .fold(self, |plan, fault| plan.with(*fault, probability / count))
+        faults.iter().fold(self, |plan, fault| plan.with(*fault, probability / count))
     }
 
     /// Only for objects whose `bucket/key` contains `part`.
@@ -119,11 +114,7 @@ impl FaultPlan {
             (draw < 0.0).then_some(*fault)
         })?;
         self.injections_left -= 1;
-        Some(Injection {
-            fault,
-            seed: random.u64(..),
-            stall: self.stall,
-        })
+        Some(Injection { fault, seed: random.u64(..), stall: self.stall })
     }
 }
 
@@ -132,9 +123,7 @@ mod tests {
     use super::*;
 
     fn faults(plan: &mut FaultPlan, reads: usize) -> Vec<Option<Fault>> {
-        (0..reads)
-            .map(|_| plan.next("bucket/key").map(|injection| injection.fault))
-            .collect()
+        (0..reads).map(|_| plan.next("bucket/key").map(|injection| injection.fault)).collect()
     }
 
     #[test]
@@ -142,19 +131,14 @@ mod tests {
         let plan = FaultPlan::seeded(7).with_any_of(Fault::ALL, 0.5);
         let first = faults(&mut plan.clone(), 1000);
         assert_eq!(first, faults(&mut plan.clone(), 1000));
-        assert_ne!(
-            first,
-            faults(&mut FaultPlan::seeded(8).with_any_of(Fault::ALL, 0.5), 1000)
-        );
+        assert_ne!(first, faults(&mut FaultPlan::seeded(8).with_any_of(Fault::ALL, 0.5), 1000));
         let met = first.iter().flatten().count();
         assert!((400..600).contains(&met), "{met}");
     }
 
     #[test]
     fn a_plan_applies_to_its_keys_and_stops_at_its_limit() {
-        let mut plan = FaultPlan::always(Fault::SlowDown)
-            .keys_containing("part-0")
-            .limit(2);
+        let mut plan = FaultPlan::always(Fault::SlowDown).keys_containing("part-0").limit(2);
         assert!(plan.next("bucket/other").is_none());
         assert!(plan.next("bucket/part-00").is_some());
         assert!(plan.next("bucket/part-01").is_some());

@@ -59,11 +59,7 @@ pub(super) fn write(honest: &Honest, injection: Injection) -> Option<Script> {
         Fault::CloseInHeaders => vec![send(&[&head[..head.len() / 2]])],
         Fault::ResetBeforeHeaders => vec![Step::Reset],
         Fault::ResetAfterHeaders => vec![send(&[&head]), Step::Pause(BEFORE_RESET), Step::Reset],
-        Fault::ResetInBody => vec![
-            send(&[&head, &half]),
-            Step::Pause(BEFORE_RESET),
-            Step::Reset,
-        ],
+        Fault::ResetInBody => vec![send(&[&head, &half]), Step::Pause(BEFORE_RESET), Step::Reset],
         Fault::StallBeforeHeaders => vec![stall],
         Fault::StallAfterHeaders => vec![send(&[&head]), stall],
         Fault::StallInBody => vec![send(&[&head, &half]), stall],
@@ -95,25 +91,15 @@ fn reframed(honest: &Honest, fault: Fault, half: &Bytes) -> Option<Script> {
         Fault::ContentLengthLong => vec![send(&[&length(body.len() + 10), body])],
         Fault::ContentLengthTwice => {
             let second = format!("content-length: {}\r\n", body.len() / 2);
-            vec![send(&[
-                &with_header(&length(body.len()), second.as_bytes()),
-                body,
-            ])]
+            vec![send(&[&with_header(&length(body.len()), second.as_bytes()), body])]
         }
         Fault::HeaderHuge => {
-            let huge = [
-                b"x-amz-meta-huge: ",
-                vec![b'h'; HEADER_BYTES].as_slice(),
-                b"\r\n",
-            ]
-            .concat();
+            let huge =
+                [b"x-amz-meta-huge: ", vec![b'h'; HEADER_BYTES].as_slice(), b"\r\n"].concat();
             vec![send(&[&with_header(&length(body.len()), &huge), body])]
         }
         Fault::HeaderGarbage => {
-            vec![send(&[
-                &with_header(&length(body.len()), b"no colon \x01\x02\x7f\r\n"),
-                body,
-            ])]
+            vec![send(&[&with_header(&length(body.len()), b"no colon \x01\x02\x7f\r\n"), body])]
         }
         _ => return None,
     })

@@ -73,15 +73,9 @@ impl ETags {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "compared with file times, which are wall clock too"
-)]
+#[expect(clippy::disallowed_methods, reason = "compared with file times, which are wall clock too")]
 fn settled(metadata: &Metadata) -> bool {
-    let age = metadata
-        .modified()
-        .ok()
-        .and_then(|at| SystemTime::now().duration_since(at).ok());
+    let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     age.is_some_and(|age| age > SETTLED_AFTER)
 }
 
@@ -95,12 +89,8 @@ fn md5_hex(file: &mut File) -> io::Result<String> {
         }
         hash.update(&piece[..count]);
     }
-    Ok(hash
-        .finalize()
-        .as_ref()
-        .iter()
-        .fold(String::new(), |mut hex, byte| {
-            write!(hex, "{byte:02x}").expect("a string takes any text");
-            hex
-        }))
+    Ok(hash.finalize().as_ref().iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("a string takes any text");
+        hex
+    }))
 }

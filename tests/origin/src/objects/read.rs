@@ -43,25 +43,14 @@ pub(crate) struct ObjectRead {
 /// Opens an object. Blocks, and hashes a file that is new to `etags`.
 pub(super) fn open(path: &Path, etags: &ETags) -> S3Result<Opened> {
     let mut file = File::open(path).map_err(|error| s3_error!(error, NoSuchKey))?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| s3_error!(error, InternalError))?;
+    let metadata = file.metadata().map_err(|error| s3_error!(error, InternalError))?;
     if !metadata.is_file() {
         return Err(s3_error!(NoSuchKey));
     }
-    let etag = etags
-        .of(path, &mut file, &metadata)
-        .map_err(|error| s3_error!(error, InternalError))?;
-    let modified = metadata
-        .modified()
-        .map_err(|error| s3_error!(error, InternalError))?;
-    Ok(Opened {
-        path: path.to_owned(),
-        file,
-        bytes: metadata.len(),
-        etag,
-        modified,
-    })
+    let etag =
+        etags.of(path, &mut file, &metadata).map_err(|error| s3_error!(error, InternalError))?;
+    let modified = metadata.modified().map_err(|error| s3_error!(error, InternalError))?;
+    Ok(Opened { path: path.to_owned(), file, bytes: metadata.len(), etag, modified })
 }
 
 /// The body that carries `range` of `file`. Blocks for one piece at most.

@@ -118,9 +118,8 @@ pub(super) async fn serve_counts(
             accepted = listener.accept() => accepted,
         };
         let Ok((socket, _)) = accepted else { continue };
-        let connection = http1::Builder::new()
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(socket), answer);
+        let connection =
+            http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), answer);
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
             // A client that says nothing must not keep the others out.
@@ -131,17 +130,14 @@ pub(super) async fn serve_counts(
 
 fn counts_response(service: &Service, request: &Request<Incoming>) -> Response<Body> {
     if request.method() != Method::GET || request.uri().path() != "/_counts" {
-        let mut response = Response::new(Body::from(Bytes::from_static(
-            b"GET /_counts is all there is\n",
-        )));
+        let mut response =
+            Response::new(Body::from(Bytes::from_static(b"GET /_counts is all there is\n")));
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     }
     let json = serde_json::to_vec(&service.counters.summary())
         .expect("counts are plain numbers and names");
     let mut response = Response::new(Body::from(json));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

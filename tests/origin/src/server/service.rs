@@ -70,13 +70,9 @@ impl Service {
         match spoilt.map_err(|error| HttpError::new(error.into()))? {
             Action::Reply(response) => Ok(self.counted(response)),
             Action::Play(script) => {
-                let sent = script.iter().map(|step| {
-                    if let Step::Send(bytes) = step {
-                        bytes.len()
-                    } else {
-                        0
-                    }
-                });
+                let sent = script
+                    .iter()
+                    .map(|step| if let Step::Send(bytes) = step { bytes.len() } else { 0 });
                 self.counters.sent(sent.sum());
                 // The connection drops this future when it takes the script.
                 let _ = hand_over.send(script).await;
@@ -94,10 +90,7 @@ impl Service {
     }
 
     fn counted(&self, response: Response<Body>) -> Response<CountedBody> {
-        response.map(|body| CountedBody {
-            body,
-            counters: Arc::clone(&self.counters),
-        })
+        response.map(|body| CountedBody { body, counters: Arc::clone(&self.counters) })
     }
 }
 

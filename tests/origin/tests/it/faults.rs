@@ -242,9 +242,7 @@ fn unframed(answer: &Answer) -> bool {
 
 /// The bytes of a chunked body, and whether it ended with the last chunk.
 fn chunked(answer: &Answer) -> Option<(Vec<u8>, bool)> {
-    answer
-        .header("transfer-encoding")
-        .filter(|encoding| *encoding == "chunked")?;
+    answer.header("transfer-encoding").filter(|encoding| *encoding == "chunked")?;
     let (mut rest, mut body) = (answer.body.as_slice(), Vec::new());
     while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
         let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?, 16).ok()?;
@@ -267,19 +265,10 @@ async fn every_kind_of_fault_does_what_it_says_once_and_then_no_more() {
         site.server.set_faults(FaultPlan::once(fault).stall(STALL));
         // Only what is to be seen to stay open is not waited for to the end.
         let stays_open = fault == Fault::AnswerTwice || fault.name().starts_with("Stall");
-        let patience = if stays_open {
-            Duration::from_secs(1)
-        } else {
-            PATIENCE
-        };
+        let patience = if stays_open { Duration::from_secs(1) } else { PATIENCE };
         let answer = get(&site.server, &url, "bytes=10000-29999", patience);
         assert!(
-            Seen {
-                answer: &answer,
-                right,
-                whole: &whole
-            }
-            .fits(fault),
+            Seen { answer: &answer, right, whole: &whole }.fits(fault),
             "{fault:?}: {} bytes, {:?}, {} in the body\n{}",
             answer.raw.len(),
             answer.end,
@@ -287,10 +276,7 @@ async fn every_kind_of_fault_does_what_it_says_once_and_then_no_more() {
             &answer.head[..answer.head.len().min(1000)]
         );
         let honest = get(&site.server, &url, "bytes=10000-29999", PATIENCE);
-        assert!(
-            honest.status == 206 && honest.body == right,
-            "after {fault:?}"
-        );
+        assert!(honest.status == 206 && honest.body == right, "after {fault:?}");
         assert_eq!(site.server.counts().faults.get(fault.name()), Some(&1));
         assert_eq!(site.server.counts().object_reads, 2);
     }
@@ -298,17 +284,9 @@ async fn every_kind_of_fault_does_what_it_says_once_and_then_no_more() {
 
 /// What a client makes of a read: object_store's own checks, its retries, and a count of the bytes.
 async fn read(site: &Site, retries: usize) -> Option<Vec<u8>> {
-    let retry = RetryConfig {
-        max_retries: retries,
-        ..RetryConfig::default()
-    };
-    let store = builder(&site.server)
-        .with_retry(retry)
-        .build()
-        .expect("the settings are complete");
-    let got = store
-        .get_range(&Path::from("dir/object"), START as u64..END as u64)
-        .await;
+    let retry = RetryConfig { max_retries: retries, ..RetryConfig::default() };
+    let store = builder(&site.server).with_retry(retry).build().expect("the settings are complete");
+    let got = store.get_range(&Path::from("dir/object"), START as u64..END as u64).await;
     got.ok().map(|bytes| bytes.to_vec())
 }
 
@@ -319,16 +297,10 @@ async fn harmless_faults_give_the_right_bytes_and_silent_ones_wrong_bytes_withou
         site.server.set_faults(FaultPlan::once(fault).stall(STALL));
         match fault.class() {
             FaultClass::Harmless => {
-                assert_eq!(
-                    read(&site, 0).await.as_deref(),
-                    Some(&whole[START..END]),
-                    "{fault:?}"
-                );
+                assert_eq!(read(&site, 0).await.as_deref(), Some(&whole[START..END]), "{fault:?}");
             }
             FaultClass::Silent => {
-                let got = read(&site, 0)
-                    .await
-                    .unwrap_or_else(|| panic!("{fault:?} was seen"));
+                let got = read(&site, 0).await.unwrap_or_else(|| panic!("{fault:?} was seen"));
                 assert!(got.len() == LENGTH && got != whole[START..END], "{fault:?}");
             }
             FaultClass::Transient | FaultClass::Permanent => {}
@@ -339,24 +311,13 @@ async fn harmless_faults_give_the_right_bytes_and_silent_ones_wrong_bytes_withou
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_that_ask_to_come_back_are_retried_and_final_ones_are_not() {
     let (site, whole) = site();
-    for fault in [
-        Fault::SlowDown,
-        Fault::InternalError,
-        Fault::ResetBeforeHeaders,
-        Fault::BodyCutHalf,
-    ] {
+    for fault in
+        [Fault::SlowDown, Fault::InternalError, Fault::ResetBeforeHeaders, Fault::BodyCutHalf]
+    {
         site.server.set_faults(FaultPlan::once(fault));
-        assert_eq!(
-            read(&site, 3).await.as_deref(),
-            Some(&whole[START..END]),
-            "{fault:?}"
-        );
+        assert_eq!(read(&site, 3).await.as_deref(), Some(&whole[START..END]), "{fault:?}");
     }
-    for fault in [
-        Fault::AccessDenied,
-        Fault::NotFoundOnce,
-        Fault::PreconditionFailedOnce,
-    ] {
+    for fault in [Fault::AccessDenied, Fault::NotFoundOnce, Fault::PreconditionFailedOnce] {
         site.server.set_faults(FaultPlan::once(fault));
         assert_eq!(read(&site, 3).await, None, "{fault:?}");
     }
@@ -367,14 +328,10 @@ async fn bodies_of_a_byte_and_whole_objects_meet_every_fault_without_harm_to_the
     let (site, whole) = site();
     let url = presigned(&site.server, "/bucket/dir/object").await;
     for &fault in Fault::ALL {
-        site.server
-            .set_faults(FaultPlan::always(fault).stall(Duration::from_millis(50)));
+        site.server.set_faults(FaultPlan::always(fault).stall(Duration::from_millis(50)));
         for range in ["bytes=39999-39999", "bytes=0-0", "bytes=0-"] {
             let answer = get(&site.server, &url, range, PATIENCE);
-            assert!(
-                !fault.needs_checksum() || answer.status == 206,
-                "{fault:?} {range}"
-            );
+            assert!(!fault.needs_checksum() || answer.status == 206, "{fault:?} {range}");
         }
     }
     site.server.clear_faults();
@@ -384,15 +341,12 @@ async fn bodies_of_a_byte_and_whole_objects_meet_every_fault_without_harm_to_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_a_stalled_read_at_once() {
     let (site, _) = site();
-    site.server
-        .set_faults(FaultPlan::always(Fault::StallInBody).stall(Duration::from_secs(600)));
+    site.server.set_faults(FaultPlan::always(Fault::StallInBody).stall(Duration::from_secs(600)));
     let store = client(&site.server);
-    let stalled = tokio::spawn(async move {
-        store
-            .get_range(&Path::from("dir/object"), 0..100)
-            .await
-            .map(drop)
-    });
+    let stalled =
+        tokio::spawn(
+            async move { store.get_range(&Path::from("dir/object"), 0..100).await.map(drop) },
+        );
     while site.server.counts().faults_injected() == 0 {
         tokio::task::yield_now().await;
     }

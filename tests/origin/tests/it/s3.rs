@@ -28,10 +28,7 @@ async fn ranges_come_exactly_and_ranges_past_the_end_are_refused() {
         assert!(got == bytes[at]);
     }
     assert!(store.get_range(&path, 3_000_001..3_000_002).await.is_err());
-    assert!(matches!(
-        store.get(&Path::from("a/none")).await,
-        Err(Error::NotFound { .. })
-    ));
+    assert!(matches!(store.get(&Path::from("a/none")).await, Err(Error::NotFound { .. })));
 }
 
 #[tokio::test]
@@ -49,10 +46,7 @@ async fn an_etag_follows_the_content_and_if_match_is_honoured() {
     assert!(matches!(get().await, Err(Error::Precondition { .. })));
     site.file("object", &pattern(1000));
     assert_eq!(get().await.unwrap().meta.e_tag, pinned);
-    let put = store
-        .put(&Path::from("copy"), pattern(1000).into())
-        .await
-        .unwrap();
+    let put = store.put(&Path::from("copy"), pattern(1000).into()).await.unwrap();
     assert_eq!(put.e_tag, pinned);
 }
 
@@ -103,11 +97,7 @@ async fn of_many_writers_that_update_one_version_one_wins() {
     let results = futures_util::future::join_all((0..16).map(update)).await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
     let absent = store
-        .put_opts(
-            &Path::from("none"),
-            "x".into(),
-            PutMode::Update(first.clone()).into(),
-        )
+        .put_opts(&Path::from("none"), "x".into(), PutMode::Update(first.clone()).into())
         .await;
     assert!(matches!(absent, Err(Error::Precondition { .. })));
 }
@@ -128,28 +118,20 @@ async fn uploads_in_parts_copies_and_deletes_work() {
         store.get(&copy).await.unwrap().bytes().await.unwrap() == [part.clone(), part].concat()
     );
     store.delete(&copy).await.unwrap();
-    assert!(matches!(
-        store.head(&copy).await,
-        Err(Error::NotFound { .. })
-    ));
+    assert!(matches!(store.head(&copy).await, Err(Error::NotFound { .. })));
 }
 
 #[tokio::test]
 async fn a_wrong_secret_and_no_signature_are_refused() {
     let site = Site::new();
     site.file("object", b"secret");
-    let wrong = crate::support::builder(&site.server)
-        .with_secret_access_key("not it")
-        .build()
-        .unwrap();
+    let wrong =
+        crate::support::builder(&site.server).with_secret_access_key("not it").build().unwrap();
     assert!(matches!(
         wrong.get(&Path::from("object")).await,
         Err(Error::PermissionDenied { .. } | Error::Unauthenticated { .. })
     ));
-    let unsigned = crate::support::builder(&site.server)
-        .with_skip_signature(true)
-        .build()
-        .unwrap();
+    let unsigned = crate::support::builder(&site.server).with_skip_signature(true).build().unwrap();
     assert!(unsigned.get(&Path::from("object")).await.is_err());
     assert_eq!(site.server.counts().object_reads, 0);
 }
@@ -163,15 +145,9 @@ async fn counts_tell_requests_bytes_and_the_ranges_read() {
     store.get_range(&path, 0..4000).await.unwrap();
     store.get_range(&path, 4000..10_000).await.unwrap();
     let counts = site.server.counts();
-    assert_eq!(
-        (counts.requests, counts.get_requests, counts.object_reads),
-        (2, 2, 2)
-    );
+    assert_eq!((counts.requests, counts.get_requests, counts.object_reads), (2, 2, 2));
     assert_eq!(counts.bytes_sent, 10_000);
-    assert_eq!(
-        counts.reads.of("bucket/dir/object"),
-        [0..4000, 4000..10_000]
-    );
+    assert_eq!(counts.reads.of("bucket/dir/object"), [0..4000, 4000..10_000]);
     assert_eq!(counts.reads.bytes_read_again(), 0);
 
     store.get_range(&path, 3999..4001).await.unwrap();
@@ -183,23 +159,12 @@ async fn counts_tell_requests_bytes_and_the_ranges_read() {
 #[test]
 fn the_counts_can_be_had_over_http() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options {
-        counts_port: Some(0),
-        ..Options::default()
-    };
+    let options = Options { counts_port: Some(0), ..Options::default() };
     let server = S3Server::start(directory.path(), &options).unwrap();
     let endpoint = server.counts_endpoint().unwrap();
-    let address = endpoint
-        .strip_prefix("http://")
-        .unwrap()
-        .split('/')
-        .next()
-        .unwrap();
-    let answer = crate::support::talk(
-        address,
-        b"GET /_counts HTTP/1.1\r\nhost: x\r\n\r\n",
-        PATIENCE,
-    );
+    let address = endpoint.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let answer =
+        crate::support::talk(address, b"GET /_counts HTTP/1.1\r\nhost: x\r\n\r\n", PATIENCE);
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(json["requests"], 0);
     assert_eq!(json["bytes_sent"], 0);
@@ -210,42 +175,23 @@ async fn a_stopped_server_refuses_and_its_port_can_be_taken_again() {
     let site = Site::new();
     site.file("object", &pattern(100));
     let store = client(&site.server);
-    store
-        .get(&Path::from("object"))
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
+    store.get(&Path::from("object")).await.unwrap().bytes().await.unwrap();
     let address = site.server.address();
     let (directory, server) = site.into_parts();
     tokio::task::spawn_blocking(|| server.stop()).await.unwrap();
     assert!(std::net::TcpStream::connect(address).is_err());
 
-    let options = Options {
-        port: address.port(),
-        ..Options::default()
-    };
+    let options = Options { port: address.port(), ..Options::default() };
     let again = S3Server::start(directory.path(), &options).unwrap();
     assert_eq!(again.address(), address);
-    store
-        .get(&Path::from("object"))
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
+    store.get(&Path::from("object")).await.unwrap().bytes().await.unwrap();
 }
 
 #[tokio::test]
 async fn keys_cannot_leave_their_bucket() {
     let site = Site::new();
     fs::write(site.server.directory().join("outside"), b"x").unwrap();
-    for target in [
-        "/bucket/../outside",
-        "/bucket/%2e%2e/outside",
-        "/bucket/a//b",
-    ] {
+    for target in ["/bucket/../outside", "/bucket/%2e%2e/outside", "/bucket/a//b"] {
         let url = crate::support::presigned(&site.server, target).await;
         assert!(
             crate::support::get(&site.server, &url, "bytes=0-0", PATIENCE).status != 206,
@@ -255,10 +201,7 @@ async fn keys_cannot_leave_their_bucket() {
 }
 
 /// Prints what the server gives, so that nobody takes it for the speed of what is tested.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a figure for the reader, asserted by nothing"
-)]
+#[expect(clippy::disallowed_methods, reason = "a figure for the reader, asserted by nothing")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rate_of_one_and_of_eight_connections_is_printed() {
     let site = Site::new();
@@ -266,12 +209,9 @@ async fn the_rate_of_one_and_of_eight_connections_is_printed() {
     let store = client(&site.server);
     let path = Path::from("object");
     store.head(&path).await.unwrap();
-    for (bytes, readers, rounds) in [
-        (150_528, 1, 200_u64),
-        (150_528, 8, 50),
-        (16 << 20, 1, 8),
-        (16 << 20, 4, 4),
-    ] {
+    for (bytes, readers, rounds) in
+        [(150_528, 1, 200_u64), (150_528, 8, 50), (16 << 20, 1, 8), (16 << 20, 4, 4)]
+    {
         let start = Instant::now();
         let reader = |_| {
             let (store, path) = (&store, &path);

@@ -29,11 +29,7 @@ impl Site {
         let directory = tempfile::tempdir().unwrap();
         let server = S3Server::start(directory.path(), &Options::default()).unwrap();
         let bucket = server.create_bucket("bucket").unwrap();
-        Self {
-            directory,
-            bucket,
-            server,
-        }
+        Self { directory, bucket, server }
     }
 
     /// Makes an object, in the way the demo's data is made: as a file.
@@ -65,14 +61,9 @@ pub(crate) fn builder(server: &S3Server) -> AmazonS3Builder {
         .with_access_key_id(ACCESS_KEY)
         .with_secret_access_key(SECRET_KEY)
         .with_client_options(
-            ClientOptions::new()
-                .with_allow_http(true)
-                .with_timeout(Duration::from_secs(10)),
+            ClientOptions::new().with_allow_http(true).with_timeout(Duration::from_secs(10)),
         )
-        .with_retry(RetryConfig {
-            max_retries: 0,
-            ..RetryConfig::default()
-        })
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
 }
 
 /// A client that does not try again, so that each fault shows.
@@ -105,33 +96,20 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
     fn parse(raw: Vec<u8>, end: End) -> Self {
         let split = raw.windows(4).position(|four| four == b"\r\n\r\n");
         let is_http = raw.starts_with(b"HTTP/1.1 ");
         let (head, body) = match split.filter(|_| is_http) {
-            Some(at) => (
-                String::from_utf8_lossy(&raw[..at]).to_lowercase(),
-                raw[at + 4..].to_vec(),
-            ),
+            Some(at) => {
+                (String::from_utf8_lossy(&raw[..at]).to_lowercase(), raw[at + 4..].to_vec())
+            }
             None => (String::new(), raw.clone()),
         };
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok())
-            .unwrap_or(0);
-        Self {
-            raw,
-            status,
-            head,
-            body,
-            end,
-        }
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        Self { raw, status, head, body, end }
     }
 }
 
@@ -157,10 +135,8 @@ pub(crate) fn talk(address: &str, request: &[u8], patience: Duration) -> Answer 
 pub(crate) async fn presigned(server: &S3Server, target: &str) -> String {
     let key = target.strip_prefix("/bucket/").unwrap();
     let path = Path::parse(key).unwrap_or_else(|_| Path::from(key));
-    let url = client(server)
-        .signed_url(Method::GET, &path, Duration::from_secs(600))
-        .await
-        .unwrap();
+    let url =
+        client(server).signed_url(Method::GET, &path, Duration::from_secs(600)).await.unwrap();
     format!("{}?{}", url.path(), url.query().unwrap())
 }
 
