@@ -20,5 +20,6 @@ pub fn is_right(sample: u64, row: &[u8]) -> bool {
     let start = u32::try_from(sample).expect("a small dataset").wrapping_mul(2_654_435_761);
     let (words, rest) = row.as_chunks::<4>();
     let steps = (0..).map(|j: u32| start.wrapping_add(j.wrapping_mul(40_503)));
-    rest.is_empty() && words.iter().zip(steps).all(|(word, expected)| u32::from_le_bytes(*word) == expected)
+    rest.is_empty()
+        && words.iter().zip(steps).all(|(word, expected)| u32::from_le_bytes(*word) == expected)
 }

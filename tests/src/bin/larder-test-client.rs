@@ -47,7 +47,9 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let Some(arguments) = Arguments::parse() else {
-        eprintln!("usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only]");
+        eprintln!(
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only]"
+        );
         return ExitCode::FAILURE;
     };
     match train(&arguments) {
@@ -64,7 +66,8 @@ fn main() -> ExitCode {
 fn train(arguments: &Arguments) -> Result<bool, Error> {
     let options = Dataset::options().cluster(&arguments.cluster).local(arguments.local);
     let dataset = options.open(&arguments.uri)?;
-    let mut loader = dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
+    let mut loader =
+        dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
     let mut child = None;
     for epoch in 0..arguments.epochs {
         for batch in loader.epoch(epoch)? {
@@ -80,7 +83,10 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
                 child = Some(inheriting_child());
             }
             let sources = batch.sources();
-            say(&format!("batch {} {} {}", sources.rows_local, sources.rows_remote, sources.rows_origin));
+            say(&format!(
+                "batch {} {} {}",
+                sources.rows_local, sources.rows_remote, sources.rows_origin
+            ));
         }
         if loader.digest() != loader.expected_digest() {
             println!("epoch {epoch} is incomplete");
