@@ -3,11 +3,13 @@
 //!
 //! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
 
+pub mod client;
 pub mod dataset;
 pub mod node;
 pub mod python;
 pub mod words;
 
+pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
 pub use node::{Cluster, NodeOptions, NodeProcess};
 

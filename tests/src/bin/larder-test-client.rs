@@ -7,7 +7,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use larder_client::{Dataset, Error};
+use larder_extent::testing::fork_idle_child;
 use larder_tests::words;
+
+/// A forked child ends by itself after this, should the test that started us die.
+const CHILD_SECONDS: u32 = 60;
 
 struct Arguments {
     uri: String,
@@ -15,7 +19,7 @@ struct Arguments {
     epochs: u64,
     seed: u64,
     batch_size: u32,
-    /// Leave a child behind that shares our sockets and maps, and sleeps until its standard input closes.
+    /// Fork a child that holds our sockets and maps, does nothing and outlives us.
     child: bool,
     /// Map the memory of nodes on this host.
     local: bool,
@@ -68,7 +72,7 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
     let dataset = options.open(&arguments.uri)?;
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
-    let mut child = None;
+    let mut forked = false;
     for epoch in 0..arguments.epochs {
         for batch in loader.epoch(epoch)? {
             let batch = batch?;
@@ -78,9 +82,6 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
                     println!("wrong bytes in sample {sample} of epoch {epoch}");
                     return Ok(false);
                 }
-            }
-            if arguments.child && child.is_none() {
-                child = Some(inheriting_child());
             }
             let sources = batch.sources();
             say(&format!(
@@ -101,10 +102,4 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
 fn say(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
-/// A child that keeps every descriptor that is not closed on exec; `fork` alone would need unsafe code, so it is
-/// a shell that waits for its input to end.
-fn inheriting_child() -> std::process::Child {
-    std::process::Command::new("sh").args(["-c", "read line"]).spawn().expect("a shell")
 }
