@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The client library: datasets, routing, sampling, loaders.
+
+pub mod sampler;

@@ -33,10 +33,7 @@ impl Tally {
     }
 
     fn take(&mut self, bytes: u64) {
-        let rest = self
-            .shards
-            .checked_sub(1)
-            .zip(self.bytes.checked_sub(bytes));
+        let rest = self.shards.checked_sub(1).zip(self.bytes.checked_sub(bytes));
         (self.shards, self.bytes) = rest.expect("a shard leaves a state that it was counted in");
     }
 }
@@ -132,13 +129,7 @@ mod tests {
         budget.settle(60);
         assert!(!budget.admit(41));
         budget.evict(60);
-        assert_eq!(
-            budget.orphaned(),
-            Tally {
-                shards: 1,
-                bytes: 60
-            }
-        );
+        assert_eq!(budget.orphaned(), Tally { shards: 1, bytes: 60 });
         assert!(!budget.admit(41));
         budget.free(60);
         assert!(budget.admit(100));

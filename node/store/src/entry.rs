@@ -41,9 +41,7 @@ pub(crate) struct Resident<R> {
 
 impl<G, F, R> Entry<G, F, R> {
     pub(crate) fn is_leased(&self) -> bool {
-        self.state
-            .resident()
-            .is_some_and(|resident| resident.holders > 0)
+        self.state.resident().is_some_and(|resident| resident.holders > 0)
     }
 }
 

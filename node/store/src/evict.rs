@@ -42,9 +42,7 @@ impl Default for KeepWhatYouHave {
     /// Ten minutes: longer than the pause of a job between epochs (evaluation, a checkpoint), short
     /// enough that the next job of the day finds room.
     fn default() -> Self {
-        Self {
-            idle_after: Duration::from_mins(10),
-        }
+        Self { idle_after: Duration::from_mins(10) }
     }
 }
 
@@ -82,12 +80,7 @@ impl KeepWhatYouHave {
             bytes -= if spare { shard.bytes } else { 0 };
             !spare
         };
-        let mut ids: Vec<K> = chosen
-            .iter()
-            .rev()
-            .filter(spare)
-            .map(|shard| shard.id)
-            .collect();
+        let mut ids: Vec<K> = chosen.iter().rev().filter(spare).map(|shard| shard.id).collect();
         ids.reverse();
         ids
     }
@@ -107,10 +100,7 @@ mod tests {
             id,
             bytes,
             last_used: ago(shard),
-            group: Usage {
-                engaged: false,
-                last_used: ago(group),
-            },
+            group: Usage { engaged: false, last_used: ago(group) },
         });
         KeepWhatYouHave::default().choose(candidates.collect(), needed, now)
     }
@@ -136,10 +126,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_turns_out_unnecessary_stays() {
-        assert_eq!(
-            choose(&[(1, 1, 990, 900), (2, 2, 980, 900), (3, 64, 970, 900)], 65),
-            [1, 3]
-        );
+        assert_eq!(choose(&[(1, 1, 990, 900), (2, 2, 980, 900), (3, 64, 970, 900)], 65), [1, 3]);
         assert_eq!(choose(&[(1, 1, 990, 900), (3, 64, 970, 900)], 64), [3]);
     }
 }

@@ -20,13 +20,7 @@ pub(crate) struct Group {
 
 impl Group {
     fn new(now: Instant) -> Self {
-        Self {
-            sessions: 0,
-            last_used: now,
-            shards: 0,
-            bytes: 0,
-            leased: 0,
-        }
+        Self { sessions: 0, last_used: now, shards: 0, bytes: 0, leased: 0 }
     }
 
     fn touch(&mut self, now: Instant) {
@@ -34,10 +28,7 @@ impl Group {
     }
 
     fn usage(&self) -> Usage {
-        Usage {
-            engaged: self.sessions > 0 || self.leased > 0,
-            last_used: self.last_used,
-        }
+        Usage { engaged: self.sessions > 0 || self.leased > 0, last_used: self.last_used }
     }
 }
 
@@ -108,10 +99,7 @@ impl<G: Copy + Eq + Hash> Groups<G> {
 
     /// How a shard of these groups is used: as the busiest of them.
     pub(crate) fn usage(&self, groups: &[G]) -> Option<Usage> {
-        let usages = groups
-            .iter()
-            .filter_map(|group| self.0.get(group))
-            .map(Group::usage);
+        let usages = groups.iter().filter_map(|group| self.0.get(group)).map(Group::usage);
         usages.reduce(|one, other| Usage {
             engaged: one.engaged || other.engaged,
             last_used: one.last_used.max(other.last_used),
@@ -120,10 +108,7 @@ impl<G: Copy + Eq + Hash> Groups<G> {
 
     /// No more than this could be evicted; shared shards make it an upper bound.
     pub(crate) fn idle_bytes(&self, policy: &KeepWhatYouHave, now: Instant) -> u64 {
-        let idle = self
-            .0
-            .values()
-            .filter(|record| policy.is_idle(record.usage(), now));
+        let idle = self.0.values().filter(|record| policy.is_idle(record.usage(), now));
         idle.map(|record| record.bytes).fold(0, u64::saturating_add)
     }
 
@@ -132,17 +117,11 @@ impl<G: Copy + Eq + Hash> Groups<G> {
     }
 
     fn member(&mut self, group: G) -> &mut Group {
-        self.0
-            .get_mut(&group)
-            .expect("a group is kept while it has a shard")
+        self.0.get_mut(&group).expect("a group is kept while it has a shard")
     }
 
     fn forget_if_empty(&mut self, group: G) {
-        if self
-            .0
-            .get(&group)
-            .is_some_and(|record| record.sessions == 0 && record.shards == 0)
-        {
+        if self.0.get(&group).is_some_and(|record| record.sessions == 0 && record.shards == 0) {
             self.0.remove(&group);
         }
     }

@@ -37,16 +37,12 @@ impl<K: Copy + Eq + Hash + Ord> Holders<K> {
     }
 
     pub(crate) fn holds(&self, holder: HolderId, id: K) -> bool {
-        self.0
-            .get(&holder)
-            .is_some_and(|held| held.leases.contains_key(&id))
+        self.0.get(&holder).is_some_and(|held| held.leases.contains_key(&id))
     }
 
     pub(crate) fn begin(&mut self, holder: HolderId, id: K, bytes: u64) -> Edge {
-        let held = self.0.entry(holder).or_insert_with(|| Holder {
-            bytes: 0,
-            leases: BTreeMap::new(),
-        });
+        let held =
+            self.0.entry(holder).or_insert_with(|| Holder { bytes: 0, leases: BTreeMap::new() });
         let count = held.leases.entry(id).or_insert(0);
         *count += 1;
         if *count > 1 {

@@ -76,10 +76,7 @@ pub use token::{FillPermit, OrphanToken, Waiter};
 mod test_clock {
     use std::time::Instant;
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an `Instant` can be had in no other way"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "an `Instant` can be had in no other way")]
     pub(crate) fn start() -> Instant {
         Instant::now()
     }

@@ -56,12 +56,7 @@ impl<K> Orphans<K> {
     pub(crate) fn leaving_bytes(&self, now: Instant) -> u64 {
         let leaving =
             |record: &&Record<K>| now.saturating_duration_since(record.since) < LEAVING_FOR;
-        self.0
-            .values()
-            .rev()
-            .take_while(leaving)
-            .map(|record| record.bytes)
-            .sum()
+        self.0.values().rev().take_while(leaving).map(|record| record.bytes).sum()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Record<K>> {

@@ -156,23 +156,11 @@ where
         }
         self.groups.join(group, bytes, false, now);
         let (flight, handle) = (self.serials.next(), make());
-        let filling = Filling {
-            flight,
-            permit: flight,
-            handle: handle.clone(),
-            waiters: 0,
-            since: now,
-        };
-        let entry = Entry {
-            bytes,
-            groups: vec![group],
-            state: State::Filling(filling),
-        };
+        let filling =
+            Filling { flight, permit: flight, handle: handle.clone(), waiters: 0, since: now };
+        let entry = Entry { bytes, groups: vec![group], state: State::Filling(filling) };
         self.entries.insert(id, entry);
-        Outcome::Admitted {
-            handle,
-            permit: FillPermit { id, serial: flight },
-        }
+        Outcome::Admitted { handle, permit: FillPermit { id, serial: flight } }
     }
 
     /// A shard that is here, without asking for a fill of one that isn't.
@@ -208,10 +196,7 @@ where
 
     /// The bytes behind this token are proved free. The only way back into the budget.
     pub fn freed(&mut self, token: OrphanToken) {
-        let bytes = self
-            .orphans
-            .take(token)
-            .expect("a token is made once, by its own store");
+        let bytes = self.orphans.take(token).expect("a token is made once, by its own store");
         self.budget.free(bytes);
     }
 
@@ -226,17 +211,9 @@ where
             Why::Leaving
         } else {
             evicted = self.evict_idle(missing - leaving, now);
-            if evicted.is_empty() {
-                Why::InUse
-            } else {
-                Why::Leaving
-            }
+            if evicted.is_empty() { Why::InUse } else { Why::Leaving }
         };
-        let reason = NoRoom {
-            needed_bytes: bytes,
-            free_bytes,
-            why,
-        };
+        let reason = NoRoom { needed_bytes: bytes, free_bytes, why };
         Outcome::NoRoom { reason, evicted }
     }
 
@@ -260,12 +237,7 @@ where
         let candidate = |(&id, entry): (&K, &Entry<G, F, R>)| {
             let last_used = entry.state.resident()?.last_used;
             let group = self.groups.usage(&entry.groups)?;
-            Some(Candidate {
-                id,
-                bytes: entry.bytes,
-                last_used,
-                group,
-            })
+            Some(Candidate { id, bytes: entry.bytes, last_used, group })
         };
         self.entries.iter().filter_map(candidate).collect()
     }
@@ -273,10 +245,7 @@ where
     /// Makes an orphan of a resident shard that nobody leases.
     fn let_go(&mut self, id: K, now: Instant) -> Option<Evicted<K, R>> {
         let entry = self.entries.remove(&id)?;
-        let State::Resident(Resident {
-            handle, holders: 0, ..
-        }) = entry.state
-        else {
+        let State::Resident(Resident { handle, holders: 0, .. }) = entry.state else {
             unreachable!("only resident shards without leases are let go");
         };
         self.budget.evict(entry.bytes);
@@ -285,18 +254,9 @@ where
     }
 
     fn orphan<H>(&mut self, id: K, bytes: u64, handle: H, now: Instant) -> Orphan<K, H> {
-        let record = Record {
-            id,
-            bytes,
-            since: now,
-        };
+        let record = Record { id, bytes, since: now };
         let token = self.orphans.add(self.serials.next(), record);
-        Orphan {
-            id,
-            bytes,
-            handle,
-            token,
-        }
+        Orphan { id, bytes, handle, token }
     }
 }
 
@@ -325,10 +285,7 @@ where
         State::Filling(filling) => {
             filling.waiters += 1;
             let (handle, flight) = (filling.handle.clone(), filling.flight);
-            Outcome::InFlight {
-                handle,
-                waiter: Waiter { id, flight },
-            }
+            Outcome::InFlight { handle, waiter: Waiter { id, flight } }
         }
     }
 }

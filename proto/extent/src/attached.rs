@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
 use crate::map::ReadMap;
@@ -47,39 +47,34 @@ impl Attached {
         memfd::check_sealed(file)?;
         let layout = read_header(file, id)?;
         let map = map(file).map_err(ExtentError::os("mapping the extent"))?;
-        Ok(Self {
-            view: ExtentView::new(id, layout, map),
-        })
+        Ok(Self { view: ExtentView::new(id, layout, map) })
     }
 }
 
 /// Reads and checks the header of a sealed file. Takes no more memory than the largest header.
 fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
-    let size = file.metadata().map_err(ExtentError::os("fstat"))?.len();
+    let metadata = file.metadata().map_err(ExtentError::os("fstat"))?;
+    let size = metadata.len();
     if size > EXTENT_BYTES_MAX {
+        return Err(ExtentError::NotAnExtent { reason: "it is larger than any extent" });
+    }
+    if metadata.blocks() < size / 512 {
         return Err(ExtentError::NotAnExtent {
-            reason: "it is larger than any extent",
+            reason: "it has holes, and reading those would take memory here",
         });
     }
     let mut fixed_bytes = [0; FIXED_BYTES];
-    let too_short = |_| ExtentError::NotAnExtent {
-        reason: "it is shorter than its header",
-    };
+    let too_short = |_| ExtentError::NotAnExtent { reason: "it is shorter than its header" };
     file.read_exact_at(&mut fixed_bytes, 0).map_err(too_short)?;
     let fixed = FixedHeader::decode(&fixed_bytes)?;
     let mut header = vec![0; fixed.header_bytes()];
     file.read_exact_at(&mut header, 0).map_err(too_short)?;
     let layout = decode(&fixed, &header)?;
     if layout.total_bytes() != size {
-        return Err(ExtentError::NotAnExtent {
-            reason: "its size is not that of its regions",
-        });
+        return Err(ExtentError::NotAnExtent { reason: "its size is not that of its regions" });
     }
     if fixed.id != id {
-        return Err(ExtentError::WrongId {
-            expected: id,
-            found: fixed.id,
-        });
+        return Err(ExtentError::WrongId { expected: id, found: fixed.id });
     }
     Ok(layout)
 }

@@ -52,11 +52,7 @@ impl PageSize {
     /// What the mapping at `addresses` got. Unknown counts as small.
     pub(crate) fn of(addresses: &Range<usize>) -> Self {
         let huge = sys::huge_bytes(addresses).unwrap_or_else(|_| huge_bytes_by_smaps(addresses));
-        if index(huge) * 2 > addresses.len() {
-            Self::Huge
-        } else {
-            Self::Small
-        }
+        if index(huge) * 2 > addresses.len() { Self::Huge } else { Self::Small }
     }
 }
 
@@ -96,12 +92,8 @@ pub fn probe() -> Result<PageReport, ExtentError> {
     let map = FillMap::new(&file, 0..0, PagePreference::Auto)
         .map_err(ExtentError::os("mapping 4 MiB of shared memory"))?;
     let page_size = PageSize::of(&map.addresses());
-    let shmem_enabled = fs::read_to_string(SHMEM_ENABLED)
-        .ok()
-        .map(|text| text.trim().to_owned());
-    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
-    let lock_bytes_max = (limit != RLIM_INFINITY).then_some(limit);
-
+    let shmem_enabled = fs::read_to_string(SHMEM_ENABLED).ok().map(|text| text.trim().to_owned());
+    let lock_bytes_max = lock_bytes_max();
     let mut advice = Vec::new();
     if page_size == PageSize::Small {
         advice.push(match &shmem_enabled {
@@ -118,12 +110,18 @@ pub fn probe() -> Result<PageReport, ExtentError> {
              the limit (ulimit -l, LimitMEMLOCK=) to the memory budget, or run without swap"
         ));
     }
-    Ok(PageReport {
-        page_size,
-        shmem_enabled,
-        lock_bytes_max,
-        advice,
-    })
+    Ok(PageReport { page_size, shmem_enabled, lock_bytes_max, advice })
+}
+
+/// How many bytes this process may lock; `None` if it has no limit or the right to ignore it.
+fn lock_bytes_max() -> Option<u64> {
+    const CAP_IPC_LOCK: u64 = 1 << 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    let unlimited = limit == RLIM_INFINITY || capabilities.unwrap_or(0) & CAP_IPC_LOCK != 0;
+    (!unlimited).then_some(limit)
 }
 
 #[cfg(test)]

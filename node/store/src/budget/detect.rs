@@ -88,12 +88,9 @@ impl Budget {
         };
         match requested {
             Some(0) => Err(BudgetError::Zero),
-            Some(requested) if requested > most => Err(BudgetError::TooLarge {
-                requested,
-                most,
-                limit,
-                overhead,
-            }),
+            Some(requested) if requested > most => {
+                Err(BudgetError::TooLarge { requested, most, limit, overhead })
+            }
             Some(requested) => Ok(Self::new(requested)),
             None if limit.of_machine => {
                 Ok(Self::new(most.min(limit.bytes / UNTOLD_SHARE_OF_MACHINE)))
@@ -157,10 +154,7 @@ fn parse_membership(line: &str) -> Option<(Version, &str)> {
     if hierarchy == "0" && controllers.is_empty() {
         return Some((Version::V2, group));
     }
-    controllers
-        .split(',')
-        .any(|name| name == "memory")
-        .then_some((Version::V1, group))
+    controllers.split(',').any(|name| name == "memory").then_some((Version::V1, group))
 }
 
 /// Where a hierarchy with memory limits is seen.
@@ -185,11 +179,7 @@ impl<'a> Mount<'a> {
         let mut fields = mount.split(' ').skip(3);
         let group = fields.next()?;
         let point = fields.next()?.trim_start_matches('/').replace("\\040", " ");
-        Some(Self {
-            version,
-            group,
-            point,
-        })
+        Some(Self { version, group, point })
     }
 
     /// The limits of a group and of all above it, as far as this mount shows them.
@@ -218,54 +208,32 @@ fn cgroup_limit(source: PathBuf) -> Result<Option<MemoryLimit>, BudgetError> {
         return Ok(None);
     };
     match text.parse() {
-        Ok(bytes) => Ok(Some(MemoryLimit {
-            bytes,
-            source,
-            of_machine: false,
-        })),
+        Ok(bytes) => Ok(Some(MemoryLimit { bytes, source, of_machine: false })),
         Err(_) => Err(malformed(source, text)),
     }
 }
 
 /// The line `MemTotal:  24684096 kB` of `/proc/meminfo`.
 fn machine_limit(source: &Path) -> Result<MemoryLimit, BudgetError> {
-    let text = fs::read_to_string(source).map_err(|error| BudgetError::Unreadable {
-        path: source.into(),
-        source: error,
-    })?;
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .unwrap_or_default();
-    let kibibytes = total
-        .trim()
-        .strip_suffix("kB")
-        .and_then(|count| count.trim().parse().ok());
+    let text = fs::read_to_string(source)
+        .map_err(|error| BudgetError::Unreadable { path: source.into(), source: error })?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
+    let kibibytes = total.trim().strip_suffix("kB").and_then(|count| count.trim().parse().ok());
     match kibibytes.and_then(|count: u64| count.checked_mul(1024)) {
-        Some(bytes) => Ok(MemoryLimit {
-            bytes,
-            source: source.into(),
-            of_machine: true,
-        }),
+        Some(bytes) => Ok(MemoryLimit { bytes, source: source.into(), of_machine: true }),
         None => Err(malformed(source.into(), total)),
     }
 }
 
 fn malformed(path: PathBuf, text: &str) -> BudgetError {
-    BudgetError::Malformed {
-        path,
-        text: text.chars().take(40).collect(),
-    }
+    BudgetError::Malformed { path, text: text.chars().take(40).collect() }
 }
 
 fn read_if_there(path: &Path) -> Result<Option<String>, BudgetError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(BudgetError::Unreadable {
-            path: path.into(),
-            source,
-        }),
+        Err(source) => Err(BudgetError::Unreadable { path: path.into(), source }),
     }
 }
 

@@ -56,11 +56,7 @@ where
         let Ok(entry) = self.spend(permit) else {
             return Err(StaleComplete { handle });
         };
-        let resident = State::Resident(Resident {
-            handle,
-            last_used: now,
-            holders: 0,
-        });
+        let resident = State::Resident(Resident { handle, last_used: now, holders: 0 });
         let State::Filling(filling) = std::mem::replace(&mut entry.state, resident) else {
             unreachable!("a permit counts only for a shard that is filling");
         };
@@ -112,10 +108,7 @@ where
     /// A caller waits no more. A fill without waiters still goes on: it has its bytes already.
     pub fn leave(&mut self, waiter: Waiter<K>) {
         let (id, flight) = waiter.spend();
-        let filling = self
-            .entries
-            .get_mut(&id)
-            .and_then(|entry| entry.state.filling_mut());
+        let filling = self.entries.get_mut(&id).and_then(|entry| entry.state.filling_mut());
         if let Some(filling) = filling.filter(|filling| filling.flight == flight) {
             filling.waiters -= 1;
         }
@@ -125,10 +118,7 @@ where
     fn spend(&mut self, permit: FillPermit<K>) -> Result<&mut Entry<G, F, R>, StalePermit> {
         let (id, serial) = permit.spend();
         let counts = |entry: &&mut Entry<G, F, R>| {
-            entry
-                .state
-                .filling()
-                .is_some_and(|filling| filling.permit == serial)
+            entry.state.filling().is_some_and(|filling| filling.permit == serial)
         };
         self.entries.get_mut(&id).filter(counts).ok_or(StalePermit)
     }

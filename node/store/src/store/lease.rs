@@ -45,19 +45,12 @@ where
     /// Gives a holder one more lease on a resident shard. Only the first costs it quota.
     pub fn lease(&mut self, id: K, holder: HolderId, now: Instant) -> Result<R, LeaseRefused> {
         let entry = self.entries.get_mut(&id).ok_or(LeaseRefused::NotResident)?;
-        let resident = entry
-            .state
-            .resident_mut()
-            .ok_or(LeaseRefused::NotResident)?;
+        let resident = entry.state.resident_mut().ok_or(LeaseRefused::NotResident)?;
         let (needed_bytes, held_bytes) = (entry.bytes, self.holders.bytes(holder));
         let fits = needed_bytes <= self.quota_bytes.saturating_sub(held_bytes);
         if !fits && !self.holders.holds(holder, id) {
             let quota_bytes = self.quota_bytes;
-            return Err(LeaseRefused::OverQuota {
-                needed_bytes,
-                held_bytes,
-                quota_bytes,
-            });
+            return Err(LeaseRefused::OverQuota { needed_bytes, held_bytes, quota_bytes });
         }
         resident.last_used = now;
         if self.holders.begin(holder, id, entry.bytes) == Edge::Outer {
@@ -86,19 +79,13 @@ where
     /// Ends all leases of a holder: its process has ended. Returns what it held.
     pub fn release_all(&mut self, holder: HolderId, now: Instant) -> Released<K> {
         let Some(held) = self.holders.end_all(holder) else {
-            return Released {
-                ids: Vec::new(),
-                bytes: 0,
-            };
+            return Released { ids: Vec::new(), bytes: 0 };
         };
         let ids: Vec<K> = held.leases.into_keys().collect();
         for &id in &ids {
             self.lost_holder(id, now);
         }
-        Released {
-            ids,
-            bytes: held.bytes,
-        }
+        Released { ids, bytes: held.bytes }
     }
 
     /// What one holder's leases stand for, each shard counted once.
@@ -109,14 +96,8 @@ where
     /// A group counts as used until its last lease ends: while it holds one, a client reads without
     /// asking.
     fn lost_holder(&mut self, id: K, now: Instant) {
-        let entry = self
-            .entries
-            .get_mut(&id)
-            .expect("a leased shard is never let go");
-        let resident = entry
-            .state
-            .resident_mut()
-            .expect("only resident shards are leased");
+        let entry = self.entries.get_mut(&id).expect("a leased shard is never let go");
+        let resident = entry.state.resident_mut().expect("only resident shards are leased");
         resident.last_used = now;
         resident.holders -= 1;
         if resident.holders == 0 {

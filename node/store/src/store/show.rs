@@ -94,20 +94,13 @@ where
         let present = self.entries.iter().map(|(&id, entry)| {
             let mut groups = entry.groups.clone();
             groups.sort_unstable();
-            ShardView {
-                id,
-                bytes: entry.bytes,
-                groups,
-                state: entry.state.shown(),
-            }
+            ShardView { id, bytes: entry.bytes, groups, state: entry.state.shown() }
         });
         let orphaned = self.orphans.iter().map(|record| ShardView {
             id: record.id,
             bytes: record.bytes,
             groups: Vec::new(),
-            state: ShardState::Orphaned {
-                since: record.since,
-            },
+            state: ShardState::Orphaned { since: record.since },
         });
         let mut shards: Vec<_> = present.chain(orphaned).collect();
         shards.sort_by_key(|shard| (shard.id, shard.state));
@@ -145,14 +138,12 @@ where
 impl<F, R> State<F, R> {
     fn shown(&self) -> ShardState {
         match self {
-            Self::Filling(filling) => ShardState::Filling {
-                waiters: filling.waiters,
-                since: filling.since,
-            },
-            Self::Resident(resident) => ShardState::Resident {
-                holders: resident.holders,
-                last_used: resident.last_used,
-            },
+            Self::Filling(filling) => {
+                ShardState::Filling { waiters: filling.waiters, since: filling.since }
+            }
+            Self::Resident(resident) => {
+                ShardState::Resident { holders: resident.holders, last_used: resident.last_used }
+            }
         }
     }
 }

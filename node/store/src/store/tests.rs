@@ -53,15 +53,10 @@ fn fill(store: &mut Shelf, id: u32, group: char, bytes: u64, now: Instant) {
 fn the_first_to_ask_fills_and_all_others_wait_for_that_fill() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
-    let waiters: Vec<_> = (0..64)
-        .map(|_| in_flight(ask(&mut store, 1, 'a', 60, now)))
-        .collect();
+    let waiters: Vec<_> = (0..64).map(|_| in_flight(ask(&mut store, 1, 'a', 60, now))).collect();
     assert_eq!(store.budget().used_bytes(), 60);
     assert_eq!(store.complete(permit, "shard", now).unwrap(), "fill");
-    assert!(matches!(
-        ask(&mut store, 1, 'a', 60, now),
-        Outcome::Resident("shard")
-    ));
+    assert!(matches!(ask(&mut store, 1, 'a', 60, now), Outcome::Resident("shard")));
     waiters.into_iter().for_each(|waiter| store.leave(waiter));
 }
 
@@ -78,12 +73,7 @@ fn a_failed_fill_that_somebody_waits_for_is_handed_to_exactly_one() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let waiter = in_flight(ask(&mut store, 1, 'a', 60, now));
-    let HandOver::Retry {
-        handle,
-        permit,
-        waiters,
-    } = store.fail(permit, now).unwrap()
-    else {
+    let HandOver::Retry { handle, permit, waiters } = store.fail(permit, now).unwrap() else {
         panic!("dropped although somebody waits");
     };
     assert_eq!((handle, waiters), ("fill", 1));
@@ -118,10 +108,7 @@ fn a_fill_that_is_given_up_ends_although_others_wait() {
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let _new = in_flight(ask(&mut store, 1, 'a', 60, now));
     store.leave(old);
-    assert!(matches!(
-        store.fail(permit, now),
-        Ok(HandOver::Retry { waiters: 1, .. })
-    ));
+    assert!(matches!(store.fail(permit, now), Ok(HandOver::Retry { waiters: 1, .. })));
 }
 
 #[test]
@@ -138,17 +125,9 @@ fn a_filler_thought_dead_can_change_nothing_when_it_comes_back() {
         planted.extend(permit.replace(next));
     }
     let before = (store.shards(), store.budget().used_bytes());
-    assert_eq!(
-        store.fail(planted.pop().unwrap(), now).unwrap_err(),
-        StalePermit
-    );
-    assert_eq!(
-        store.give_up(planted.pop().unwrap(), now).unwrap_err(),
-        StalePermit
-    );
-    let refused = store
-        .complete(planted.pop().unwrap(), "wrong", now)
-        .unwrap_err();
+    assert_eq!(store.fail(planted.pop().unwrap(), now).unwrap_err(), StalePermit);
+    assert_eq!(store.give_up(planted.pop().unwrap(), now).unwrap_err(), StalePermit);
+    let refused = store.complete(planted.pop().unwrap(), "wrong", now).unwrap_err();
     assert_eq!(refused.handle, "wrong");
     assert_eq!((store.shards(), store.budget().used_bytes()), before);
     store.complete(permit.unwrap(), "right", now).unwrap();
@@ -159,9 +138,7 @@ fn a_filler_thought_dead_can_change_nothing_when_it_comes_back() {
 fn a_permit_from_an_earlier_life_of_a_shard_is_refused_in_the_next() {
     let (mut store, now) = shelf(100);
     let planted = admitted(ask(&mut store, 1, 'a', 60, now));
-    let Some(HandOver::Dropped(orphan)) = store.revoke(1, now) else {
-        panic!("not dropped")
-    };
+    let Some(HandOver::Dropped(orphan)) = store.revoke(1, now) else { panic!("not dropped") };
     store.freed(orphan.token);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     assert!(store.complete(planted, "wrong", now).is_err());
@@ -194,15 +171,9 @@ fn a_finished_jobs_shards_make_room_for_the_next_but_only_as_much_as_it_needs() 
     assert_eq!(refused(ask(&mut store, 10, 'b', 15, early)).0, Why::InUse);
     let (why, evicted) = refused(ask(&mut store, 10, 'b', 15, now + 2 * IDLE));
     assert_eq!(why, Why::Leaving);
-    assert_eq!(
-        evicted.iter().map(|shard| shard.id).collect::<Vec<_>>(),
-        [0, 1]
-    );
+    assert_eq!(evicted.iter().map(|shard| shard.id).collect::<Vec<_>>(), [0, 1]);
     for shard in evicted {
-        assert!(matches!(
-            ask(&mut store, 10, 'b', 15, early),
-            Outcome::NoRoom { .. }
-        ));
+        assert!(matches!(ask(&mut store, 10, 'b', 15, early), Outcome::NoRoom { .. }));
         store.freed(shard.token);
     }
     fill(&mut store, 10, 'b', 15, now + 2 * IDLE);
@@ -230,12 +201,7 @@ fn a_full_cache_is_not_searched_again_for_a_second_after_all_of_it_was_in_use() 
     let early = later - Duration::from_millis(1);
     assert_eq!(refused(ask(&mut store, 2, 'b', 10, early)).0, Why::InUse);
     assert_eq!(refused(ask(&mut store, 2, 'b', 10, later)).0, Why::InUse);
-    assert_eq!(
-        refused(ask(&mut store, 2, 'b', 10, early + LOOK_AGAIN_AFTER))
-            .1
-            .len(),
-        1
-    );
+    assert_eq!(refused(ask(&mut store, 2, 'b', 10, early + LOOK_AGAIN_AFTER)).1.len(), 1);
 }
 
 #[test]
@@ -243,17 +209,11 @@ fn a_shard_that_two_groups_share_stays_while_either_is_in_use() {
     let (mut store, now) = shelf(10);
     fill(&mut store, 1, 'a', 10, now);
     store.open_group('b', now);
-    assert!(matches!(
-        ask(&mut store, 1, 'b', 10, now),
-        Outcome::Resident(_)
-    ));
+    assert!(matches!(ask(&mut store, 1, 'b', 10, now), Outcome::Resident(_)));
     let later = now + 2 * IDLE;
     assert_eq!(refused(ask(&mut store, 2, 'c', 10, later)).0, Why::InUse);
     assert!(store.close_group('b', later));
-    assert_eq!(
-        refused(ask(&mut store, 2, 'c', 10, later + IDLE)).1.len(),
-        1
-    );
+    assert_eq!(refused(ask(&mut store, 2, 'c', 10, later + IDLE)).1.len(), 1);
 }
 
 #[test]
@@ -265,10 +225,7 @@ fn a_leased_shard_protects_its_group_until_its_last_holder_has_been_gone_for_lon
     assert_eq!(store.lease(1, BEN, now), Ok("shard"));
     let end = now + 5 * IDLE;
     assert_eq!(refused(ask(&mut store, 3, 'b', 10, end)).0, Why::InUse);
-    assert_eq!(
-        store.evict(1, end).unwrap_err(),
-        CannotEvict::Leased { holders: 2 }
-    );
+    assert_eq!(store.evict(1, end).unwrap_err(), CannotEvict::Leased { holders: 2 });
     assert!(store.release(1, ANN, end));
     assert_eq!(store.release_all(BEN, end).ids, [1]);
     assert_eq!(refused(ask(&mut store, 3, 'b', 10, end)).0, Why::InUse);
@@ -284,22 +241,12 @@ fn a_holder_pays_for_a_shard_once_and_not_beyond_its_quota() {
     }
     assert_eq!(store.holder_bytes(ANN), 50);
     let refusal = store.lease(2, ANN, now).unwrap_err();
-    let expected = LeaseRefused::OverQuota {
-        needed_bytes: 25,
-        held_bytes: 50,
-        quota_bytes: 50,
-    };
+    let expected = LeaseRefused::OverQuota { needed_bytes: 25, held_bytes: 50, quota_bytes: 50 };
     assert_eq!(refusal, expected);
     store.lease(2, BEN, now).unwrap();
     store.release(1, ANN, now);
     store.lease(2, ANN, now).unwrap();
-    assert_eq!(
-        store.release_all(ANN, now),
-        Released {
-            ids: vec![0, 2],
-            bytes: 50
-        }
-    );
+    assert_eq!(store.release_all(ANN, now), Released { ids: vec![0, 2], bytes: 50 });
     assert_eq!(store.holder_bytes(ANN), 0);
     assert_eq!(store.holders().len(), 1);
 }
@@ -312,13 +259,7 @@ fn a_release_of_what_is_not_held_changes_nothing() {
     assert!(!store.release(1, BEN, now));
     assert!(!store.release(9, ANN, now));
     assert!(!store.close_group('a', now));
-    assert_eq!(
-        store.release_all(BEN, now),
-        Released {
-            ids: vec![],
-            bytes: 0
-        }
-    );
+    assert_eq!(store.release_all(BEN, now), Released { ids: vec![], bytes: 0 });
     assert_eq!(store.holder_bytes(ANN), 25);
     assert!(store.release(1, ANN, now));
     assert!(!store.release(1, ANN, now));
@@ -342,29 +283,12 @@ fn what_is_shown_comes_in_order_with_a_shards_orphan_after_its_present_self() {
     }
     let _orphan = store.evict(1, now).unwrap();
     let _permit = admitted(ask(&mut store, 1, 'b', 10, now));
-    let shown: Vec<_> = store
-        .shards()
-        .into_iter()
-        .map(|shard| (shard.id, shard.state))
-        .collect();
-    let resident = ShardState::Resident {
-        holders: 0,
-        last_used: now,
-    };
-    let filling = ShardState::Filling {
-        waiters: 0,
-        since: now,
-    };
+    let shown: Vec<_> = store.shards().into_iter().map(|shard| (shard.id, shard.state)).collect();
+    let resident = ShardState::Resident { holders: 0, last_used: now };
+    let filling = ShardState::Filling { waiters: 0, since: now };
     let orphaned = ShardState::Orphaned { since: now };
-    assert_eq!(
-        shown,
-        [(1, filling), (1, orphaned), (2, resident), (3, resident)]
-    );
-    let groups: Vec<_> = store
-        .groups()
-        .iter()
-        .map(|view| (view.group, view.shards))
-        .collect();
+    assert_eq!(shown, [(1, filling), (1, orphaned), (2, resident), (3, resident)]);
+    let groups: Vec<_> = store.groups().iter().map(|view| (view.group, view.shards)).collect();
     assert_eq!(groups, [('a', 2), ('b', 1)]);
 }
 
@@ -372,9 +296,7 @@ fn what_is_shown_comes_in_order_with_a_shards_orphan_after_its_present_self() {
 fn a_refusal_says_what_was_needed_what_is_free_and_what_to_do() {
     let (mut store, now) = shelf(100);
     fill(&mut store, 1, 'a', 70, now);
-    let Outcome::NoRoom { reason, .. } = ask(&mut store, 2, 'a', 31, now) else {
-        panic!("room")
-    };
+    let Outcome::NoRoom { reason, .. } = ask(&mut store, 2, 'a', 31, now) else { panic!("room") };
     let expected = "no room for a shard of 31 bytes, 30 are free: what is here is in use and \
                     stays; read rows from the origin instead";
     assert_eq!(reason.to_string(), expected);

@@ -45,10 +45,7 @@ impl StateMachineTest for Run {
     type SystemUnderTest = Self;
     type Reference = Model;
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an `Instant` can be had in no other way"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "an `Instant` can be had in no other way")]
     fn init_test(_model: &Model) -> Self {
         let start = Instant::now();
         Self {
@@ -104,10 +101,7 @@ impl Run {
             },
             Step::Leave { id } => self.leave(id),
             Step::LeaveLate => {
-                self.late
-                    .pop()
-                    .into_iter()
-                    .for_each(|waiter| self.store.leave(waiter));
+                self.late.pop().into_iter().for_each(|waiter| self.store.leave(waiter));
                 Said::Nothing
             }
             Step::Lease { id, holder } => {
@@ -154,10 +148,7 @@ impl Run {
                 Said::Admitted(handle)
             }
             Outcome::NoRoom { reason, evicted } => {
-                let ids = evicted
-                    .into_iter()
-                    .map(|orphan| self.keep(orphan))
-                    .collect();
+                let ids = evicted.into_iter().map(|orphan| self.keep(orphan)).collect();
                 Said::NoRoom(reason, ids)
             }
         }
@@ -168,8 +159,7 @@ impl Run {
         match ending {
             Ending::Complete { handle } => match self.store.complete(permit, handle, self.now) {
                 Ok(fill) => {
-                    self.late
-                        .extend(self.waiters.remove(&id).into_iter().flatten());
+                    self.late.extend(self.waiters.remove(&id).into_iter().flatten());
                     Said::Completed(fill)
                 }
                 Err(stale) => {
@@ -190,11 +180,7 @@ impl Run {
 
     fn handed_over(&mut self, hand_over: HandOver<Id, u32>) -> Said {
         match hand_over {
-            HandOver::Retry {
-                handle,
-                permit,
-                waiters,
-            } => {
+            HandOver::Retry { handle, permit, waiters } => {
                 let other = self.permits.insert(permit.id(), permit);
                 assert!(other.is_none(), "two permits for one shard");
                 Said::Retry { handle, waiters }
@@ -206,8 +192,7 @@ impl Run {
     fn dropped(&mut self, orphan: Orphan<Id, u32>) -> Said {
         let handle = orphan.handle;
         let id = self.keep(orphan);
-        self.late
-            .extend(self.waiters.remove(&id).into_iter().flatten());
+        self.late.extend(self.waiters.remove(&id).into_iter().flatten());
         Said::Dropped(handle)
     }
 
@@ -239,10 +224,7 @@ impl Run {
         assert_eq!(budget.orphaned(), orphaned);
         let used = filling.bytes + resident.bytes + orphaned.bytes;
         assert!(used <= LIMIT, "{used} bytes are used of {LIMIT}");
-        assert_eq!(
-            (budget.used_bytes(), budget.free_bytes()),
-            (used, LIMIT - used)
-        );
+        assert_eq!((budget.used_bytes(), budget.free_bytes()), (used, LIMIT - used));
     }
 
     /// Every fill has one permit, and as many waiters as joined and did not leave.
@@ -265,21 +247,14 @@ fn random_steps_reach_every_answer_the_store_can_give() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = BTreeMap::<&str, usize>::new();
     for _ in 0..100 {
-        let tree = Model::sequential_strategy(200..201)
-            .new_tree(&mut runner)
-            .unwrap();
+        let tree = Model::sequential_strategy(200..201).new_tree(&mut runner).unwrap();
         let (mut model, steps, _) = tree.current();
         for step in &steps {
             model = Model::apply(model, step);
             *seen.entry(model.said.name()).or_default() += 1;
         }
     }
-    let missing: Vec<_> = Said::NAMES
-        .iter()
-        .filter(|name| seen.get(*name).is_none_or(|&count| count < 20))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "hardly ever said: {missing:?} of {seen:?}"
-    );
+    let missing: Vec<_> =
+        Said::NAMES.iter().filter(|name| seen.get(*name).is_none_or(|&count| count < 20)).collect();
+    assert!(missing.is_empty(), "hardly ever said: {missing:?} of {seen:?}");
 }

@@ -116,12 +116,7 @@ impl Model {
         if bytes_of(id) > self.free() {
             return self.make_room(bytes_of(id));
         }
-        let shard = Shard {
-            groups: [group].into(),
-            handle: made,
-            since: now,
-            waiters: Some(0),
-        };
+        let shard = Shard { groups: [group].into(), handle: made, since: now, waiters: Some(0) };
         self.shards.insert(id, shard);
         self.made += 1;
         Said::Admitted(made)
@@ -129,11 +124,7 @@ impl Model {
 
     fn make_room(&mut self, needed_bytes: u64) -> Said {
         let free_bytes = self.free();
-        let mut reason = NoRoom {
-            needed_bytes,
-            free_bytes,
-            why: Why::InUse,
-        };
+        let mut reason = NoRoom { needed_bytes, free_bytes, why: Why::InUse };
         if needed_bytes > LIMIT {
             reason.why = Why::LargerThanBudget { limit_bytes: LIMIT };
             return Said::NoRoom(reason, Vec::new());
@@ -159,12 +150,8 @@ impl Model {
 
     /// The shortest run of the longest idle that is enough, less those that can stay, last first.
     fn choose(&self, missing: u64) -> Option<Vec<Id>> {
-        let mut idle: Vec<Id> = self
-            .shards
-            .keys()
-            .copied()
-            .filter(|&id| self.is_idle(id))
-            .collect();
+        let mut idle: Vec<Id> =
+            self.shards.keys().copied().filter(|&id| self.is_idle(id)).collect();
         idle.sort_by_key(|id| (self.group_used(*id), self.shards[id].since, *id));
         let enough = |ids: &[Id]| ids.iter().map(|&id| bytes_of(id)).sum::<u64>() >= missing;
         let count = (0..=idle.len()).find(|&count| enough(&idle[..count]))?;
@@ -179,10 +166,7 @@ impl Model {
 
     fn get(&mut self, id: Id, group: Group) -> Said {
         let now = self.now;
-        let shard = self
-            .shards
-            .get_mut(&id)
-            .filter(|shard| shard.waiters.is_none());
+        let shard = self.shards.get_mut(&id).filter(|shard| shard.waiters.is_none());
         let got = shard.map(|shard| {
             shard.groups.insert(group);
             shard.since = now;
@@ -199,12 +183,7 @@ impl Model {
         match ending {
             Ending::Complete { handle } => {
                 let groups = self.shards[&id].groups.clone();
-                let shard = Shard {
-                    groups,
-                    handle,
-                    since: self.now,
-                    waiters: None,
-                };
+                let shard = Shard { groups, handle, since: self.now, waiters: None };
                 self.shards.insert(id, shard);
                 Said::Completed(fill)
             }
@@ -229,11 +208,7 @@ impl Model {
     }
 
     fn leave(&mut self, id: Id) -> Said {
-        if let Some(Shard {
-            waiters: Some(waiters @ 1..),
-            ..
-        }) = self.shards.get_mut(&id)
-        {
+        if let Some(Shard { waiters: Some(waiters @ 1..), .. }) = self.shards.get_mut(&id) {
             *waiters -= 1;
         }
         Said::Nothing
@@ -247,11 +222,7 @@ impl Model {
         let (needed_bytes, held_bytes) = (bytes_of(id), self.held(holder));
         if !self.leases.contains_key(&(holder, id)) && held_bytes + needed_bytes > QUOTA {
             let quota_bytes = QUOTA;
-            return Err(LeaseRefused::OverQuota {
-                needed_bytes,
-                held_bytes,
-                quota_bytes,
-            });
+            return Err(LeaseRefused::OverQuota { needed_bytes, held_bytes, quota_bytes });
         }
         *self.leases.entry((holder, id)).or_default() += 1;
         self.use_shard(id);
@@ -299,8 +270,7 @@ impl Model {
     }
 
     fn touch(&mut self, groups: impl IntoIterator<Item = Group>) {
-        self.touched
-            .extend(groups.into_iter().map(|group| (group, self.now)));
+        self.touched.extend(groups.into_iter().map(|group| (group, self.now)));
     }
 
     fn use_shard(&mut self, id: Id) {
@@ -311,9 +281,7 @@ impl Model {
     }
 
     fn drop_shard(&mut self, id: Id) {
-        self.shards
-            .remove(&id)
-            .expect("only shards that are here are dropped");
+        self.shards.remove(&id).expect("only shards that are here are dropped");
         self.orphans.push((id, self.now));
     }
 }
@@ -321,16 +289,11 @@ impl Model {
 /// What can be worked out.
 impl Model {
     fn is_filling(&self, id: Id) -> bool {
-        self.shards
-            .get(&id)
-            .is_some_and(|shard| shard.waiters.is_some())
+        self.shards.get(&id).is_some_and(|shard| shard.waiters.is_some())
     }
 
     fn leased_by(&self, holder: Holder) -> impl Iterator<Item = Id> {
-        self.leases
-            .keys()
-            .filter(move |lease| lease.0 == holder)
-            .map(|lease| lease.1)
+        self.leases.keys().filter(move |lease| lease.0 == holder).map(|lease| lease.1)
     }
 
     fn held(&self, holder: Holder) -> u64 {
@@ -342,35 +305,22 @@ impl Model {
     }
 
     fn group_used(&self, id: Id) -> u64 {
-        self.shards[&id]
-            .groups
-            .iter()
-            .map(|group| self.touched[group])
-            .max()
-            .unwrap_or(0)
+        self.shards[&id].groups.iter().map(|group| self.touched[group]).max().unwrap_or(0)
     }
 
     fn members(&self, group: Group) -> impl Iterator<Item = Id> {
         let shards = self.shards.iter();
-        shards
-            .filter(move |(_, shard)| shard.groups.contains(&group))
-            .map(|(&id, _)| id)
+        shards.filter(move |(_, shard)| shard.groups.contains(&group)).map(|(&id, _)| id)
     }
 
     fn is_in_use(&self, group: Group) -> bool {
-        self.sessions
-            .get(&group)
-            .is_some_and(|&sessions| sessions > 0)
+        self.sessions.get(&group).is_some_and(|&sessions| sessions > 0)
             || self.members(group).any(|id| self.holders_of(id) > 0)
             || self.now - self.touched[&group] < IDLE_SECONDS
     }
 
     fn is_idle(&self, id: Id) -> bool {
-        !self.is_filling(id)
-            && !self.shards[&id]
-                .groups
-                .iter()
-                .any(|&group| self.is_in_use(group))
+        !self.is_filling(id) && !self.shards[&id].groups.iter().any(|&group| self.is_in_use(group))
     }
 
     fn free(&self) -> u64 {
@@ -379,17 +329,10 @@ impl Model {
 
     /// Filling, resident, orphaned.
     pub(crate) fn tallies(&self) -> [Tally; 3] {
-        let tally = |ids: Vec<Id>| Tally {
-            shards: ids.len(),
-            bytes: ids.into_iter().map(bytes_of).sum(),
-        };
+        let tally =
+            |ids: Vec<Id>| Tally { shards: ids.len(), bytes: ids.into_iter().map(bytes_of).sum() };
         let (filling, resident) = self.shards.keys().partition(|&&id| self.is_filling(id));
-        [
-            filling,
-            resident,
-            self.orphans.iter().map(|orphan| orphan.0).collect(),
-        ]
-        .map(tally)
+        [filling, resident, self.orphans.iter().map(|orphan| orphan.0).collect()].map(tally)
     }
 
     pub(crate) fn shard_views(&self, start: Instant) -> Vec<ShardView<Id, Group>> {
@@ -399,10 +342,7 @@ impl Model {
             bytes: bytes_of(id),
             groups: shard.groups.iter().copied().collect(),
             state: match shard.waiters {
-                Some(waiters) => ShardState::Filling {
-                    waiters,
-                    since: at(shard.since),
-                },
+                Some(waiters) => ShardState::Filling { waiters, since: at(shard.since) },
                 None => ShardState::Resident {
                     holders: self.holders_of(id),
                     last_used: at(shard.since),
@@ -432,9 +372,7 @@ impl Model {
                 last_used: start + Duration::from_secs(touched),
             }
         });
-        views
-            .filter(|view| view.shards + view.sessions > 0)
-            .collect()
+        views.filter(|view| view.shards + view.sessions > 0).collect()
     }
 
     pub(crate) fn holder_views(&self) -> Vec<HolderView> {

@@ -14,11 +14,7 @@ pub(crate) const QUOTA: u64 = 50;
 const IDS: std::ops::Range<Id> = 0..8;
 
 pub(crate) fn bytes_of(id: Id) -> u64 {
-    if id == 7 {
-        LIMIT + 1
-    } else {
-        10 * (1 + u64::from(id % 4))
-    }
+    if id == 7 { LIMIT + 1 } else { 10 * (1 + u64::from(id % 4)) }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -71,31 +71,20 @@ impl Points {
         for (index, member) in members.iter().enumerate() {
             let index = u16::try_from(index).expect("members are at most 1,024");
             let places = places(&member.id, point_count(member.weight, unit));
-            sorted.extend(places.map(|position| Point {
-                position,
-                member: index,
-            }));
+            sorted.extend(places.map(|position| Point { position, member: index }));
         }
         sorted.sort_unstable();
         // Two points in one place would leave the owner to the search's chance.
         sorted.dedup_by_key(|point| point.position);
         let mut owners = HashRing::with_hasher(PassThrough::default());
         owners.batch_add(sorted.clone());
-        Self {
-            members: members.len(),
-            owners,
-            sorted,
-        }
+        Self { members: members.len(), owners, sorted }
     }
 
     /// Index of the member that owns the shard.
     pub(super) fn owner(&self, shard: ShardId) -> usize {
         let point = self.owners.get(&place_of(shard));
-        usize::from(
-            point
-                .expect("a ring has at least one member, each at least one point")
-                .member,
-        )
+        usize::from(point.expect("a ring has at least one member, each at least one point").member)
     }
 
     /// Indices of all members, each once, from the owner on.
@@ -147,7 +136,7 @@ fn point_count(weight: u32, unit: u64) -> u64 {
 /// Where a member's points lie: the hash of its id followed by the point's number, 4 bytes
 /// little-endian. Each point keeps its place whatever the count.
 fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
-    let count = u32::try_from(count).expect("weight times points a member fits 32 bits");
+    let count = u32::try_from(count).expect("no member has more than 1,024 times the mean weight");
     let mut bytes = id.as_bytes().to_vec();
     (0..count).map(move |number| {
         bytes.truncate(id.len());

@@ -39,60 +39,29 @@ fn the_smallest_limit_on_the_way_up_binds() {
         ("sys/fs/cgroup/kubepods/memory.max", "12884901888\n"),
         ("sys/fs/cgroup/kubepods/pod7/memory.max", "4294967296\n"),
         ("sys/fs/cgroup/kubepods/pod7/memory.high", "max\n"),
-        (
-            "sys/fs/cgroup/kubepods/pod7/larder/memory.max",
-            "8589934592\n",
-        ),
+        ("sys/fs/cgroup/kubepods/pod7/larder/memory.max", "8589934592\n"),
     ];
-    assert_eq!(
-        limit(&files),
-        (4 * GIB, "sys/fs/cgroup/kubepods/pod7/memory.max".into())
-    );
+    assert_eq!(limit(&files), (4 * GIB, "sys/fs/cgroup/kubepods/pod7/memory.max".into()));
 }
 
 #[test]
 fn the_first_cgroup_version_says_unlimited_with_a_huge_number() {
     let mut files = vec![
         ("proc/self/mountinfo", V1),
-        (
-            "proc/self/cgroup",
-            "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu:/\n0::/\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "9223372036854771712\n",
-        ),
-        (
-            "sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes",
-            "9223372036854771712\n",
-        ),
+        ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu:/\n0::/\n"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", "9223372036854771712\n"),
     ];
     assert_eq!(limit(&files), (16 * GIB, "proc/meminfo".into()));
-    files.push((
-        "sys/fs/cgroup/memory/jobs/memory.limit_in_bytes",
-        "1073741824\n",
-    ));
-    assert_eq!(
-        limit(&files),
-        (
-            GIB,
-            "sys/fs/cgroup/memory/jobs/memory.limit_in_bytes".into()
-        )
-    );
+    files.push(("sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "1073741824\n"));
+    assert_eq!(limit(&files), (GIB, "sys/fs/cgroup/memory/jobs/memory.limit_in_bytes".into()));
 }
 
 #[test]
 fn a_container_that_sees_its_own_group_as_the_mount_finds_its_limit() {
     let mountinfo = V1.replace("0:32 / ", "0:32 /docker/abc ");
-    let found = (
-        2 * GIB,
-        "sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
-    );
-    for group in [
-        "4:memory:/docker/abc",
-        "4:cpu,memory:/docker/abc",
-        "4:memory:/docker/abcd",
-    ] {
+    let found = (2 * GIB, "sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned());
+    for group in ["4:memory:/docker/abc", "4:cpu,memory:/docker/abc", "4:memory:/docker/abcd"] {
         let files = [
             ("proc/self/mountinfo", mountinfo.as_str()),
             ("proc/self/cgroup", group),
@@ -124,13 +93,9 @@ fn a_size_that_does_not_fit_is_refused_with_the_value_the_limit_its_file_and_the
     assert_eq!(detect(Some(most)).unwrap(), Budget::new(most));
     assert_eq!(detect(None).unwrap(), Budget::new(most));
     let message = detect(Some(most + 1)).unwrap_err().to_string();
-    for part in [
-        "1006632961",
-        "1073741824",
-        "larder/memory.max",
-        "67108864",
-        "1006632960 bytes (960 MiB)",
-    ] {
+    for part in
+        ["1006632961", "1073741824", "larder/memory.max", "67108864", "1006632960 bytes (960 MiB)"]
+    {
         assert!(message.contains(part), "{part} is not in {message:?}");
     }
     assert!(matches!(detect(Some(0)), Err(BudgetError::Zero)));
@@ -141,14 +106,8 @@ fn a_size_that_does_not_fit_is_refused_with_the_value_the_limit_its_file_and_the
 #[test]
 fn a_node_that_is_not_told_takes_half_of_a_machine_it_shares() {
     let root = host(&[]);
-    assert_eq!(
-        Budget::detect(None, root.path(), 64 << 20).unwrap(),
-        Budget::new(8 * GIB)
-    );
-    assert_eq!(
-        Budget::detect(None, root.path(), 15 * GIB).unwrap(),
-        Budget::new(GIB)
-    );
+    assert_eq!(Budget::detect(None, root.path(), 64 << 20).unwrap(), Budget::new(8 * GIB));
+    assert_eq!(Budget::detect(None, root.path(), 15 * GIB).unwrap(), Budget::new(GIB));
 }
 
 #[test]
@@ -163,10 +122,7 @@ fn a_file_that_says_nonsense_is_named_rather_than_taken_for_no_limit() {
         assert!(message.contains("sys/fs/cgroup/memory.max"), "{message}");
     }
     let root = host(&[("proc/meminfo", "MemTotal: 18446744073709551615 kB\n")]);
-    assert!(matches!(
-        MemoryLimit::read(root.path()),
-        Err(BudgetError::Malformed { .. })
-    ));
+    assert!(matches!(MemoryLimit::read(root.path()), Err(BudgetError::Malformed { .. })));
 }
 
 #[test]
