@@ -187,7 +187,14 @@ pub async fn index(
     }
     progress(IndexProgress::Publishing);
     let home = options.manifest.as_ref();
-    let location = Box::pin(publish::publish(origin, &manifest, home, tag)).await?;
+    let location = Box::pin(publish::publish(
+        origin,
+        &manifest,
+        home,
+        cache_home(uri),
+        tag,
+    ))
+    .await?;
     Ok(Indexed {
         manifest,
         location,
@@ -365,3 +372,6 @@ async fn readable_versions(
     }
     Ok(plan)
 }
+
+#[cfg(test)]
+mod tests;

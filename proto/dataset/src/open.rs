@@ -57,7 +57,7 @@ pub async fn open_with(
             let there = reach(origin, home).await?;
             find(&there, dataset, home, &ManifestLocation::Given).await?
         }
-        None => find_default(origin, dataset).await?,
+        None => find_default(origin, dataset, cache_home(dataset.uri())).await?,
     };
     if let Some((manifest, location)) = found {
         return Ok(Opened {
@@ -102,6 +102,7 @@ type Found = (Manifest, ManifestLocation);
 async fn find_default(
     origin: &Origin,
     dataset: &DatasetRef,
+    cache: Option<OriginUri>,
 ) -> Result<Option<Found>, DatasetError> {
     let beside = home_beside(dataset.uri())?;
     let mut denied = None;
@@ -114,7 +115,7 @@ async fn find_default(
         }
         Err(error) => return Err(error),
     }
-    let Some(cache) = cache_home(dataset.uri()) else {
+    let Some(cache) = cache else {
         return Ok(None);
     };
     let local = Origin::connect(&cache).await?;
