@@ -111,7 +111,7 @@ async fn find_default(
         Ok(None) => {}
         // Without the right to list, S3 answers "denied" for what is not there.
         Err(DatasetError::Origin(error @ OriginError::Denied { .. })) => {
-            denied = Some(error.to_string())
+            denied = Some(error.to_string());
         }
         Err(error) => return Err(error),
     }

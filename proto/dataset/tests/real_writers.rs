@@ -1,6 +1,8 @@
 //! Files that the Python packages safetensors and numpy wrote, indexed where they lie: every row read
 //! through the manifest is the row that Python wrote.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
 use larder_dataset::{

@@ -269,7 +269,7 @@ impl Manifest {
                 index,
                 "has unknown flags",
             )?;
-            first = first.checked_add(record.rows.into()).unwrap_or(u64::MAX);
+            first = first.saturating_add(record.rows.into());
             check(
                 first <= self.samples(),
                 "shard",
