@@ -124,11 +124,7 @@ impl Origin {
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
-        Self {
-            root: root.clone(),
-            strict: Arc::clone(&store),
-            store,
-        }
+        Self { root: root.clone(), strict: Arc::clone(&store), store }
     }
 }
 
@@ -155,10 +151,7 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     let text = text.replace('\n', " ");
-    text.trim_end_matches('.')
-        .chars()
-        .take(ERROR_CHARS)
-        .collect()
+    text.trim_end_matches('.').chars().take(ERROR_CHARS).collect()
 }
 
 impl OriginError {
@@ -201,10 +194,7 @@ fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<std::io::Error>()
-            && matches!(
-                io.kind(),
-                NotADirectory | PermissionDenied | ReadOnlyFilesystem
-            )
+            && matches!(io.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem)
         {
             return true;
         }

@@ -16,17 +16,9 @@ pub(super) async fn check(
     origin: &OriginUri,
     builder: &AmazonS3Builder,
 ) -> Result<(), OriginError> {
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
-    };
+    let has = |key| builder.get_config_value(&key).is_some_and(|value| !value.is_empty());
     let refused = |why: &str, remedy: String| {
-        Err(OriginError::Credentials {
-            origin: origin.clone(),
-            why: why.into(),
-            remedy,
-        })
+        Err(OriginError::Credentials { origin: origin.clone(), why: why.into(), remedy })
     };
     match (has(Key::AccessKeyId), has(Key::SecretAccessKey)) {
         (true, true) => return Ok(()),
@@ -44,9 +36,8 @@ pub(super) async fn check(
         }
         (false, false) => {}
     }
-    let unsigned = builder
-        .get_config_value(&Key::SkipSignature)
-        .is_some_and(|value| value == "true");
+    let unsigned =
+        builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true");
     let web_identity = has(Key::WebIdentityTokenFile) && has(Key::RoleArn);
     let container =
         has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri);
@@ -110,9 +101,7 @@ async fn has_instance_role(builder: &AmazonS3Builder) -> bool {
         .get_config_value(&Key::MetadataEndpoint)
         .unwrap_or_else(|| "http://169.254.169.254".into());
     let role = tokio::time::timeout(METADATA_TIMEOUT, instance_role(&endpoint, builder)).await;
-    role.ok()
-        .flatten()
-        .is_some_and(|role| !role.trim().is_empty())
+    role.ok().flatten().is_some_and(|role| !role.trim().is_empty())
 }
 
 async fn instance_role(endpoint: &str, builder: &AmazonS3Builder) -> Option<String> {
@@ -123,9 +112,7 @@ async fn instance_role(endpoint: &str, builder: &AmazonS3Builder) -> Option<Stri
         .send()
         .await
         .ok()?;
-    let mut request = client.get(format!(
-        "{endpoint}/latest/meta-data/iam/security-credentials/"
-    ));
+    let mut request = client.get(format!("{endpoint}/latest/meta-data/iam/security-credentials/"));
     if token.status().is_success() {
         request = request.header("X-aws-ec2-metadata-token", token.text().await.ok()?);
     } else if builder.get_config_value(&Key::ImdsV1Fallback).as_deref() != Some("true") {
@@ -144,22 +131,16 @@ mod tests {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let builder = AmazonS3Builder::new().with_access_key_id("key");
         let error = check(&origin, &builder).await.unwrap_err().to_string();
-        assert!(
-            error.contains("AWS_SECRET_ACCESS_KEY is not set"),
-            "{error}"
-        );
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY is not set"), "{error}");
     }
 
     #[tokio::test]
     async fn keys_and_unsigned_requests_need_nothing_else() {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
-        let keys = AmazonS3Builder::new()
-            .with_access_key_id("key")
-            .with_secret_access_key("secret");
+        let keys =
+            AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
         check(&origin, &keys).await.unwrap();
-        check(&origin, &AmazonS3Builder::new().with_skip_signature(true))
-            .await
-            .unwrap();
+        check(&origin, &AmazonS3Builder::new().with_skip_signature(true)).await.unwrap();
     }
 
     #[tokio::test]
