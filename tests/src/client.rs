@@ -48,7 +48,11 @@ impl TrainingProcess {
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args([options.uri, options.cluster])
-            .args([options.epochs.to_string(), options.seed.to_string(), options.batch_size.to_string()])
+            .args([
+                options.epochs.to_string(),
+                options.seed.to_string(),
+                options.batch_size.to_string(),
+            ])
             .args(options.args)
             .envs(options.env.iter().cloned())
             .stdin(Stdio::null())

@@ -107,7 +107,9 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
 #[test]
 fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_reaped() {
     if !nix::unistd::geteuid().is_root() {
-        println!("not root: a client under another uid can't be started here, so this was not tested");
+        println!(
+            "not root: a client under another uid can't be started here, so this was not tested"
+        );
         return;
     }
     let dir = std::path::PathBuf::from(format!("/tmp/larder-test-{}", std::process::id()));
@@ -117,8 +119,17 @@ fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_re
         options.args = vec!["--socket-group".to_owned(), "nogroup".to_owned()];
     });
     scene.warm();
-    let wrapper =
-        ["unshare", "--pid", "--mount", "--fork", "--kill-child", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let wrapper = [
+        "unshare",
+        "--pid",
+        "--mount",
+        "--fork",
+        "--kill-child",
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
     let mut client = scene.client(1, 1_000_000, &[], &wrapper);
     client.wait_for("epoch 1 complete");
     let line = client.wait_for("batch");

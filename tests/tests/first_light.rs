@@ -44,7 +44,11 @@ fn each_epoch_has_every_sample_once_as_python_wrote_it_and_only_the_first_asks_s
                 seen[usize::try_from(*sample).expect("few")] += 1;
                 for tensor in ["image", "label"] {
                     let row = batch.tensor(tensor).row(index);
-                    assert_eq!(crc32(row), python.row_crc32(tensor, *sample), "{tensor} of sample {sample}");
+                    assert_eq!(
+                        crc32(row),
+                        python.row_crc32(tensor, *sample),
+                        "{tensor} of sample {sample}"
+                    );
                 }
             }
         }
@@ -110,6 +114,7 @@ fn what_is_resident_is_served_while_the_origin_is_stopped() {
         train(epoch);
     }
     // A process that comes later, and holds no manifest yet, is served as well.
-    let late = Dataset::open("s3://data/words", Some(&address)).expect("opens from the nodes alone");
+    let late =
+        Dataset::open("s3://data/words", Some(&address)).expect("opens from the nodes alone");
     assert!(words::is_right(200, &late.read(200, words::TENSOR).expect("a row")));
 }

@@ -38,8 +38,11 @@ impl MemoryGroup {
     }
 
     fn kills(&self) -> u64 {
-        let (file, key) =
-            if self.version == 1 { ("memory.oom_control", "oom_kill ") } else { ("memory.events", "oom_kill ") };
+        let (file, key) = if self.version == 1 {
+            ("memory.oom_control", "oom_kill ")
+        } else {
+            ("memory.events", "oom_kill ")
+        };
         let text = fs::read_to_string(self.path.join(file)).expect("the group's events");
         let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("a count of kills");
         line.trim().parse().expect("a number")
