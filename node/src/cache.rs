@@ -16,6 +16,8 @@ mod lease;
 mod manifest;
 mod reaper;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -132,6 +134,7 @@ impl Cache {
     /// mapped, else when the reaper finds so.
     fn bury(&self, evicted: books::EvictedShard) {
         self.counters.evictions.add(1);
+        self.counters.evicted_bytes.add(evicted.handle.total_bytes());
         self.free(evicted.token, Remains::Sealed(evicted.handle));
     }
 

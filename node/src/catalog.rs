@@ -8,14 +8,16 @@
 //! for microseconds. Non-goal: knowing who uses a dataset.
 
 mod dataset;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_dataset::{DatasetRef, Manifest, Origin, OriginUri, SnapshotId, open_with};
 use larder_wire::{Error, ErrorKind, limits};
-use tokio::task;
+use tokio::{task, time};
 
 use crate::cache::Cache;
 use crate::{clock, errors};
@@ -80,9 +82,23 @@ impl Catalog {
         self.check_allowed(wanted.uri())?;
         manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
         let reference = (wanted.to_string(), manifest.cloned());
+        if let Some(dataset) = self.pinned(wanted) {
+            return Ok(Opened {
+                dataset,
+                indexed_now: false,
+            });
+        }
         let turn = self.turn(&reference);
         let _one_at_a_time = turn.lock().await;
-        match self.resolve(wanted, manifest).await {
+        let resolving = self.resolve(wanted, manifest);
+        let resolved = if self.meant_before(&reference).is_some() {
+            let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
+            let resolved = time::timeout(patience, resolving).await;
+            resolved.unwrap_or_else(|_| Err(silent(wanted.uri(), patience)))
+        } else {
+            resolving.await
+        };
+        match resolved {
             Ok((manifest, indexed_now)) => {
                 let dataset = self.keep(manifest).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
@@ -198,10 +214,20 @@ impl Catalog {
         Ok(())
     }
 
+    /// The open dataset that is asked for by its snapshot: nothing to ask the origin.
+    fn pinned(&self, wanted: &DatasetRef) -> Option<Arc<Dataset>> {
+        let dataset = self.get(wanted.tag().parse().ok()?)?;
+        (dataset.uri() == wanted.uri()).then_some(dataset)
+    }
+
+    fn meant_before(&self, reference: &Reference) -> Option<Arc<Dataset>> {
+        let snapshot = self.lock().resolved.get(reference).copied();
+        snapshot.and_then(|snapshot| self.get(snapshot))
+    }
+
     /// What a reference meant before the origin went away.
     fn last_known(&self, reference: &Reference, error: Error) -> Result<Opened, Error> {
-        let known = self.lock().resolved.get(reference).copied();
-        match known.and_then(|snapshot| self.get(snapshot)) {
+        match self.meant_before(reference) {
             Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
                 let (named, snapshot) = (&reference.0, dataset.snapshot());
                 tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
@@ -248,6 +274,14 @@ impl Catalog {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn silent(uri: &OriginUri, patience: Duration) -> Error {
+    let seconds = patience.as_secs();
+    Error::new(
+        ErrorKind::OriginUnavailable,
+        format!("{uri} did not answer for {seconds} s; ask again"),
+    )
 }
 
 /// References whose meaning is remembered: a few tags for each dataset that may be open.

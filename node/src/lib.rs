@@ -24,3 +24,5 @@ pub mod shared;
 mod clock;
 mod errors;
 mod metrics;
+#[cfg(test)]
+mod testing;

@@ -27,7 +27,6 @@ const SERVED: &[CounterOf<Activity>] = &[
 ];
 
 const FILLED: &[CounterOf<crate::counters::Counters>] = &[
-    ("larder_fills_started_total", "shards that a worker began to fill", |c| c.fills_started.get()),
     ("larder_fills_completed_total", "shards that became resident", |c| c.fills_completed.get()),
     ("larder_fills_failed_total", "shards that were given up", |c| c.fills_failed.get()),
     ("larder_fills_handed_over_total", "fills that outlived their worker", |c| {
@@ -120,7 +119,7 @@ fn record_memory(node: &str, usage: &Usage) {
     for (state, tally) in states {
         let labels = [("node", node.to_owned()), ("state", state.to_owned())];
         gauge!(MEMORY, &labels).set(number(tally.bytes));
-        gauge!(SHARDS, &labels).set(number(tally.count as u64));
+        gauge!(SHARDS, &labels).set(number(tally.shards as u64));
     }
 }
 

@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use larder_wire::data::{BootId, Ticket};
 use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::Semaphore;
 
 use crate::clock;
 use crate::node::Listeners;
@@ -64,6 +65,8 @@ pub(crate) struct Context {
     ticket: Ticket,
     staging: Arc<Allowance>,
     requests: Arc<Allowance>,
+    /// Datasets being opened.
+    opening: Arc<Semaphore>,
     started: Instant,
     /// Where rows are served, as clients are told.
     data_address: String,
@@ -144,6 +147,7 @@ impl Context {
             ticket: new_ticket()?,
             staging: Allowance::new(limits::STAGING_BYTES_TOTAL),
             requests: Allowance::new(limits::REQUEST_BYTES_TOTAL),
+            opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
             started: clock::now(),
             data_address,
             socket_path,

@@ -12,6 +12,8 @@ use std::time::Duration;
 use clap::Parser;
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
+use larder_wire::ErrorKind;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(why) => return refuse(EXIT_SETTINGS, &why),
     };
+    raise_limits();
     // Before any thread is started, so that the signals reach the one that waits for them.
     let stop = match signals() {
         Ok(stop) => stop,
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let (node_id, exposed) = (config.node_id().to_owned(), config.beyond_loopback());
     let node = match Node::start(config) {
         Ok(node) => node,
+        Err(why) if why.kind() == ErrorKind::InvalidArgument => return refuse(EXIT_SETTINGS, &why),
         Err(why) => return refuse(1, &why),
     };
     if let Err(why) = announce(&node_id, &node, as_json) {
@@ -72,6 +76,16 @@ fn start_logging() {
         .with_ansi(colours)
         .with_writer(io::stderr)
         .init();
+}
+
+/// Each shard is a file, and its memory is locked: takes all that this process may have of both.
+fn raise_limits() {
+    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK] {
+        let raised = getrlimit(resource).and_then(|(_, most)| setrlimit(resource, most, most));
+        if let Err(why) = raised {
+            tracing::warn!("{resource:?} stays as it is: {why}");
+        }
+    }
 }
 
 /// Prints one line that says where the node listens, and tells the service manager.

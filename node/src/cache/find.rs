@@ -59,6 +59,15 @@ impl Drop for Awaited {
     }
 }
 
+/// Who asks, for what, how urgently.
+struct Asking<'a> {
+    cache: &'a Arc<Cache>,
+    dataset: &'a Arc<Dataset>,
+    group: Group,
+    priority: Priority,
+    now: Instant,
+}
+
 /// A shard that is asked for and was not here at first sight.
 struct Missing {
     /// Its place in the caller's list.
@@ -96,11 +105,18 @@ impl Cache {
         if missing.is_empty() {
             return found;
         }
-        let mut waiting = self.admit(dataset, missing, priority, &mut found, now);
+        let group = Group::Shards(dataset.snapshot());
+        let asking = Asking {
+            cache: self,
+            dataset,
+            group,
+            priority,
+            now,
+        };
+        let waiting = asking.admit(missing, &mut found);
         // What was evicted is free already if nobody maps it: one more look.
-        if waiting.made_room && !waiting.left_out.is_empty() {
-            let left_out = std::mem::take(&mut waiting.left_out);
-            self.admit(dataset, left_out, priority, &mut found, now);
+        if waiting.made_room {
+            asking.admit(waiting.left_out, &mut found);
         }
         found
     }
@@ -163,101 +179,6 @@ impl Cache {
         missing
     }
 
-    /// Asks the store for each; returns those without room, and whether some was made.
-    fn admit(
-        self: &Arc<Self>,
-        dataset: &Arc<Dataset>,
-        missing: Vec<Missing>,
-        priority: Priority,
-        found: &mut [Found],
-        now: Instant,
-    ) -> LeftOut {
-        let mut aside = Aside::default();
-        let mut left_out = Vec::new();
-        {
-            let mut books = self.lock();
-            for one in missing {
-                let what = self.admit_one(&mut books, dataset, &one, priority, &mut aside, now);
-                match what {
-                    Some(what) => found[one.index] = what,
-                    None => left_out.push(one),
-                }
-            }
-        }
-        let made_room = !aside.evicted.is_empty();
-        self.put_away(aside);
-        LeftOut {
-            left_out,
-            made_room,
-        }
-    }
-
-    fn admit_one(
-        self: &Arc<Self>,
-        books: &mut Books,
-        dataset: &Arc<Dataset>,
-        one: &Missing,
-        priority: Priority,
-        aside: &mut Aside,
-        now: Instant,
-    ) -> Option<Found> {
-        let held = books
-            .closed
-            .clone()
-            .or_else(|| books.failures.held(one.id, now));
-        if let Some(why) = held {
-            return Some(over(one.id, why));
-        }
-        let group = Group::Shards(dataset.snapshot());
-        let withheld = dataset.manifest().shard(one.shard).checksum.is_some();
-        let make = || Arc::new(Flight::new(one.id, withheld));
-        match books.store.request(one.id, group, one.bytes, now, make) {
-            Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
-            Outcome::InFlight { handle, waiter } => {
-                if priority == Priority::Demand {
-                    books.queue.raise(one.id);
-                }
-                Some(self.awaited(handle, waiter))
-            }
-            Outcome::Admitted { handle, permit } => {
-                let (dataset, shard) = (Arc::clone(dataset), one.shard);
-                let queued = Queued {
-                    dataset,
-                    shard,
-                    flight: handle,
-                    permit,
-                };
-                match books.queue.push(queued, priority) {
-                    Pushed::Queued => aside.queued += 1,
-                    Pushed::Displaced(other) => aside.displaced.push(other),
-                    Pushed::Full(queued) => {
-                        let orphan = books.store.give_up(queued.permit, now);
-                        let orphan = orphan.expect("the permit was made a moment ago");
-                        aside.unused.push(orphan.token);
-                        return Some(Found::NotKept);
-                    }
-                }
-                // The fill is another's to perform, so the one who asked is its first waiter.
-                let make = || unreachable!("the shard was just admitted");
-                match books.store.request(one.id, group, one.bytes, now, make) {
-                    Outcome::InFlight { handle, waiter } => Some(self.awaited(handle, waiter)),
-                    _ => unreachable!("the shard was just admitted"),
-                }
-            }
-            Outcome::NoRoom { evicted, .. } => {
-                aside.evicted.extend(evicted);
-                None
-            }
-        }
-    }
-
-    fn awaited(self: &Arc<Self>, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
-        Found::InFlight(Awaited {
-            flight,
-            place: Some((Arc::clone(self), waiter)),
-        })
-    }
-
     fn put_away(&self, aside: Aside) {
         self.queued.add_permits(aside.queued);
         for evicted in aside.evicted {
@@ -277,6 +198,98 @@ impl Cache {
     }
 }
 
+impl Asking<'_> {
+    /// Asks the store for each; returns those without room, and whether some was made.
+    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
+        let mut aside = Aside::default();
+        let mut left_out = Vec::new();
+        {
+            let mut books = self.cache.lock();
+            for one in missing {
+                match self.admit_one(&mut books, &one, &mut aside) {
+                    Some(what) => found[one.index] = what,
+                    None => left_out.push(one),
+                }
+            }
+        }
+        let made_room = !aside.evicted.is_empty();
+        self.cache.put_away(aside);
+        LeftOut {
+            left_out,
+            made_room,
+        }
+    }
+
+    /// `None` if there is no room for it.
+    fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
+        let held = books.failures.held(one.id, self.now);
+        if let Some(why) = books.closed.clone().or(held) {
+            return Some(over(one.id, why));
+        }
+        let withheld = self.dataset.manifest().shard(one.shard).checksum.is_some();
+        let make = || Arc::new(Flight::new(one.id, withheld));
+        let (group, now) = (self.group, self.now);
+        match books.store.request(one.id, group, one.bytes, now, make) {
+            Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
+            Outcome::InFlight { handle, waiter } => {
+                if self.priority == Priority::Demand {
+                    books.queue.raise(one.id);
+                }
+                Some(self.awaited(handle, waiter))
+            }
+            Outcome::Admitted { handle, permit } => {
+                let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
+                let queued = Queued {
+                    dataset,
+                    shard,
+                    flight: handle,
+                    permit,
+                };
+                Some(self.enqueue(books, one, queued, aside))
+            }
+            Outcome::NoRoom { evicted, .. } => {
+                aside.evicted.extend(evicted);
+                None
+            }
+        }
+    }
+
+    /// Finds a place in the queue for a shard that was just admitted.
+    fn enqueue(
+        &self,
+        books: &mut Books,
+        one: &Missing,
+        queued: Queued,
+        aside: &mut Aside,
+    ) -> Found {
+        match books.queue.push(queued, self.priority) {
+            Pushed::Queued => aside.queued += 1,
+            Pushed::Displaced(other) => aside.displaced.push(other),
+            Pushed::Full(queued) => {
+                let orphan = books.store.give_up(queued.permit, self.now);
+                let orphan = orphan.expect("the permit was made a moment ago");
+                aside.unused.push(orphan.token);
+                return Found::NotKept;
+            }
+        }
+        // The fill is another's to perform, so the one who asked is its first waiter.
+        let make = || unreachable!("the shard was just admitted");
+        let again = books
+            .store
+            .request(one.id, self.group, one.bytes, self.now, make);
+        let Outcome::InFlight { handle, waiter } = again else {
+            unreachable!("the shard was just admitted");
+        };
+        self.awaited(handle, waiter)
+    }
+
+    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
+        let place = Some((Arc::clone(self.cache), waiter));
+        Found::InFlight(Awaited { flight, place })
+    }
+}
+
+/// Shards without room, and whether something was evicted for them.
 struct LeftOut {
     left_out: Vec<Missing>,
     made_room: bool,

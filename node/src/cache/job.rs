@@ -116,8 +116,8 @@ impl Job {
                 .complete(permit, Arc::clone(&sealed), clock::now())
         };
         if let Ok(flight) = completed {
-            flight.seal(sealed);
             self.cache.counters.fills_completed.add(1);
+            flight.seal(sealed);
         }
     }
 

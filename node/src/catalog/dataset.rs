@@ -99,7 +99,7 @@ impl Dataset {
             .unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    pub(super) fn last_used(&self) -> Instant {
+    pub(crate) fn last_used(&self) -> Instant {
         *self
             .last_used
             .lock()

@@ -116,3 +116,99 @@ impl Queue {
         self.fills.insert(place, queued);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};
+
+    use super::*;
+    use crate::clock;
+    use crate::testing::{Folder, Kitchen};
+
+    /// Fills by number, as a store admits them.
+    struct Admission {
+        store: Store<ShardId, u8, Arc<Flight>, ()>,
+        kitchen: Kitchen,
+        now: Instant,
+    }
+
+    impl Admission {
+        fn new() -> Self {
+            let store = Store::new(Budget::new(1 << 20), KeepWhatYouHave::default(), 0);
+            let folder = Folder::new(2, 64, 4096, false);
+            Self {
+                store,
+                kitchen: Kitchen::unmanned(&folder, 0),
+                now: clock::now(),
+            }
+        }
+
+        fn fill(&mut self, number: u8) -> Queued {
+            let id = ShardId::from_bytes([number; 16]);
+            let make = || Arc::new(Flight::new(id, false));
+            let outcome = self.store.request(id, 0, 1, self.now, make);
+            let Outcome::Admitted { handle, permit } = outcome else {
+                panic!("{outcome:?}")
+            };
+            let dataset = Arc::clone(&self.kitchen.dataset);
+            Queued {
+                dataset,
+                shard: 0,
+                flight: handle,
+                permit,
+            }
+        }
+    }
+
+    fn number(queued: &Queued) -> u8 {
+        queued.flight.id().as_bytes()[0]
+    }
+
+    fn numbers(queue: &mut Queue) -> Vec<u8> {
+        std::iter::from_fn(|| queue.pop())
+            .map(|queued| number(&queued))
+            .collect()
+    }
+
+    #[test]
+    fn demand_comes_before_prefetch_and_each_in_order_of_arrival() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(9));
+        for (fill, priority) in [Priority::Prefetch, Priority::Demand]
+            .repeat(2)
+            .iter()
+            .enumerate()
+        {
+            let fill = admission.fill(u8::try_from(fill).unwrap());
+            assert!(matches!(queue.push(fill, *priority), Pushed::Queued));
+        }
+        queue.raise(ShardId::from_bytes([2; 16]));
+        queue.raise(ShardId::from_bytes([77; 16]));
+        assert_eq!(numbers(&mut queue), [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn in_a_full_queue_demand_displaces_the_youngest_prefetch_and_nothing_else() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(2));
+        let _ = queue.push(admission.fill(0), Priority::Prefetch);
+        let _ = queue.push(admission.fill(1), Priority::Prefetch);
+        let full = queue.push(admission.fill(2), Priority::Prefetch);
+        assert!(matches!(full, Pushed::Full(fill) if number(&fill) == 2));
+        let displaced = queue.push(admission.fill(3), Priority::Demand);
+        assert!(matches!(displaced, Pushed::Displaced(fill) if number(&fill) == 1));
+        let _ = queue.push(admission.fill(4), Priority::Demand);
+        let full = queue.push(admission.fill(5), Priority::Demand);
+        assert!(matches!(full, Pushed::Full(fill) if number(&fill) == 5));
+        assert_eq!(numbers(&mut queue), [3, 4]);
+    }
+
+    #[test]
+    fn a_fill_that_lost_its_worker_finds_a_place_in_a_full_queue() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(1));
+        let _ = queue.push(admission.fill(0), Priority::Prefetch);
+        queue.push_again(admission.fill(1));
+        assert_eq!(numbers(&mut queue), [1, 0]);
+        assert_eq!(queue.len(), 0);
+    }
+}

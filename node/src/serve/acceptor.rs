@@ -59,7 +59,7 @@ pub(super) type Serve = Box<dyn Fn(&Peer, Slot) + Send + Sync>;
 
 /// The connections of one listener.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     bounds: Bounds,
     state: Mutex<State>,
     changed: Condvar,
@@ -92,7 +92,7 @@ impl Connections {
     }
 
     /// How many there are, those in their handshake included.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.lock().open.len()
     }
 

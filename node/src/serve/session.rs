@@ -129,7 +129,8 @@ impl<'a> Session<'a> {
                 context.activity.gathers_failed.add(1);
                 self.refuse(request, &error)
             }
-            Err(Ended::Broken(_)) => {
+            Err(Ended::Broken(why)) => {
+                tracing::debug!("a connection broke within a gather: {why}");
                 context.activity.gathers_failed.add(1);
                 Err(Closing::Silent)
             }

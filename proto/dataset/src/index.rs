@@ -122,7 +122,9 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// `.safetensors` files: every tensor whose leading dimension is the one that most bytes of the file
 /// share is a tensor of the samples; files are concatenated in the order of their keys. `.npy` files:
 /// `image.npy` beside `label.npy` are tensors of the same samples, and files that differ only in a
-/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file.
+/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file;
+/// tokens after the last whole window of a file are in no sample, and as windows overlap or leave gaps,
+/// shards never join files then.
 ///
 /// # Errors
 /// One error that names the object and the field if a file is damaged or hostile, the two files that
@@ -157,7 +159,8 @@ pub async fn index(
     }
     progress(IndexProgress::Publishing);
     let home = options.manifest.as_ref();
-    let location = Box::pin(publish::publish(origin, &manifest, home, tag)).await?;
+    let location =
+        Box::pin(publish::publish(origin, &manifest, home, cache_home(uri), tag)).await?;
     Ok(Indexed { manifest, location, left_out })
 }
 
@@ -293,3 +296,6 @@ async fn readable_versions(
     }
     Ok(plan)
 }
+
+#[cfg(test)]
+mod tests;

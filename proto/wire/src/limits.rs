@@ -142,6 +142,9 @@ pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// For opening a dataset: the node may have to index the headers of many objects first.
 pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Datasets being opened at once, as one may have to be indexed; each has a thread. The rest wait.
+pub const OPENINGS_MAX: usize = 16;
+
 /// Datasets open on one node. Each keeps its manifest resident.
 pub const OPEN_DATASETS_MAX: usize = 1_024;
 

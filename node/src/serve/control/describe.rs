@@ -28,7 +28,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         draining: context.stop.is_given() || shared.stopping.is_cancelled(),
         origins: shared.config.origins().iter().map(ToString::to_string).collect(),
         memory: Some(memory(context, &usage)),
-        counters: Some(counters(context)),
+        counters: Some(counters(context, &usage)),
         load: Some(load(context, &usage)),
     }
 }
@@ -45,7 +45,7 @@ fn memory(context: &Context, usage: &Usage) -> MemoryUse {
     }
 }
 
-fn counters(context: &Context) -> Counters {
+fn counters(context: &Context, usage: &Usage) -> Counters {
     let (served, fills) = (&context.activity, &context.shared.counters);
     Counters {
         rows_memory: served.rows_memory.get(),
@@ -56,7 +56,7 @@ fn counters(context: &Context) -> Counters {
         origin_requests: fills.origin_requests.get(),
         origin_bytes: fills.origin_bytes.get(),
         origin_retries: fills.origin_retries.get(),
-        fills_started: fills.fills_started.get(),
+        fills_started: fills.fills_completed.get() + fills.fills_failed.get() + running(usage),
         fills_completed: fills.fills_completed.get(),
         fills_failed: fills.fills_failed.get(),
         evicted_shards: fills.evictions.get(),
@@ -71,10 +71,15 @@ fn load(context: &Context, usage: &Usage) -> Load {
         socket_connections: count(context.local.count()),
         leases: context.clients.leases(),
         gathers: u32::try_from(context.activity.gathering.get()).unwrap_or(u32::MAX),
-        fills_running: count(usage.filling.count.saturating_sub(usage.queued)),
+        fills_running: u32::try_from(running(usage)).unwrap_or(u32::MAX),
         fills_queued: count(usage.queued),
         tickets: 1,
     }
+}
+
+/// Fills that a worker has begun.
+fn running(usage: &Usage) -> u64 {
+    usage.filling.shards.saturating_sub(usage.queued) as u64
 }
 
 fn count(number: usize) -> u32 {

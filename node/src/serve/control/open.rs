@@ -11,6 +11,7 @@ use larder_wire::control::{
 use larder_wire::{Error, ErrorKind, limits};
 use tonic::Status;
 
+use crate::catalog::Opened;
 use crate::serve::Context;
 
 pub(super) async fn open(
@@ -22,13 +23,7 @@ pub(super) async fn open(
         "" => None,
         uri => Some(origin_uri(uri)?),
     };
-    let opening = Box::pin(context.shared.catalog.open(&wanted, manifest.as_ref()));
-    let opened = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, opening).await;
-    let opened = opened.map_err(|_| {
-        let waited = limits::OPEN_DATASET_TIMEOUT.as_secs();
-        let message = format!("opening {wanted} took longer than {waited} s; index it beforehand");
-        Error::new(ErrorKind::OriginUnavailable, message)
-    })??;
+    let opened = open_on_a_thread(context, &wanted, manifest).await?;
     let manifest = opened.dataset.manifest();
     tracing::info!(dataset = %wanted, client = %request.client_name, "opened");
     Ok(OpenDatasetResponse {
@@ -41,6 +36,34 @@ pub(super) async fn open(
         indexed_now: opened.indexed_now,
         manifest_uri: request.manifest_uri,
     })
+}
+
+/// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who asks
+/// finds it done.
+async fn open_on_a_thread(
+    context: &Arc<Context>,
+    wanted: &DatasetRef,
+    manifest: Option<OriginUri>,
+) -> Result<Opened, Error> {
+    let turn = Arc::clone(&context.opening).acquire_owned().await;
+    let turn = turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let (context, wanted) = (Arc::clone(context), wanted.clone());
+    let open = move || {
+        let _turn = turn;
+        context.shared.runtime.block_on(async {
+            let opening = context.shared.catalog.open(&wanted, manifest.as_ref());
+            let opened = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
+            opened.unwrap_or_else(|_| Err(too_long(&wanted)))
+        })
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+}
+
+fn too_long(wanted: &DatasetRef) -> Error {
+    let waited = limits::OPEN_DATASET_TIMEOUT.as_secs();
+    let message = format!("opening {wanted} took longer than {waited} s; index it beforehand");
+    Error::new(ErrorKind::OriginUnavailable, message)
 }
 
 fn dataset_ref(text: &str) -> Result<DatasetRef, Error> {

@@ -37,7 +37,7 @@ pub(super) fn while_alive<T>(
             {
                 tick(peer, request)?;
             }
-            Ok(())
+            io::Result::Ok(())
         };
         let ticking = thread::Builder::new().name("larder-alive".to_owned());
         let ticking = ticking.spawn_scoped(scope, ticks)?;
