@@ -152,4 +152,3 @@ fn serve_one(
         }
     }
 }
-
