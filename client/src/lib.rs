@@ -23,7 +23,7 @@ mod origin;
 mod remote;
 mod route;
 
-pub use cluster::{Cluster, ClusterMemory, MemberState, OpenDataset};
+pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use error::Error;
-pub use fetch::{DatasetName, FetchOptions, Fetcher, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};

@@ -15,7 +15,7 @@ mod job;
 mod pool;
 mod receive;
 
-pub(crate) use connection::{Connection, Received};
+pub(crate) use connection::{Connection, Received, client_name};
 pub(crate) use failure::Failure;
 pub(crate) use job::{Job, Progress};
 pub(crate) use pool::{Pool, Slot};

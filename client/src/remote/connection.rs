@@ -30,9 +30,11 @@ pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
     /// The request that is being answered, or the last one.
     request: u64,
-    /// Whether anything was received since HELLO: a fresh connection that fails speaks against the
-    /// node, an old one may only have outlived it.
+    /// Whether a request was answered on it: a fresh connection that fails speaks against the node, an
+    /// old one may only have outlived it.
     used: bool,
+    /// Whether an answer is outstanding: the place in the stream is lost if nobody takes it in.
+    busy: bool,
     frame: Vec<u8>,
     body: Vec<u8>,
     data: Data,
@@ -65,6 +67,7 @@ impl Connection {
             reader: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
             request: 0,
             used: false,
+            busy: false,
             frame: Vec::new(),
             body: Vec::new(),
             data: Data::default(),
@@ -99,6 +102,7 @@ impl Connection {
         tensors: &[u16],
     ) -> Result<(), Failure> {
         self.request += 1;
+        self.busy = true;
         let wanted: Vec<RowRef> = job.at.iter().map(|&at| rows[at as usize]).collect();
         let tensors = &tensors[job.slots.clone()];
         Gather::encode_parts(snapshot, tensors, &wanted, job.verify, self.request, &mut self.frame);
@@ -121,7 +125,6 @@ impl Connection {
     ) -> Result<Received, Failure> {
         let header = read_header(&mut self.reader)?;
         read_body(&mut self.reader, &header, &mut self.body)?;
-        self.used = true;
         if header.kind() == Kind::Pong {
             return Ok(Received::More);
         }
@@ -136,10 +139,16 @@ impl Connection {
                 Ok(Received::More)
             }
             Kind::GatherEnd if job.is_complete(*progress) => {
-                Ok(Received::End(GatherEnd::decode(&self.body)?))
+                let end = GatherEnd::decode(&self.body)?;
+                (self.used, self.busy) = (true, false);
+                Ok(Received::End(end))
             }
             Kind::GatherEnd => Err(Failure::Protocol("it ends before all rows were sent".to_owned())),
-            Kind::Error => Err(ErrorReply::decode(&self.body)?.error.into()),
+            Kind::Error => {
+                let reply = ErrorReply::decode(&self.body)?;
+                self.busy = false;
+                Err(reply.error.into())
+            }
             found => Err(WireError::Unexpected { found, expected: "DATA or GATHER_END" }.into()),
         }
     }
@@ -197,9 +206,14 @@ impl Connection {
         !self.reader.buffer().is_empty()
     }
 
-    /// Whether anything was ever received after HELLO.
+    /// Whether an earlier request was answered on this connection.
     pub(crate) fn is_used(&self) -> bool {
         self.used
+    }
+
+    /// Whether the next request can be sent: no answer is outstanding.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.busy
     }
 }
 

@@ -27,7 +27,8 @@ struct State {
     taken: usize,
 }
 
-/// The right to one connection, and the connection once there is one. Given back when dropped.
+/// The right to one connection, and the connection once there is one. Given back when dropped; a
+/// connection with an answer outstanding is closed then.
 pub(crate) struct Slot {
     pool: Arc<Pool>,
     connection: Option<Connection>,
@@ -73,11 +74,6 @@ impl Pool {
 }
 
 impl Slot {
-    /// Closes the connection, if there is one; the slot remains.
-    pub(crate) fn close(&mut self) {
-        self.connection = None;
-    }
-
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
@@ -105,7 +101,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.taken -= 1;
-        state.idle.extend(self.connection.take());
+        state.idle.extend(self.connection.take().filter(Connection::is_free));
         drop(state);
         self.pool.freed.notify_one();
     }
