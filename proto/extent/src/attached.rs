@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
 use crate::map::ReadMap;
@@ -55,10 +55,16 @@ impl Attached {
 
 /// Reads and checks the header of a sealed file. Takes no more memory than the largest header.
 fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
-    let size = file.metadata().map_err(ExtentError::os("fstat"))?.len();
+    let metadata = file.metadata().map_err(ExtentError::os("fstat"))?;
+    let size = metadata.len();
     if size > EXTENT_BYTES_MAX {
         return Err(ExtentError::NotAnExtent {
             reason: "it is larger than any extent",
+        });
+    }
+    if metadata.blocks() < size / 512 {
+        return Err(ExtentError::NotAnExtent {
+            reason: "it has holes, and reading those would take memory here",
         });
     }
     let mut fixed_bytes = [0; FIXED_BYTES];

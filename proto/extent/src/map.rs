@@ -36,6 +36,9 @@ impl FillMap {
         preference: PagePreference,
     ) -> io::Result<Self> {
         let map = MmapOptions::new().map_raw(file)?;
+        // A child forked meanwhile would hold a writable mapping, and sealing is refused as long
+        // as there is any.
+        map.advise(Advice::DontFork)?;
         // Refused where the kernel was built without huge pages: then small ones it is.
         let _ = map.advise(match preference {
             PagePreference::Auto => Advice::HugePage,
@@ -125,7 +128,8 @@ pub(crate) enum ReadMap {
 }
 
 impl ReadMap {
-    /// Maps `file` read-only and locks it in memory if the limits allow; returns whether they did.
+    /// The node's own mapping: read-only, and locked in memory if the limits allow. Returns whether
+    /// they did.
     pub(crate) fn shared_and_locked(file: &File) -> io::Result<(Self, bool)> {
         let map = MmapOptions::new().map_if_safe(file)?;
         // Locking faults everything in by itself.
@@ -136,7 +140,7 @@ impl ReadMap {
         Ok((Self::Shared(map), locked))
     }
 
-    /// Maps `file` read-only, faulted in.
+    /// A reader's mapping: read-only, faulted in.
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let map = MmapOptions::new().map_if_safe(file)?;
         map.advise(Advice::PopulateRead)?;

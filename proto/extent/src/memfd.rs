@@ -68,3 +68,32 @@ pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
     let missing = names.map(str::to_lowercase).collect::<Vec<_>>().join(", ");
     Err(ExtentError::NotSealed { missing })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{check_sealed, create, seal};
+    use crate::map::FillMap;
+    use crate::{ExtentError, PagePreference};
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_file_is_not_sealed_while_it_can_be_written_through_a_mapping() {
+        let file = create(8192).unwrap();
+        let map = FillMap::new(&file, 0..0, PagePreference::Auto).unwrap();
+        let Err(ExtentError::Os { source, .. }) = seal(&file) else {
+            panic!("sealed")
+        };
+        assert_eq!(source.kind(), ErrorKind::ResourceBusy);
+        drop(map);
+        seal(&file).unwrap();
+        check_sealed(&file).unwrap();
+    }
+
+    #[test]
+    fn the_missing_seals_are_named() {
+        let refused = check_sealed(&create(4096).unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("write, grow, shrink") || refused.contains("shrink, grow, write"));
+    }
+}

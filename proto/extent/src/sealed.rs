@@ -90,6 +90,9 @@ impl Retired {
     /// Whether no other process has the extent mapped or open, so that dropping this frees its
     /// memory. Asks the kernel, which counts a forked child of a client that died as well as the
     /// client, and a descriptor still on its way through a socket. About a microsecond.
+    ///
+    /// The one it cannot see is a child that *this* process forked and that has not yet executed
+    /// another program: it shares this description.
     #[must_use]
     pub fn is_free(&self) -> bool {
         sys::is_sole_description(self.file.as_fd())

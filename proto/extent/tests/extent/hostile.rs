@@ -118,6 +118,14 @@ fn a_file_of_another_size_than_its_regions_is_refused() {
 }
 
 #[test]
+fn a_file_with_holes_is_refused_before_reading_it_would_fill_them() {
+    let bytes = intact();
+    let size = u64::try_from(bytes.len()).unwrap();
+    let refused = attach(&bytes[..bytes.len() / 2], size).unwrap_err();
+    assert!(refused.to_string().contains("holes"), "{refused}");
+}
+
+#[test]
 fn a_well_signed_header_with_impossible_numbers_is_refused() {
     let good = intact();
     let hostile = [

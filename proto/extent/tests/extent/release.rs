@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use larder_extent::socket::{recv_with_fds, send_with_fds};
-use larder_extent::{Attached, peer};
+use larder_extent::{Attached, Filling, Layout, PagePreference, PartSpec, Region, peer};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid, pause};
@@ -116,6 +116,24 @@ fn a_pidfd_tells_that_a_client_died_though_its_child_keeps_the_connection_open()
     node.set_nonblocking(true).unwrap();
     let still_open = node.read(&mut [0]).unwrap_err();
     assert_eq!(still_open.kind(), std::io::ErrorKind::WouldBlock);
+    kill(forked, Signal::SIGKILL).unwrap();
+    waitpid(forked, None).unwrap();
+}
+
+#[test]
+fn a_child_forked_while_an_extent_fills_does_not_keep_it_from_being_sealed() {
+    let _alone = no_other_forks();
+    let layout = Layout::new(&[Region::Blocks { bytes: 10_000 }]).unwrap();
+    let parts = vec![PartSpec {
+        region: 0,
+        range: 0..10_000,
+    }];
+    let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();
+    let forked = child(|| {
+        pause();
+    });
+    filling.take_part(0).unwrap().finish();
+    filling.seal().unwrap().verify().unwrap();
     kill(forked, Signal::SIGKILL).unwrap();
     waitpid(forked, None).unwrap();
 }
