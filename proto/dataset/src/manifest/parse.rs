@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::{
     Inner, Manifest, RowLocator, Tensor,
     format::{
-        self, Header, LOCATOR_SPANS, LOCATOR_STRIDED, MAGIC, SHARD_HAS_CHECKSUM, TensorRecord,
-        VERSION,
+        self, Header, LOCATOR_SPANS, LOCATOR_STRIDED, MAGIC, SHARD_HAS_CHECKSUM, ShardRecord,
+        TensorRecord, VERSION,
     },
 };
 use crate::{Dtype, OriginUri, SnapshotId, limits, uri::check_path};
@@ -252,73 +252,26 @@ impl Manifest {
     fn check_shards(&self) -> Result<()> {
         let mut first = 0u64;
         let (row_sum, stride_sum) = self.sample_sums();
-        let spans_groups = self.rows_touch();
-        let mut spans_end = 0u64;
+        let joinable = self.rows_touch();
         for index in 0..self.shard_count() {
+            let field = |holds, why| check(holds, "shard", index, why);
             let record = self.shard_record(index);
-            check(
+            field(
                 record.first_sample == first,
-                "shard",
-                index,
                 "does not begin where the last one ended",
             )?;
-            check(record.rows > 0, "shard", index, "has no rows")?;
-            check(
-                record.flags & !SHARD_HAS_CHECKSUM == 0,
-                "shard",
-                index,
-                "has unknown flags",
-            )?;
-            first = first.checked_add(record.rows.into()).unwrap_or(u64::MAX);
-            check(
-                first <= self.samples(),
-                "shard",
-                index,
-                "ends after the last sample",
-            )?;
-            check(
-                record.first_group < self.group_count(),
-                "shard",
-                index,
-                "begins in no group",
-            )?;
-            let (begin, end) = (
-                self.group_begin(record.first_group),
-                self.group_end(record.first_group),
-            );
-            let at = record.row_in_group.checked_add(begin);
-            let inside = at == Some(record.first_sample) && record.first_sample < end;
-            check(
-                inside,
-                "shard",
-                index,
-                "begins in another group than it says",
-            )?;
-            if first > end {
-                check(
-                    spans_groups,
-                    "shard",
-                    index,
-                    "joins rows that do not lie side by side",
-                )?;
-                let joined = self.group_of(first - 1) - record.first_group + 1;
-                check(
-                    joined <= self.groups_per_shard_max(),
-                    "shard",
-                    index,
-                    "joins too many objects",
-                )?;
-            }
+            field(record.rows > 0, "has no rows")?;
+            field(record.flags & !SHARD_HAS_CHECKSUM == 0, "has unknown flags")?;
+            first = first.saturating_add(record.rows.into());
+            field(first <= self.samples(), "ends after the last sample")?;
+            self.check_shard_place(index, &record, joinable)?;
             let ragged = self.check_spans(index, record.first_sample, record.rows)?;
-            spans_end = spans_end.saturating_add(ragged);
             let bytes = u64::from(record.rows - 1)
                 .checked_mul(stride_sum)
                 .and_then(|bytes| bytes.checked_add(row_sum))
                 .and_then(|bytes| bytes.checked_add(ragged));
-            check(
+            field(
                 bytes == Some(record.bytes),
-                "shard",
-                index,
                 "has another size than its rows",
             )?;
         }
@@ -328,6 +281,30 @@ impl Manifest {
             0u64,
             "tables do not cover the samples",
         )
+    }
+
+    /// A shard begins in the group it says, and joins only groups that can be joined.
+    fn check_shard_place(&self, index: u32, record: &ShardRecord, joinable: bool) -> Result<()> {
+        let field = |holds, why| check(holds, "shard", index, why);
+        field(
+            record.first_group < self.group_count(),
+            "begins in no group",
+        )?;
+        let begin = self.group_begin(record.first_group);
+        let end = self.group_end(record.first_group);
+        let inside = record.row_in_group.checked_add(begin) == Some(record.first_sample)
+            && record.first_sample < end;
+        field(inside, "begins in another group than it says")?;
+        let last = record.first_sample + u64::from(record.rows - 1);
+        if last >= end {
+            field(joinable, "joins rows that do not lie side by side")?;
+            let joined = self.group_of(last) - record.first_group + 1;
+            field(
+                joined <= self.groups_per_shard_max(),
+                "joins too many objects",
+            )?;
+        }
+        Ok(())
     }
 
     /// The spans of a shard grow, lie inside their objects, and sum up to what is returned.
@@ -360,10 +337,10 @@ impl Manifest {
 
 /// Checks what must hold before anything else of the file may be looked at.
 fn check_frame(bytes: &[u8]) -> Result<Header> {
-    let Some(head) = bytes.first_chunk::<{ Header::BYTES }>() else {
+    if bytes.len() < Header::BYTES {
         return Err(ManifestError::NotAManifest);
-    };
-    let header = Header::decode(head);
+    }
+    let header = Header::at(bytes, 0);
     if header.magic != MAGIC {
         return Err(ManifestError::NotAManifest);
     }
