@@ -42,6 +42,7 @@ mod error;
 mod header;
 
 mod hello;
+mod ids;
 
 mod gather;
 mod rows;
@@ -57,8 +58,9 @@ pub use error::WireError;
 pub use failure::ErrorReply;
 pub use gather::{Gather, GatherEnd, RowRef};
 pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
-pub use hello::{BootId, Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits, Ticket};
-pub use io::{Split, read_body, read_header, split_frame};
+pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
+pub use ids::{BootId, Ticket};
+pub use io::{Split, read_body, read_header, read_hello, split_frame};
 pub use rows::{Data, DataRun};
 
 #[cfg(test)]

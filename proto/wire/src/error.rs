@@ -8,6 +8,8 @@ use std::{error, fmt, sync::Arc};
 
 use tonic::{Code, Status};
 
+use crate::limits;
+
 /// A failure that crosses, or may cross, a process border.
 #[derive(Clone)]
 pub struct Error {
@@ -91,10 +93,10 @@ pub enum Advice {
     GiveUp,
 }
 
-/// One table for the three faces of a kind: its number on the data plane, its gRPC code on the
-/// control plane, and the advice that goes with it.
+/// One table for the faces of a kind: its number on the data plane, its word in listings, its gRPC
+/// code on the control plane, and the advice that goes with it.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $number:literal, $code:ident, $advice:ident;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $code:ident, $advice:ident;)*) => {
         /// The kinds of failure. Numbers are part of the wire and are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
@@ -116,6 +118,11 @@ macro_rules! kinds {
                 match number { $($number => Some(Self::$kind),)* _ => None }
             }
 
+            /// The kind as one word, for metric labels, logs and listings.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
             /// The gRPC code of this kind.
             pub const fn code(self) -> Code {
                 match self { $(Self::$kind => Code::$code,)* }
@@ -131,28 +138,28 @@ macro_rules! kinds {
 
 kinds! {
     /// The request makes no sense, or exceeds a limit that it could keep.
-    InvalidArgument = 1, InvalidArgument, CallerFault;
+    InvalidArgument = 1, "invalid_argument", InvalidArgument, CallerFault;
     /// There is no such dataset, tag, snapshot, tensor or shard.
-    NotFound = 2, NotFound, CallerFault;
+    NotFound = 2, "not_found", NotFound, CallerFault;
     /// The node may not or will not read that: outside its origin prefixes, or denied by the origin.
-    PermissionDenied = 3, PermissionDenied, CallerFault;
+    PermissionDenied = 3, "permission_denied", PermissionDenied, CallerFault;
     /// The ticket or credential is missing, unknown or expired. A client opens the dataset again
     /// once; if that fails too it is the caller's to mend.
-    Unauthenticated = 4, Unauthenticated, CallerFault;
+    Unauthenticated = 4, "unauthenticated", Unauthenticated, CallerFault;
     /// A queue, quota, connection limit or the memory budget is full for now.
-    ResourceExhausted = 5, ResourceExhausted, Retry;
+    ResourceExhausted = 5, "resource_exhausted", ResourceExhausted, Retry;
     /// The node is draining, unreachable, silent, or the connection broke.
-    Unavailable = 6, Unavailable, TryNextNode;
+    Unavailable = 6, "unavailable", Unavailable, TryNextNode;
     /// The origin does not answer; the node itself is well. Other nodes share that origin.
-    OriginUnavailable = 7, Aborted, Retry;
+    OriginUnavailable = 7, "origin_unavailable", Aborted, Retry;
     /// The objects are no longer those that the manifest was made from: index the dataset again.
-    DataChanged = 8, FailedPrecondition, GiveUp;
+    DataChanged = 8, "data_changed", FailedPrecondition, GiveUp;
     /// Bytes did not match their checksum here; another copy may be sound.
-    DataLoss = 9, DataLoss, TryNextNode;
+    DataLoss = 9, "data_loss", DataLoss, TryNextNode;
     /// The two sides speak no common version of the protocol.
-    VersionMismatch = 10, Unimplemented, GiveUp;
+    VersionMismatch = 10, "version_mismatch", Unimplemented, GiveUp;
     /// A defect of the program that answered.
-    Internal = 11, Internal, GiveUp;
+    Internal = 11, "internal", Internal, GiveUp;
 }
 
 impl ErrorKind {
@@ -168,9 +175,16 @@ impl ErrorKind {
     }
 }
 
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Self::new(error.kind.code(), error.message)
+        let message = head(&error.message, limits::ERROR_MESSAGE_BYTES_MAX);
+        Self::new(error.kind.code(), message)
     }
 }
 
@@ -179,6 +193,11 @@ impl From<Status> for Error {
         let error = Self::new(ErrorKind::from_code(status.code()), status.message());
         error.with_source(status)
     }
+}
+
+/// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
+pub(crate) fn head(text: &str, bytes_max: u32) -> &str {
+    &text[..text.floor_char_boundary(bytes_max as usize)]
 }
 
 #[cfg(test)]

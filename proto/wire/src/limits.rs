@@ -69,6 +69,10 @@ pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// that it does not hold extents and a thread.
 pub const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// After SIGTERM a node finishes the gathers it has; what is not done by then is cut off. Below the
+/// 30 seconds that orchestrators give before they kill.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Staging piece into which small rows are gathered before a send: fits a core's L2 with room for
 /// the rows it copies from.
 pub const STAGING_BYTES: usize = 256 << 10;
@@ -128,9 +132,9 @@ pub const RING_MEMBERS_MAX: usize = 1_024;
 /// times the mean on average.
 pub const RING_POINTS_PER_MEMBER: u32 = 256;
 
-/// Most weight of a member. Weights are relative, so a million to one is enough; beyond it a typing
-/// error is likelier.
-pub const RING_WEIGHT_MAX: u32 = 1_000_000;
+/// Most weight of a member. Weights are relative; a memory budget in MiB, the largest number in use,
+/// reaches this at 16 TiB.
+pub const RING_WEIGHT_MAX: u32 = 1 << 24;
 
 // ---- Fills ----
 

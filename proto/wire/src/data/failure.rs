@@ -1,7 +1,7 @@
 //! ERROR: a request that failed.
 
 use super::{Kind, WireError, codec};
-use crate::{Error, ErrorKind, limits};
+use crate::{Error, ErrorKind, error::head, limits};
 
 /// ERROR: why a request ends without its answer.
 ///
@@ -20,7 +20,7 @@ pub struct ErrorReply {
 impl ErrorReply {
     /// Appends the frame. A longer message is cut.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        let message = codec::head(self.error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
+        let message = head(self.error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
         codec::frame(Kind::Error, request, 0, out, |body| {
             body.extend_from_slice(&self.error.kind().number().to_le_bytes());
             body.extend_from_slice(&[0; 2]);

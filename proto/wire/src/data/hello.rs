@@ -1,64 +1,12 @@
 //! The first frames of a connection: who speaks, in which version, within which limits.
 
-use std::{fmt, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
-use super::{Kind, WireError, codec};
-use crate::{Error, ErrorKind, limits};
+use super::{BootId, Kind, Ticket, WireError, codec};
+use crate::{Error, ErrorKind, error::head, limits};
 
 /// The protocol versions this build speaks.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;
-
-/// A right to read one dataset from one node, given out by the control plane. It is a secret: shown
-/// only as `Ticket(..)`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket([u8; 16]);
-
-impl Ticket {
-    /// The ticket with these bytes, which its maker drew at random.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes, to be sent and never shown.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ticket(..)")
-    }
-}
-
-/// Names one start of a node: random, so that what was learnt from an earlier start is known to be
-/// stale.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BootId([u8; 16]);
-
-impl BootId {
-    /// The id with these bytes.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Display for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BootId({self})")
-    }
-}
 
 /// Optional parts of the protocol, a bit each. Both sides use what both have. None exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -188,7 +136,7 @@ impl Hello {
 
     /// Appends the frame. A longer name is cut.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        let name = codec::head(&self.client_name, limits::CLIENT_NAME_BYTES_MAX);
+        let name = head(&self.client_name, limits::CLIENT_NAME_BYTES_MAX);
         codec::frame(Kind::Hello, request, 0, out, |body| {
             body.extend_from_slice(&self.versions.start().to_le_bytes());
             body.extend_from_slice(&self.versions.end().to_le_bytes());
@@ -222,7 +170,7 @@ impl Hello {
             versions,
             tls,
             features: Features(fields.u64()?),
-            ticket: Ticket(fields.array()?),
+            ticket: Ticket::from_bytes(fields.array()?),
             limits: PeerLimits::take(&mut fields)?,
             client_pid: fields.u32()?,
             client_name: fields.text()?,
@@ -284,13 +232,13 @@ impl HelloOk {
             limits: PeerLimits::OWN.shared_with(hello.limits),
             features: Features::OWN.shared_with(hello.features),
             boot_id,
-            node_id: codec::head(node_id, limits::MEMBER_ID_BYTES_MAX).to_owned(),
+            node_id: head(node_id, limits::MEMBER_ID_BYTES_MAX).to_owned(),
         })
     }
 
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        let node_id = codec::head(&self.node_id, limits::MEMBER_ID_BYTES_MAX);
+        let node_id = head(&self.node_id, limits::MEMBER_ID_BYTES_MAX);
         codec::frame(Kind::HelloOk, request, 0, out, |body| {
             body.extend_from_slice(&self.version.to_le_bytes());
             body.extend_from_slice(&[0; 2]);
@@ -313,7 +261,7 @@ impl HelloOk {
         fields.zero_u16()?;
         let limits = PeerLimits::take(&mut fields)?;
         let features = Features(fields.u64()?);
-        let boot_id = BootId(fields.array()?);
+        let boot_id = BootId::from_bytes(fields.array()?);
         fields.zero_u32()?;
         fields.zero_u32()?;
         Ok(Self {

@@ -4,7 +4,8 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::{FRAME_HEADER_BYTES, FrameHeader, WireError};
+use super::{FRAME_HEADER_BYTES, FrameHeader, Hello, Kind, WireError};
+use crate::limits;
 
 /// Reads one header. Its lengths are within the limits of its kind.
 ///
@@ -49,6 +50,30 @@ pub fn read_body(
     body.resize(header.body_len(), 0);
     reader.read_exact(body).map_err(WireError::Broken)?;
     header.check(body)
+}
+
+// All that is read and held of a peer before it has said who it is.
+const _: () = assert!(
+    FRAME_HEADER_BYTES + Kind::Hello.body_bytes_max() as usize
+        <= limits::PRE_AUTH_BYTES_MAX as usize
+);
+
+/// Reads the first frame of a connection; anything but HELLO is refused before its body is read.
+/// The request number comes with it.
+///
+/// # Errors
+/// Those of [`read_header`], [`read_body`] and [`Hello::decode`], and [`WireError::Unexpected`].
+pub fn read_hello(reader: &mut impl Read) -> Result<(u64, Hello), WireError> {
+    let header = read_header(reader)?;
+    if header.kind() != Kind::Hello {
+        return Err(WireError::Unexpected {
+            found: header.kind(),
+            expected: "HELLO",
+        });
+    }
+    let mut body = Vec::new();
+    read_body(reader, &header, &mut body)?;
+    Ok((header.request(), Hello::decode(&body)?))
 }
 
 /// A whole frame at the front of a buffer.

@@ -147,7 +147,7 @@ fn point_count(weight: u32, unit: u64) -> u64 {
 /// Where a member's points lie: the hash of its id followed by the point's number, 4 bytes
 /// little-endian. Each point keeps its place whatever the count.
 fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
-    let count = u32::try_from(count).expect("weight times points a member fits 32 bits");
+    let count = u32::try_from(count).expect("no member has more than 1,024 times the mean weight");
     let mut bytes = id.as_bytes().to_vec();
     (0..count).map(move |number| {
         bytes.truncate(id.len());

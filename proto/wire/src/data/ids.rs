@@ -1,0 +1,55 @@
+//! The two random names of a session: a secret and a public one.
+
+use std::fmt;
+
+/// A right to read one dataset from one node, given out by the control plane. It is a secret: shown
+/// only as `Ticket(..)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket([u8; 16]);
+
+impl Ticket {
+    /// The ticket with these bytes, which its maker drew at random.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, to be sent and never shown.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket(..)")
+    }
+}
+
+/// Names one start of a node: random, so that what was learnt from an earlier start is known to be
+/// stale.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BootId([u8; 16]);
+
+impl BootId {
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BootId({self})")
+    }
+}
