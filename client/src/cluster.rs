@@ -31,6 +31,9 @@ use crate::{Error, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
 
+/// Members asked for a newer ring before that is put off.
+const REFRESH_MEMBERS_MAX: usize = 3;
+
 /// The nodes of a cluster.
 pub struct Cluster {
     control: Control,
@@ -242,7 +245,7 @@ impl Cluster {
     async fn refresh(&self) {
         let view = self.view();
         let up = view.members.iter().filter(|member| member.health.is_up());
-        for member in up.take(limits::WALK_MEMBERS_MAX) {
+        for member in up.take(REFRESH_MEMBERS_MAX) {
             let Ok(ring) = self.control.ring(&member.control).await else { continue };
             if ring.version() > view.ring.version() {
                 tracing::info!(version = ring.version(), "the ring changed");

@@ -9,9 +9,7 @@
 
 use std::{
     ops::{ControlFlow, Range},
-    sync::{
-        Once,
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -32,7 +30,7 @@ const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
 /// The way to the origin with this process's own credentials, made at first use.
 pub(crate) struct Fallback {
     origin: PerProcess<tokio::sync::OnceCell<Origin>>,
-    warned: Once,
+    warned: AtomicBool,
 }
 
 /// One ranged read, and the rows in it.
@@ -45,10 +43,10 @@ struct Read {
 
 impl Fallback {
     pub(crate) fn new() -> Self {
-        Self { origin: PerProcess::new(), warned: Once::new() }
+        Self { origin: PerProcess::new(), warned: AtomicBool::new(false) }
     }
 
-    /// Fetches the rows of a job into the batch. `why` no node gave them goes into the one warning.
+    /// Fetches the rows of a job into the batch.
     pub(crate) fn read(
         &self,
         manifest: &Manifest,
@@ -66,12 +64,13 @@ impl Fallback {
         Ok(())
     }
 
-    /// Says once that rows come from the origin because no node gives them.
+    /// Says once that rows come from the origin because no node gives them, and why none does.
     pub(crate) fn warn(&self, manifest: &Manifest, why: Option<&Error>) {
-        self.warned.call_once(|| {
-            let (uri, why) = (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
-            tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
-        });
+        if self.warned.swap(true, Relaxed) {
+            return;
+        }
+        let (uri, why) = (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
+        tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
     }
 
     async fn run(

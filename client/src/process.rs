@@ -2,18 +2,18 @@
 //!
 //! A fork copies sockets, locks and the memory of threads, but not the threads. So everything that
 //! has a socket, a lock or a thread behind it is kept in a [`PerProcess`] cell: the first use in a
-//! child makes its own, and what the parent had is left untouched: its locks may have been held at the moment of the
-//! fork, by threads that do not exist in the child.
+//! child makes its own, and what the parent had is left untouched. Its locks may have been held at
+//! the moment of the fork, by threads that do not exist in the child.
 
 use std::{
     mem,
     ops::Deref,
-    process,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwapOption;
+use larder_extent::fork_count;
 
 /// The time now. The one place where the client reads a clock.
 #[expect(clippy::disallowed_methods, reason = "the edge at which time enters")]
@@ -21,7 +21,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Time since this library first asked: small numbers, to be kept in atomics.
+/// Time since this library was first used: small numbers, to be kept in atomics.
 pub(crate) fn uptime() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let now = now();
@@ -35,6 +35,7 @@ pub(crate) struct PerProcess<T> {
 
 /// A value and the process that made it. In any other process dropping it does nothing.
 pub(crate) struct Owned<T> {
+    /// Its [`fork_count`].
     process: u32,
     value: Option<T>,
 }
@@ -49,7 +50,7 @@ impl<T> PerProcess<T> {
     /// of which one wins; it is handed what the parent process had, if this is the first use since a
     /// fork.
     pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> Arc<Owned<T>> {
-        let process = process::id();
+        let process = fork_count();
         let current = self.slot.load();
         let current = match &*current {
             Some(owned) if owned.process == process => return Arc::clone(owned),
@@ -63,11 +64,6 @@ impl<T> PerProcess<T> {
             _ => made,
         }
     }
-
-    /// This process's value, if it was made.
-    pub(crate) fn existing(&self) -> Option<Arc<Owned<T>>> {
-        self.slot.load_full().filter(|owned| owned.process == process::id())
-    }
 }
 
 impl<T> Deref for Owned<T> {
@@ -80,7 +76,7 @@ impl<T> Deref for Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if self.process != fork_count() {
             mem::forget(self.value.take());
         }
     }
@@ -97,10 +93,8 @@ mod tests {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let cell = PerProcess::new();
         let make = |_: Option<&usize>| MADE.fetch_add(1, Ordering::Relaxed);
-        assert!(cell.existing().is_none());
         assert_eq!(**cell.get(make), 0);
         assert_eq!(**cell.get(make), 0);
-        assert!(cell.existing().is_some());
     }
 
     #[test]
@@ -112,7 +106,7 @@ mod tests {
             }
         }
         let cell = PerProcess::new();
-        let parents = Owned { process: process::id() + 1, value: Some(Some(Loud)) };
+        let parents = Owned { process: fork_count() + 1, value: Some(Some(Loud)) };
         cell.slot.store(Some(Arc::new(parents)));
         let own = cell.get(|parents| {
             assert!(parents.is_some_and(Option::is_some));

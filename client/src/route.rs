@@ -29,10 +29,6 @@ impl Router {
         Self { ring, owners }
     }
 
-    pub(crate) fn ring(&self) -> &Arc<Ring> {
-        &self.ring
-    }
-
     /// The member to ask for a shard, as an index into the ring's members: the first on the walk that
     /// is `usable`. `None` when no member is.
     pub(crate) fn pick(
@@ -100,7 +96,7 @@ mod tests {
         let up = [true; 5];
         for shard in 0..200 {
             let picked = router.pick(shard, || id(shard), &up).unwrap();
-            assert_eq!(router.ring().members()[picked].id, router.ring().owner(id(shard)).id);
+            assert_eq!(router.ring.members()[picked].id, router.ring.owner(id(shard)).id);
             assert_eq!(router.pick(shard, || id(shard), &up), Some(picked));
         }
     }
@@ -116,8 +112,8 @@ mod tests {
             let owner = router.pick(shard, || id(shard), &all).unwrap();
             let picked = router.pick(shard, || id(shard), &but_two).unwrap();
             if owner == 2 {
-                let second = router.ring().walk(id(shard)).nth(1).unwrap();
-                assert_eq!(router.ring().members()[picked].id, second.id);
+                let second = router.ring.walk(id(shard)).nth(1).unwrap();
+                assert_eq!(router.ring.members()[picked].id, second.id);
                 heirs[picked] += 1;
             } else {
                 assert_eq!(picked, owner);

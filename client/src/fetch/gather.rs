@@ -8,8 +8,13 @@
 //!    └──── what did not come ◀───────────────────────┘
 //! ```
 
-use std::{collections::BTreeMap, thread, time::Instant};
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
 
+use futures_util::future::join_all;
 use larder_wire::{Advice, ErrorKind, data::RowRef, limits};
 
 use super::{
@@ -22,6 +27,9 @@ use crate::{
     remote::{Batch, Failure, Job},
     runtime,
 };
+
+/// Nodes at work on a request give a sign of life more often than this.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// The rows that go to each node, by its index in the ring.
 pub(super) type Plan = BTreeMap<usize, Vec<Job>>;
@@ -115,7 +123,13 @@ impl<'a, 'b> Gathering<'a, 'b> {
         self.start(routes, plan, &mut lanes, true)?;
         while let Some((lane, failure)) = lanes.receive(self, routes) {
             self.lane_failed(routes, lane, &failure)?;
-            if !lanes.is_empty() && self.again.is_none() {
+            // Asking a node that turns out to be silent too takes time, in which the others' frames
+            // wait: done only when all others are known to be well.
+            let others_well = match failure {
+                Failure::Silent => lanes.all_heard_since(process::now() - LATELY),
+                _ => true,
+            };
+            if !lanes.is_empty() && others_well && self.again.is_none() {
                 let (plan, no_node) = self.assign(routes);
                 self.work.extend(no_node);
                 self.start(routes, plan, &mut lanes, false)?;
@@ -165,8 +179,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
         let patience = self.deadline.saturating_duration_since(process::now());
         let (fetcher, slots) = (self.fetcher, &self.session.slots);
-        let opened = runtime::block_on(futures_util::future::join_all(new.iter().map(|&node| {
-            tokio::time::timeout(patience, routes.nodes[node].open(cluster, fetcher, slots))
+        let opened = runtime::block_on(join_all(new.iter().map(async |&node| {
+            let open = routes.nodes[node].open(cluster, fetcher, slots);
+            tokio::time::timeout(patience, open).await
         })));
         for (node, opened) in new.into_iter().zip(opened) {
             let failure = match opened {

@@ -113,7 +113,8 @@ impl Lanes {
                 Err(silent) => return Some((self.lanes.swap_remove(silent), Failure::Silent)),
             };
             match self.lanes[index].receive(gathering, routes) {
-                Ok(false) => {}
+                // Served last from now on, so that no node waits for another's whole stream.
+                Ok(false) => self.lanes.rotate_left(index + 1),
                 Ok(true) => drop(self.lanes.swap_remove(index)),
                 Err(failure) => return Some((self.lanes.swap_remove(index), failure)),
             }
@@ -127,22 +128,25 @@ impl Lanes {
         if self.lanes.len() == 1 {
             return Ok(0);
         }
-        if let Some(index) = self.lanes.iter().position(|lane| lane.slot.has_buffered()) {
-            return Ok(index);
-        }
         loop {
             let (oldest, heard) = self.oldest();
-            let left = (heard + limits::OWNER_SILENT_TIMEOUT).saturating_duration_since(process::now());
+            let silent_at = heard + limits::OWNER_SILENT_TIMEOUT;
+            let left = silent_at.saturating_duration_since(process::now());
             let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
             if let Some(index) = self.poll(timeout) {
-                // The one that was served goes last, so that none waits for the others' streams.
+                // Lanes before it had nothing, so they are next in turn.
                 self.lanes.rotate_left(index);
                 return Ok(0);
             }
-            if process::now() >= heard + limits::OWNER_SILENT_TIMEOUT {
+            if process::now() >= silent_at {
                 return Err(oldest);
             }
         }
+    }
+
+    /// Whether every node said something since `when`: none is about to be found silent.
+    pub(super) fn all_heard_since(&self, when: Instant) -> bool {
+        self.lanes.iter().all(|lane| lane.heard >= when)
     }
 
     fn oldest(&self) -> (usize, Instant) {
@@ -152,11 +156,17 @@ impl Lanes {
 
     /// The first lane with something to read, or that broke.
     fn poll(&self, timeout: PollTimeout) -> Option<usize> {
+        let buffered = self.lanes.iter().any(|lane| lane.slot.has_buffered());
+        let timeout = if buffered { PollTimeout::ZERO } else { timeout };
+        let polled = |lane| PollFd::new(lane, PollFlags::POLLIN);
         let mut fds: Vec<PollFd<'_>> =
-            self.lanes.iter().map(|lane| PollFd::new(lane.slot.as_fd(), PollFlags::POLLIN)).collect();
-        // An interrupted poll is as one without news.
+            self.lanes.iter().map(|lane| polled(lane.slot.as_fd())).collect();
+        // An interrupted poll is one without news.
         let ready = poll(&mut fds, timeout).unwrap_or(0);
-        (ready > 0).then(|| fds.iter().position(|fd| fd.any().unwrap_or(true))).flatten()
+        let mut lanes = self.lanes.iter().zip(&fds);
+        lanes.position(|(lane, fd)| {
+            lane.slot.has_buffered() || (ready > 0 && fd.any().unwrap_or(true))
+        })
     }
 }
 
