@@ -1,1 +1,22 @@
-//! Placeholder.
+//! What crosses the network: the one language that nodes and clients share.
+//!
+//! - [`limits`]: every bound on a frame, queue, count or wait of wire, node and client, in one place.
+//! - [`Error`]: what goes wrong between processes, by kinds that say what to do about it.
+//! - [`control`]: the gRPC schema of the control plane (package `larder.v1`).
+//! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
+//! - [`ring`]: which members own which shards; computed alike by every process.
+//!
+//! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
+//!
+//! Non-goals: no sockets, threads, clocks or runtime. Node and client bring those.
+
+pub mod limits;
+
+mod error;
+
+pub mod control;
+pub mod data;
+pub mod ring;
+
+pub use error::{Advice, Error, ErrorKind};
+pub use ring::{Member, Ring};

@@ -1,0 +1,168 @@
+//! The types an element can have: those of safetensors that fill whole bytes, which include numpy's.
+
+use std::fmt;
+
+/// The type of one element. All are little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub enum Dtype {
+    Bool,
+    U8,
+    I8,
+    F8E5M2,
+    F8E4M3,
+    F8E8M0,
+    F8E4M3Fnuz,
+    F8E5M2Fnuz,
+    I16,
+    U16,
+    F16,
+    Bf16,
+    I32,
+    U32,
+    F32,
+    C64,
+    I64,
+    U64,
+    F64,
+}
+
+struct Facts {
+    dtype: Dtype,
+    /// The number in a manifest. Never reused.
+    code: u16,
+    bytes: u64,
+    safetensors: &'static str,
+    /// Types that numpy lacks are shown to it as raw bytes of the same width.
+    numpy: &'static str,
+}
+
+const fn facts(
+    dtype: Dtype,
+    code: u16,
+    bytes: u64,
+    safetensors: &'static str,
+    numpy: &'static str,
+) -> Facts {
+    Facts {
+        dtype,
+        code,
+        bytes,
+        safetensors,
+        numpy,
+    }
+}
+
+const TABLE: [Facts; 19] = [
+    facts(Dtype::Bool, 1, 1, "BOOL", "|b1"),
+    facts(Dtype::U8, 2, 1, "U8", "|u1"),
+    facts(Dtype::I8, 3, 1, "I8", "|i1"),
+    facts(Dtype::F8E5M2, 4, 1, "F8_E5M2", "|V1"),
+    facts(Dtype::F8E4M3, 5, 1, "F8_E4M3", "|V1"),
+    facts(Dtype::F8E8M0, 6, 1, "F8_E8M0", "|V1"),
+    facts(Dtype::F8E4M3Fnuz, 7, 1, "F8_E4M3FNUZ", "|V1"),
+    facts(Dtype::F8E5M2Fnuz, 8, 1, "F8_E5M2FNUZ", "|V1"),
+    facts(Dtype::I16, 9, 2, "I16", "<i2"),
+    facts(Dtype::U16, 10, 2, "U16", "<u2"),
+    facts(Dtype::F16, 11, 2, "F16", "<f2"),
+    facts(Dtype::Bf16, 12, 2, "BF16", "<V2"),
+    facts(Dtype::I32, 13, 4, "I32", "<i4"),
+    facts(Dtype::U32, 14, 4, "U32", "<u4"),
+    facts(Dtype::F32, 15, 4, "F32", "<f4"),
+    facts(Dtype::C64, 16, 8, "C64", "<c8"),
+    facts(Dtype::I64, 17, 8, "I64", "<i8"),
+    facts(Dtype::U64, 18, 8, "U64", "<u8"),
+    facts(Dtype::F64, 19, 8, "F64", "<f8"),
+];
+
+impl Dtype {
+    fn facts(self) -> &'static Facts {
+        TABLE
+            .iter()
+            .find(|f| f.dtype == self)
+            .expect("every dtype has its line in the table")
+    }
+
+    /// Bytes of one element.
+    pub fn size_bytes(self) -> u64 {
+        self.facts().bytes
+    }
+
+    /// The code numpy writes into a header, such as `<f4`. Types numpy lacks (bf16, 8-bit floats) are
+    /// raw bytes to it: `<V2`, `|V1`.
+    pub fn numpy_descr(self) -> &'static str {
+        self.facts().numpy
+    }
+
+    /// The name in a safetensors header, such as `F32`.
+    pub fn safetensors_name(self) -> &'static str {
+        self.facts().safetensors
+    }
+
+    /// The type with this name in a safetensors header.
+    pub fn from_safetensors_name(name: &str) -> Option<Self> {
+        TABLE
+            .iter()
+            .find(|f| f.safetensors == name)
+            .map(|f| f.dtype)
+    }
+
+    /// The type with this little-endian numpy code or numpy name (`<u2`, `u2`, `uint16`).
+    pub fn from_numpy(text: &str) -> Option<Self> {
+        let long = match text {
+            "bool" => "b1",
+            "uint8" => "u1",
+            "int8" => "i1",
+            "uint16" => "u2",
+            "int16" => "i2",
+            "float16" => "f2",
+            "uint32" => "u4",
+            "int32" => "i4",
+            "float32" => "f4",
+            "uint64" => "u8",
+            "int64" => "i8",
+            "float64" => "f8",
+            "complex64" => "c8",
+            other => other.strip_prefix(['<', '|']).unwrap_or(other),
+        };
+        TABLE
+            .iter()
+            .find(|f| &f.numpy[1..] == long && !long.starts_with('V'))
+            .map(|f| f.dtype)
+    }
+
+    /// The number that stands for this type in a manifest.
+    pub(crate) fn code(self) -> u16 {
+        self.facts().code
+    }
+
+    /// The type that a manifest means by `code`.
+    pub(crate) fn from_code(code: u16) -> Option<Self> {
+        TABLE.iter().find(|f| f.code == code).map(|f| f.dtype)
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.safetensors_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_found_again_by_each_of_its_names() {
+        for f in &TABLE {
+            assert_eq!(Dtype::from_code(f.code), Some(f.dtype));
+            assert_eq!(Dtype::from_safetensors_name(f.safetensors), Some(f.dtype));
+            if !f.numpy.contains('V') {
+                assert_eq!(Dtype::from_numpy(f.numpy), Some(f.dtype));
+            }
+        }
+        assert_eq!(Dtype::from_numpy("uint16"), Some(Dtype::U16));
+        assert_eq!(Dtype::from_numpy(">u2"), None);
+        assert_eq!(Dtype::from_numpy("V1"), None);
+    }
+}

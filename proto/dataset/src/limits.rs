@@ -1,0 +1,58 @@
+//! Every limit on what a dataset may be, with the reason beside it. All are checked before memory is
+//! taken or a byte is published.
+
+/// Longest URI or object key, in bytes: S3 stops at 1,024, a Linux path at 4,096.
+pub const URI_BYTES_MAX: usize = 4096;
+/// Longest tag, in bytes: it becomes one file name.
+pub const TAG_BYTES_MAX: usize = 128;
+/// Longest etag or version, in bytes: those of the known stores have fewer than 100.
+pub const ETAG_BYTES_MAX: usize = 1024;
+
+/// Largest manifest, in bytes: a million shards over a million objects take about 200 MB.
+pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// Largest tag object, in bytes: it holds one small JSON object.
+pub const TAG_OBJECT_BYTES_MAX: u64 = 4096;
+
+/// Most tensors in one dataset: an extent has a region for each, and a gather names them in a list.
+pub const TENSORS_MAX: u32 = 4096;
+/// Longest tensor name, in bytes.
+pub const TENSOR_NAME_BYTES_MAX: u32 = 1024;
+/// Most dimensions of a tensor: numpy itself stops at 64.
+pub const DIMENSIONS_MAX: u32 = 64;
+/// Most objects in one dataset: each takes 64 bytes and its name in the manifest.
+pub const OBJECTS_MAX: u32 = 1 << 24;
+/// Most shards in one dataset: each takes 64 bytes in the manifest.
+pub const SHARDS_MAX: u32 = 1 << 24;
+/// Most pieces (groups times tensors) that small objects are grouped into one shard for: a fill asks
+/// for each of them on its own.
+pub const SHARD_READS_MAX: u32 = 4096;
+
+/// Smallest shard size that can be asked for: a shard costs its holder a file and a map.
+pub const SHARD_BYTES_MIN: u64 = 4096;
+/// Shard size when none is asked for: large enough for few requests, small enough to place evenly.
+pub const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
+/// Largest shard size that can be asked for: a shard is filled, kept and evicted as a whole.
+pub const SHARD_BYTES_MAX: u64 = 1 << 30;
+/// Largest sample, all its tensors together: it makes a shard of one row and travels in one piece.
+pub const SAMPLE_BYTES_MAX: u64 = 1 << 30;
+
+/// Headers of data files that are read at the same time while indexing.
+pub const HEADERS_IN_FLIGHT: usize = 32;
+/// Bytes asked for first from a file whose header is wanted: most headers fit, so one request does.
+pub const HEADER_PROBE_BYTES: u64 = 64 << 10;
+/// Largest safetensors header, in bytes: the limit of the format's own library.
+pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 100_000_000;
+/// Most tensors in one safetensors file: the largest models have a few thousand.
+pub const SAFETENSORS_TENSORS_MAX: usize = 10_000;
+/// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters unless told.
+pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes of one ranged read while checksums are computed.
+pub const CHECKSUM_PART_BYTES: u64 = 8 << 20;
+/// Ranged reads in flight while checksums are computed; memory held is this times the part.
+pub const CHECKSUM_PARTS_IN_FLIGHT: usize = 8;
+
+/// Attempts to move a tag that somebody else moves at the same time.
+pub const TAG_ATTEMPTS: usize = 5;
+/// Bytes read at a time from a local file.
+pub const LOCAL_READ_BYTES: usize = 1 << 20;

@@ -1,0 +1,550 @@
+//! Writing a manifest: tensors and groups of objects go in, shards are cut, bytes come out.
+//!
+//! The bytes are read back by the same checks that a reader makes, so a builder can't write what a
+//! reader refuses.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{
+    Manifest, ManifestError, RowLocator,
+    format::{
+        self, COLUMNS_INLINE, HASH_AT, Header, LOCATOR_SPANS, LOCATOR_STRIDED, MAGIC, ObjectRecord,
+        SHARD_HAS_CHECKSUM, ShardRecord, SpanRecord, TensorRecord, VERSION,
+    },
+};
+use crate::{Dtype, OriginUri, limits, uri::UriError};
+
+/// Why a dataset can't be written down.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// A count or size that has a limit.
+    #[error("{what} {found} where at most {limit} can be indexed")]
+    TooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there is.
+        found: u64,
+        /// How much there may be.
+        limit: u64,
+    },
+    /// There is nothing to index.
+    #[error("there are no samples")]
+    Empty,
+    /// A group does not have what the tensors need.
+    #[error("group {group} {why}")]
+    Group {
+        /// Which group.
+        group: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// An object's key can't be under the dataset's address.
+    #[error(transparent)]
+    Key(#[from] UriError),
+    /// What was put together is not a valid manifest.
+    #[error(transparent)]
+    Invalid(#[from] ManifestError),
+}
+
+/// A tensor to be indexed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The name, unique in the dataset.
+    pub name: String,
+    /// The type of an element.
+    pub dtype: Dtype,
+    /// The shape of one sample.
+    pub shape: Vec<u64>,
+    /// Which object of each group holds it.
+    pub slot: u32,
+    /// How its rows lie in that object.
+    pub locator: RowLocator,
+}
+
+/// An object to be indexed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectSpec {
+    /// Its key, relative to the address of the dataset.
+    pub key: String,
+    /// Its etag.
+    pub etag: Option<String>,
+    /// Its version, if it is to be read by version.
+    pub version: Option<String>,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Where in it each strided tensor of its slot begins, in the order of the tensors.
+    pub columns: Vec<u64>,
+}
+
+/// Objects side by side that hold the same samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// How many samples they hold.
+    pub rows: u64,
+    /// One object for each slot.
+    pub objects: Vec<ObjectSpec>,
+    /// For each tensor with spans, in the order of the tensors: the bytes of each row in its object.
+    pub spans: Vec<Vec<Range<u64>>>,
+}
+
+/// Puts a manifest together.
+#[derive(Debug)]
+pub struct ManifestBuilder {
+    uri: OriginUri,
+    shard_bytes: u64,
+    tensors: Vec<TensorSpec>,
+    groups: Vec<GroupSpec>,
+}
+
+/// The cut of one shard, before its bytes are known.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    group: u32,
+    row_in_group: u64,
+    first_sample: u64,
+    rows: u32,
+}
+
+impl ManifestBuilder {
+    /// A dataset at `uri` with these tensors, to be cut into shards of about `shard_bytes`.
+    pub fn new(uri: OriginUri, tensors: Vec<TensorSpec>, shard_bytes: u64) -> Self {
+        Self {
+            uri,
+            shard_bytes,
+            tensors,
+            groups: Vec::new(),
+        }
+    }
+
+    /// Appends the samples of a group.
+    pub fn push(&mut self, group: GroupSpec) {
+        self.groups.push(group);
+    }
+
+    /// The manifest of everything that was pushed.
+    ///
+    /// # Errors
+    /// When there are no samples, a limit is passed, or groups and tensors do not fit together.
+    pub fn build(&self) -> Result<Manifest, BuildError> {
+        self.check()?;
+        let cuts = self.cut_shards()?;
+        let mut bytes = self.encode(&cuts)?;
+        // Sizes and ids of shards are computed by the code that readers check them with.
+        let draft = Manifest::unsealed(bytes.clone())?;
+        let at = draft.tables().shards;
+        for (index, _) in (0u32..).zip(&cuts) {
+            let mut record = draft.shard_record(index);
+            record.bytes = draft.fill_bytes(index);
+            record.id = *draft.compute_shard_id(index).as_bytes();
+            replace(
+                &mut bytes,
+                at + index as usize * ShardRecord::BYTES,
+                |out| record.encode(out),
+            );
+        }
+        drop(draft);
+        Ok(seal(bytes)?)
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let at_most = |what, found: usize, limit: u32| {
+            let (found, limit) = (found as u64, u64::from(limit));
+            if found > limit {
+                Err(BuildError::TooMuch { what, found, limit })
+            } else {
+                Ok(())
+            }
+        };
+        if self.groups.is_empty() || self.tensors.is_empty() {
+            return Err(BuildError::Empty);
+        }
+        at_most("tensors:", self.tensors.len(), limits::TENSORS_MAX)?;
+        at_most(
+            "objects:",
+            self.groups.len() * self.slots() as usize,
+            limits::OBJECTS_MAX,
+        )?;
+        for tensor in &self.tensors {
+            at_most(
+                "bytes in a tensor's name:",
+                tensor.name.len(),
+                limits::TENSOR_NAME_BYTES_MAX,
+            )?;
+            at_most(
+                "dimensions of a tensor:",
+                tensor.shape.len(),
+                limits::DIMENSIONS_MAX,
+            )?;
+        }
+        let (row_bytes, _) = self.sums();
+        if row_bytes > limits::SAMPLE_BYTES_MAX {
+            let limit = limits::SAMPLE_BYTES_MAX;
+            return Err(BuildError::TooMuch {
+                what: "bytes of one sample:",
+                found: row_bytes,
+                limit,
+            });
+        }
+        let spans = self
+            .tensors
+            .iter()
+            .filter(|t| t.locator == RowLocator::Spans)
+            .count();
+        for (index, group) in self.groups.iter().enumerate() {
+            let wrong = |why| Err(BuildError::Group { group: index, why });
+            if group.rows == 0 {
+                return wrong("has no samples");
+            }
+            if group.objects.len() != self.slots() as usize {
+                return wrong("has another number of objects than the tensors name");
+            }
+            if group.spans.len() != spans
+                || group
+                    .spans
+                    .iter()
+                    .any(|rows| rows.len() as u64 != group.rows)
+            {
+                return wrong("does not have one span for each ragged row");
+            }
+            for (slot, object) in (0u32..).zip(&group.objects) {
+                self.uri.join(&object.key)?;
+                at_most(
+                    "bytes in an etag:",
+                    object.etag.as_ref().map_or(0, String::len),
+                    1024,
+                )?;
+                at_most(
+                    "bytes in a version:",
+                    object.version.as_ref().map_or(0, String::len),
+                    1024,
+                )?;
+                if object.columns.len() != self.columns_of(slot) {
+                    return wrong("does not say where each of its tensors begins");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Objects per group.
+    fn slots(&self) -> u32 {
+        self.tensors.iter().map(|t| t.slot + 1).max().unwrap_or(0)
+    }
+
+    fn columns_of(&self, slot: u32) -> usize {
+        self.tensors
+            .iter()
+            .filter(|t| t.slot == slot && t.locator != RowLocator::Spans)
+            .count()
+    }
+
+    /// Bytes of a row and of a stride, summed over the strided tensors.
+    fn sums(&self) -> (u64, u64) {
+        self.tensors
+            .iter()
+            .fold((0u64, 0u64), |(rows, strides), tensor| {
+                match tensor.locator {
+                    RowLocator::Strided {
+                        row_bytes,
+                        stride_bytes,
+                    } => (
+                        rows.saturating_add(row_bytes),
+                        strides.saturating_add(stride_bytes),
+                    ),
+                    RowLocator::Spans => (rows, strides),
+                }
+            })
+    }
+
+    /// How many rows a shard of the wanted size has.
+    fn rows_per_shard(&self) -> u64 {
+        let (mut row, mut stride) = self.sums();
+        let samples: u64 = self.groups.iter().map(|g| g.rows).sum();
+        for rows in self.groups.iter().flat_map(|g| &g.spans) {
+            // Ragged rows are taken at their mean: a shard may come out larger or smaller.
+            let bytes: u64 = rows.iter().map(|r| r.end.saturating_sub(r.start)).sum();
+            row = row.saturating_add(bytes / samples.max(1));
+            stride = stride.saturating_add(bytes / samples.max(1));
+        }
+        let more = self.shard_bytes.saturating_sub(row) / stride.max(1);
+        (more + 1).min(u64::from(u32::MAX))
+    }
+
+    /// Cuts groups larger than a shard into equal shards and joins smaller neighbours.
+    fn cut_shards(&self) -> Result<Vec<Cut>, BuildError> {
+        let rows_max = self.rows_per_shard();
+        let joinable = self.tensors.iter().all(|tensor| match tensor.locator {
+            RowLocator::Strided {
+                row_bytes,
+                stride_bytes,
+            } => row_bytes == stride_bytes,
+            RowLocator::Spans => true,
+        });
+        let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
+        let joined_max = (limits::SHARD_READS_MAX / tensors).max(1);
+        let mut cuts: Vec<Cut> = Vec::new();
+        let mut joined = 0;
+        let mut first_sample = 0u64;
+        for (index, group) in (0u32..).zip(&self.groups) {
+            let room = cuts
+                .last()
+                .map_or(0, |cut| rows_max.saturating_sub(cut.rows.into()));
+            if joinable && joined > 0 && joined < joined_max && group.rows <= room {
+                let last = cuts.last_mut().expect("a shard to join is there");
+                last.rows += u32::try_from(group.rows).expect("no more than there is room for");
+                joined += 1;
+            } else {
+                let shards = group.rows.div_ceil(rows_max);
+                let rows = group.rows.div_ceil(shards);
+                let mut at = 0;
+                while at < group.rows {
+                    let rows = rows.min(group.rows - at);
+                    let rows = u32::try_from(rows).expect("no more rows than a shard has");
+                    let first_sample = first_sample + at;
+                    cuts.push(Cut {
+                        group: index,
+                        row_in_group: at,
+                        first_sample,
+                        rows,
+                    });
+                    at += u64::from(rows);
+                }
+                joined = u32::from(shards == 1);
+            }
+            first_sample = first_sample
+                .checked_add(group.rows)
+                .ok_or(BuildError::TooMuch {
+                    what: "samples:",
+                    found: u64::MAX,
+                    limit: u64::MAX - 1,
+                })?;
+            if cuts.len() as u64 > u64::from(limits::SHARDS_MAX) {
+                let (found, limit) = (cuts.len() as u64, limits::SHARDS_MAX.into());
+                return Err(BuildError::TooMuch {
+                    what: "shards:",
+                    found,
+                    limit,
+                });
+            }
+        }
+        Ok(cuts)
+    }
+
+    fn encode(&self, cuts: &[Cut]) -> Result<Vec<u8>, BuildError> {
+        let slots = self.slots();
+        let columns = (0..slots)
+            .map(|slot| self.columns_of(slot))
+            .max()
+            .unwrap_or(0);
+        let extra_columns = columns.saturating_sub(COLUMNS_INLINE as usize);
+        let span_tables = self
+            .tensors
+            .iter()
+            .filter(|t| t.locator == RowLocator::Spans)
+            .count();
+        let mut names = self.uri.to_string().into_bytes();
+        let uri_bytes = small(names.len())?;
+
+        let mut body = Vec::new();
+        self.encode_tensors(&mut body, &mut names)?;
+        for cut in cuts {
+            let record = ShardRecord {
+                id: [0; 16],
+                first_sample: cut.first_sample,
+                bytes: 0,
+                checksum: 0,
+                row_in_group: cut.row_in_group,
+                rows: cut.rows,
+                first_group: cut.group,
+                flags: 0,
+            };
+            record.encode(&mut body);
+        }
+        let mut extra = Vec::new();
+        self.encode_objects(&mut body, &mut extra, &mut names, extra_columns)?;
+        body.append(&mut extra);
+        self.encode_spans(&mut body, cuts, span_tables);
+
+        let file_bytes = (Header::BYTES + body.len() + names.len()) as u64;
+        if file_bytes > limits::MANIFEST_BYTES_MAX {
+            let limit = limits::MANIFEST_BYTES_MAX;
+            return Err(BuildError::TooMuch {
+                what: "bytes of manifest:",
+                found: file_bytes,
+                limit,
+            });
+        }
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            header_bytes: small(Header::BYTES)?,
+            hash: [0; 16],
+            file_bytes,
+            samples: self.groups.iter().map(|g| g.rows).sum(),
+            groups: self.groups.len() as u64,
+            shard_count: small(cuts.len())?,
+            object_count: small(self.groups.len() * slots as usize)?,
+            tensor_count: small(self.tensors.len())?,
+            objects_per_group: slots,
+            extra_columns: small(extra_columns)?,
+            span_tables: small(span_tables)?,
+            names_bytes: names.len() as u64,
+            uri_bytes,
+        };
+        let mut bytes = Vec::with_capacity(Header::BYTES + body.len() + names.len());
+        header.encode(&mut bytes);
+        bytes.append(&mut body);
+        bytes.append(&mut names);
+        Ok(bytes)
+    }
+
+    fn encode_tensors(&self, body: &mut Vec<u8>, names: &mut Vec<u8>) -> Result<(), BuildError> {
+        let mut columns = vec![0u32; self.slots() as usize];
+        let mut span_tables = 0;
+        for tensor in &self.tensors {
+            let name_at = names.len() as u64;
+            names.extend_from_slice(tensor.name.as_bytes());
+            let shape_at = names.len() as u64;
+            tensor
+                .shape
+                .iter()
+                .for_each(|dim| names.extend_from_slice(&dim.to_le_bytes()));
+            let (locator, row_bytes, stride_bytes, counter) = match tensor.locator {
+                RowLocator::Strided {
+                    row_bytes,
+                    stride_bytes,
+                } => (
+                    LOCATOR_STRIDED,
+                    row_bytes,
+                    stride_bytes,
+                    &mut columns[tensor.slot as usize],
+                ),
+                RowLocator::Spans => (LOCATOR_SPANS, 0, 0, &mut span_tables),
+            };
+            let column = *counter;
+            *counter += 1;
+            let record = TensorRecord {
+                name_at,
+                shape_at,
+                row_bytes,
+                stride_bytes,
+                name_bytes: small(tensor.name.len())?,
+                dimensions: small(tensor.shape.len())?,
+                slot: tensor.slot,
+                column,
+                dtype: tensor.dtype.code(),
+                locator,
+            };
+            record.encode(body);
+        }
+        Ok(())
+    }
+
+    fn encode_objects(
+        &self,
+        body: &mut Vec<u8>,
+        extra: &mut Vec<u8>,
+        names: &mut Vec<u8>,
+        extra_columns: usize,
+    ) -> Result<(), BuildError> {
+        let mut first_sample = 0;
+        for group in &self.groups {
+            for object in &group.objects {
+                let etag = object.etag.as_deref().unwrap_or("");
+                let version = object.version.as_deref().unwrap_or("");
+                let names_at = names.len() as u64;
+                for part in [&object.key, etag, version] {
+                    names.extend_from_slice(part.as_bytes());
+                }
+                let column = |at: usize| object.columns.get(at).copied().unwrap_or(0);
+                let record = ObjectRecord {
+                    first_sample,
+                    size_bytes: object.size_bytes,
+                    names_at,
+                    key_bytes: small(object.key.len())?,
+                    etag_bytes: small(etag.len())?,
+                    version_bytes: small(version.len())?,
+                    columns: std::array::from_fn(column),
+                };
+                record.encode(body);
+                for at in 0..extra_columns {
+                    extra.extend_from_slice(&column(COLUMNS_INLINE as usize + at).to_le_bytes());
+                }
+            }
+            first_sample += group.rows;
+        }
+        Ok(())
+    }
+
+    fn encode_spans(&self, body: &mut Vec<u8>, cuts: &[Cut], span_tables: usize) {
+        for table in 0..span_tables {
+            let mut rows = self.groups.iter().flat_map(|group| &group.spans[table]);
+            for cut in cuts {
+                let mut region_end = 0u64;
+                for span in rows.by_ref().take(cut.rows as usize) {
+                    region_end = region_end.saturating_add(span.end.saturating_sub(span.start));
+                    SpanRecord {
+                        object_offset: span.start,
+                        region_end,
+                    }
+                    .encode(body);
+                }
+            }
+        }
+    }
+}
+
+impl Manifest {
+    /// The same manifest with these checksums pinned, one for each shard: another snapshot.
+    ///
+    /// # Errors
+    /// When there is not one checksum for each shard.
+    pub fn with_checksums(&self, checksums: &[u64]) -> Result<Self, BuildError> {
+        let expected = u64::from(self.shard_count());
+        if checksums.len() as u64 != expected {
+            let found = checksums.len() as u64;
+            return Err(BuildError::TooMuch {
+                what: "checksums:",
+                found,
+                limit: expected,
+            });
+        }
+        let mut bytes = self.as_bytes().to_vec();
+        let at = self.tables().shards;
+        for (index, checksum) in (0u32..).zip(checksums) {
+            let mut record = self.shard_record(index);
+            record.checksum = *checksum;
+            record.flags |= SHARD_HAS_CHECKSUM;
+            replace(
+                &mut bytes,
+                at + index as usize * ShardRecord::BYTES,
+                |out| record.encode(out),
+            );
+        }
+        Ok(seal(bytes)?)
+    }
+}
+
+/// Writes the hash and reads the whole back with every check.
+fn seal(mut bytes: Vec<u8>) -> Result<Manifest, ManifestError> {
+    let hash = format::hash(&bytes);
+    bytes[HASH_AT].copy_from_slice(&hash);
+    Manifest::parse(Bytes::from(bytes))
+}
+
+fn replace(bytes: &mut [u8], at: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+    let mut record = Vec::with_capacity(ShardRecord::BYTES);
+    encode(&mut record);
+    bytes[at..at + record.len()].copy_from_slice(&record);
+}
+
+/// A length that must fit the field it is written to.
+fn small<T: TryFrom<usize>>(length: usize) -> Result<T, BuildError> {
+    T::try_from(length).map_err(|_| BuildError::TooMuch {
+        what: "entries of a table:",
+        found: length as u64,
+        limit: u32::MAX.into(),
+    })
+}

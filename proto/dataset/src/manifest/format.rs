@@ -1,0 +1,254 @@
+//! The bytes of a manifest, version 1. Little-endian; tables follow one another without gaps.
+//!
+//! ```text
+//! header   128 bytes
+//! tensors   64 bytes each
+//! shards    64 bytes each
+//! objects   64 bytes each
+//! columns    8 bytes each, `extra_columns` per object: the columns beyond the four in its record
+//! spans     16 bytes each, one table of `samples` entries for each tensor whose rows are spans
+//! names    all strings and shapes: first the address, then whatever the records point to
+//! ```
+//!
+//! So a dataset takes 64 bytes a shard, 64 an object and its names, plus 8 for each tensor beyond the
+//! fourth that lies in one object.
+//!
+//! Objects come in *groups*: the `objects_per_group` objects side by side that hold the same samples.
+//! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group `g`
+//! has the objects `g * objects_per_group + slot`, and a tensor names the slot it lies in.
+
+/// The first eight bytes.
+pub(crate) const MAGIC: [u8; 8] = *b"LARDERMF";
+/// The version of this layout.
+pub(crate) const VERSION: u32 = 1;
+/// Where the hash lies; these bytes count as zero when it is computed.
+pub(crate) const HASH_AT: std::ops::Range<usize> = 16..32;
+/// Columns that an object's record has room for.
+pub(crate) const COLUMNS_INLINE: u32 = 4;
+/// `TensorRecord::locator` of strided rows.
+pub(crate) const LOCATOR_STRIDED: u16 = 0;
+/// `TensorRecord::locator` of rows with spans.
+pub(crate) const LOCATOR_SPANS: u16 = 1;
+/// `ShardRecord::flags`: the checksum is there.
+pub(crate) const SHARD_HAS_CHECKSUM: u32 = 1;
+
+/// Declares a record: its fields in order, each a little-endian integer or an array of bytes.
+macro_rules! record {
+    ($(#[$doc:meta])* $name:ident [$size:expr] { $($field:ident: $type:ty),+ $(,)? } pad $pad:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) struct $name { $(pub(crate) $field: $type,)+ }
+
+        const _: () = assert!($(size_of::<$type>() +)+ $pad == $size);
+
+        impl $name {
+            pub(crate) const BYTES: usize = $size;
+
+            pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)+
+                out.extend_from_slice(&[0; $pad]);
+            }
+
+            pub(crate) fn decode(bytes: &[u8; $size]) -> Self {
+                let mut rest: &[u8] = bytes;
+                Self { $($field: <$type>::take(&mut rest),)+ }
+            }
+
+            /// The record at `index` of a table.
+            pub(crate) fn at(table: &[u8], index: usize) -> Self {
+                let bytes = &table[index * $size..][..$size];
+                Self::decode(bytes.try_into().expect("the slice has the size of the record"))
+            }
+        }
+    };
+}
+
+trait Field {
+    fn put(&self, out: &mut Vec<u8>);
+    fn take(bytes: &mut &[u8]) -> Self;
+}
+
+macro_rules! integer_field {
+    ($($type:ty)+) => {$(
+        impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn take(bytes: &mut &[u8]) -> Self {
+                let (head, rest) = bytes.split_first_chunk().expect("a record holds its fields");
+                *bytes = rest;
+                Self::from_le_bytes(*head)
+            }
+        }
+    )+};
+}
+
+integer_field!(u16 u32 u64);
+
+impl<const N: usize> Field for [u8; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Self {
+        let (head, rest) = bytes
+            .split_first_chunk()
+            .expect("a record holds its fields");
+        *bytes = rest;
+        *head
+    }
+}
+
+impl Field for [u64; COLUMNS_INLINE as usize] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn take(bytes: &mut &[u8]) -> Self {
+        std::array::from_fn(|_| u64::take(bytes))
+    }
+}
+
+record! {
+    /// ```text
+    ///   0  8  magic "LARDERMF"          64  4  tensor_count
+    ///   8  4  version = 1               68  4  objects_per_group
+    ///  12  4  header_bytes = 128        72  4  extra_columns, per object
+    ///  16 16  xxh3-128 of the file      76  4  span_tables
+    ///         with these bytes zero     80  8  names_bytes
+    ///  32  8  file_bytes                88  4  uri_bytes, at the begin of the names
+    ///  40  8  samples                   92 36  zero
+    ///  48  8  groups
+    ///  56  4  shard_count
+    ///  60  4  object_count
+    /// ```
+    Header [128] {
+        magic: [u8; 8], version: u32, header_bytes: u32, hash: [u8; 16], file_bytes: u64, samples: u64,
+        groups: u64, shard_count: u32, object_count: u32, tensor_count: u32, objects_per_group: u32,
+        extra_columns: u32, span_tables: u32, names_bytes: u64, uri_bytes: u32,
+    } pad 36
+}
+
+record! {
+    /// ```text
+    ///   0  8  name_at, in the names          32  4  name_bytes
+    ///   8  8  shape_at, in the names:        36  4  dimensions
+    ///         u64 for each dimension         40  4  slot: which object of a group
+    ///  16  8  row_bytes, 0 for spans         44  4  column of that object, or which span table
+    ///  24  8  stride_bytes, 0 for spans      48  2  dtype     50  2  locator
+    ///                                        52 12  zero
+    /// ```
+    TensorRecord [64] {
+        name_at: u64, shape_at: u64, row_bytes: u64, stride_bytes: u64, name_bytes: u32, dimensions: u32,
+        slot: u32, column: u32, dtype: u16, locator: u16,
+    } pad 12
+}
+
+record! {
+    /// ```text
+    ///   0 16  shard id                       40  8  row_in_group: where in it the shard begins
+    ///  16  8  first_sample                   48  4  rows
+    ///  24  8  bytes of all regions           52  4  first_group: which group it begins in
+    ///  32  8  checksum, if the flag is set   56  4  flags: 1 = has a checksum
+    ///                                        60  4  zero
+    /// ```
+    ShardRecord [64] {
+        id: [u8; 16], first_sample: u64, bytes: u64, checksum: u64, row_in_group: u64, rows: u32,
+        first_group: u32, flags: u32,
+    } pad 4
+}
+
+record! {
+    /// ```text
+    ///   0  8  first_sample of its group      24  4  key_bytes
+    ///   8  8  size_bytes                     28  2  etag_bytes      30  2  version_bytes
+    ///  16  8  names_at: key, etag, version   32 32  columns: where in the object each tensor of its
+    ///         one after the other                   slot begins, the first four of them
+    /// ```
+    ObjectRecord [64] {
+        first_sample: u64, size_bytes: u64, names_at: u64, key_bytes: u32, etag_bytes: u16,
+        version_bytes: u16, columns: [u64; COLUMNS_INLINE as usize],
+    } pad 0
+}
+
+record! {
+    /// ```text
+    ///   0  8  object_offset: where in its object the row begins
+    ///   8  8  region_end: bytes of the rows of its shard up to and with this one
+    /// ```
+    SpanRecord [16] { object_offset: u64, region_end: u64 } pad 0
+}
+
+/// Where the tables of a manifest lie, from the counts in its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tables {
+    pub(crate) tensors: usize,
+    pub(crate) shards: usize,
+    pub(crate) objects: usize,
+    pub(crate) columns: usize,
+    pub(crate) spans: usize,
+    pub(crate) names: usize,
+    pub(crate) end: usize,
+}
+
+impl Header {
+    /// Where the tables lie; `None` if the counts overflow.
+    pub(crate) fn tables(&self) -> Option<Tables> {
+        let table = |at: usize, count: u64, record: usize| -> Option<usize> {
+            at.checked_add(usize::try_from(count).ok()?.checked_mul(record)?)
+        };
+        let tensors = Self::BYTES;
+        let shards = table(tensors, self.tensor_count.into(), TensorRecord::BYTES)?;
+        let objects = table(shards, self.shard_count.into(), ShardRecord::BYTES)?;
+        let columns = table(objects, self.object_count.into(), ObjectRecord::BYTES)?;
+        let extra = u64::from(self.object_count).checked_mul(self.extra_columns.into())?;
+        let spans = table(columns, extra, size_of::<u64>())?;
+        let span_count = self.samples.checked_mul(self.span_tables.into())?;
+        let names = table(spans, span_count, SpanRecord::BYTES)?;
+        let end = table(names, self.names_bytes, 1)?;
+        Some(Tables {
+            tensors,
+            shards,
+            objects,
+            columns,
+            spans,
+            names,
+            end,
+        })
+    }
+}
+
+/// The xxh3-128 of a manifest, its hash field taken as zero.
+pub(crate) fn hash(bytes: &[u8]) -> [u8; 16] {
+    let mut state = xxhash_rust::xxh3::Xxh3Default::new();
+    state.update(&bytes[..HASH_AT.start]);
+    state.update(&[0; HASH_AT.end - HASH_AT.start]);
+    state.update(&bytes[HASH_AT.end..]);
+    state.digest128().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let shard = ShardRecord {
+            id: [7; 16],
+            first_sample: 1,
+            bytes: 2,
+            checksum: 3,
+            row_in_group: 4,
+            rows: 5,
+            first_group: 6,
+            flags: SHARD_HAS_CHECKSUM,
+        };
+        let mut bytes = Vec::new();
+        shard.encode(&mut bytes);
+        shard.encode(&mut bytes);
+        assert_eq!(bytes.len(), 2 * ShardRecord::BYTES);
+        assert_eq!(ShardRecord::at(&bytes, 1), shard);
+        assert_eq!(bytes[48], 5);
+    }
+}

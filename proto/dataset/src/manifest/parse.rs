@@ -1,0 +1,498 @@
+//! Reading a manifest that may be damaged or hostile: every number is checked here, once, so that
+//! everything after may rely on it. One pass over shards and objects, nothing is copied but tensors.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    Inner, Manifest, RowLocator, Tensor,
+    format::{
+        self, Header, LOCATOR_SPANS, LOCATOR_STRIDED, MAGIC, SHARD_HAS_CHECKSUM, TensorRecord,
+        VERSION,
+    },
+};
+use crate::{Dtype, OriginUri, SnapshotId, limits, uri::check_path};
+
+/// Why bytes are not a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Too few bytes, or other bytes than a manifest begins with.
+    #[error("this is not a larder manifest")]
+    NotAManifest,
+    /// Written by a version that this one does not know.
+    #[error(
+        "the manifest has version {found}, this program reads version {VERSION}: index the dataset again"
+    )]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// Cut off, or something was appended.
+    #[error("the manifest says it has {said} bytes and has {found}")]
+    Length {
+        /// What the header says.
+        said: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// The bytes are not those that were written.
+    #[error("the manifest's checksum does not hold: it was damaged, index the dataset again")]
+    Checksum,
+    /// A number or name in it can't be.
+    #[error("the manifest is malformed: {field} {index} {why}")]
+    Malformed {
+        /// Which kind of entry.
+        field: &'static str,
+        /// Which of them.
+        index: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+type Result<T> = std::result::Result<T, ManifestError>;
+
+fn malformed<T>(field: &'static str, index: impl Into<u64>, why: &'static str) -> Result<T> {
+    Err(ManifestError::Malformed {
+        field,
+        index: index.into(),
+        why,
+    })
+}
+
+fn check(holds: bool, field: &'static str, index: impl Into<u64>, why: &'static str) -> Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        malformed(field, index, why)
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest from memory.
+    ///
+    /// # Errors
+    /// Anything that is not exactly what [`ManifestBuilder`](crate::ManifestBuilder) writes.
+    pub fn parse(bytes: Bytes) -> Result<Self> {
+        Self::over(Arc::new(bytes))
+    }
+
+    /// Reads a manifest where it lies: in a mapped extent, for example.
+    ///
+    /// # Errors
+    /// As [`Manifest::parse`].
+    pub fn over(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Self> {
+        let header = check_frame((*bytes).as_ref())?;
+        if header.hash != format::hash((*bytes).as_ref()) {
+            return Err(ManifestError::Checksum);
+        }
+        Self::unhashed(bytes, header).and_then(|manifest| {
+            manifest.check_shards()?;
+            Ok(manifest)
+        })
+    }
+
+    /// A manifest whose hash and shards are not checked: for the builder, which is about to make them.
+    pub(super) fn unsealed(bytes: Vec<u8>) -> Result<Self> {
+        let header = check_frame(&bytes)?;
+        Self::unhashed(Arc::new(bytes), header)
+    }
+
+    fn unhashed(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, header: Header) -> Result<Self> {
+        let tables = header.tables().expect("checked with the frame");
+        let view = (*bytes).as_ref();
+        let names = &view[tables.names..tables.end];
+        let uri = text(names, 0, header.uri_bytes.into(), "address", 0u64)?;
+        let Ok(uri) = OriginUri::parse(uri) else {
+            return malformed("address", 0u64, "can't be read");
+        };
+        let tensors = (0..header.tensor_count)
+            .map(|index| {
+                let record = TensorRecord::at(&view[tables.tensors..tables.shards], index as usize);
+                read_tensor(index, &record, &header, names)
+            })
+            .collect::<Result<Box<[_]>>>()?;
+        let snapshot = SnapshotId::from_bytes(header.hash);
+        let manifest = Self {
+            inner: Arc::new(Inner {
+                bytes,
+                header,
+                tables,
+                snapshot,
+                uri,
+                tensors,
+            }),
+        };
+        manifest.check_tensors()?;
+        manifest.check_objects()?;
+        Ok(manifest)
+    }
+
+    fn check_tensors(&self) -> Result<()> {
+        let mut names: Vec<&str> = self.tensors().iter().map(Tensor::name).collect();
+        names.sort_unstable();
+        check(
+            names.windows(2).all(|pair| pair[0] != pair[1]),
+            "tensor",
+            0u64,
+            "has the name of another",
+        )?;
+        let mut tables: Vec<u32> = self
+            .tensors()
+            .iter()
+            .filter(|t| t.locator == RowLocator::Spans)
+            .map(|t| t.column)
+            .collect();
+        tables.sort_unstable();
+        let expected = 0..self.inner.header.span_tables;
+        check(
+            tables.into_iter().eq(expected),
+            "span table",
+            0u64,
+            "does not belong to one tensor",
+        )?;
+        let (row, stride) = self.sample_sums();
+        let limit = limits::SAMPLE_BYTES_MAX;
+        check(
+            row <= limit && stride <= limit,
+            "sample",
+            0u64,
+            "is larger than the limit",
+        )
+    }
+
+    fn check_objects(&self) -> Result<()> {
+        let header = &self.inner.header;
+        let mut first = 0;
+        for group in 0..self.group_count() {
+            let head = self.object_record(self.group_object(group, 0));
+            check(
+                head.first_sample == first,
+                "group",
+                group,
+                "does not begin where the last one ended",
+            )?;
+            first = self.group_end(group);
+            check(first > head.first_sample, "group", group, "has no samples")?;
+            for slot in 0..header.objects_per_group {
+                self.check_object(self.group_object(group, slot), head.first_sample)?;
+            }
+            self.check_columns(group, first - head.first_sample)?;
+        }
+        check(
+            first == header.samples,
+            "group",
+            0u64,
+            "tables do not cover the samples",
+        )
+    }
+
+    fn check_object(&self, index: u32, first_sample: u64) -> Result<()> {
+        let record = self.object_record(index);
+        check(
+            record.first_sample == first_sample,
+            "object",
+            index,
+            "has other samples than its group",
+        )?;
+        let bytes = u64::from(record.key_bytes)
+            + u64::from(record.etag_bytes)
+            + u64::from(record.version_bytes);
+        let names = self.names();
+        // The parts may end only where characters end, so each is read on its own.
+        let mut at = record.names_at;
+        check(
+            at.checked_add(bytes)
+                .is_some_and(|end| end <= names.len() as u64),
+            "object",
+            index,
+            "has names out of bounds",
+        )?;
+        let key = text(names, at, record.key_bytes.into(), "object", index)?;
+        check(
+            check_path(key).is_ok(),
+            "object",
+            index,
+            "has a key that is not a plain path",
+        )?;
+        at += u64::from(record.key_bytes);
+        text(names, at, record.etag_bytes.into(), "object", index)?;
+        at += u64::from(record.etag_bytes);
+        text(names, at, record.version_bytes.into(), "object", index)?;
+        Ok(())
+    }
+
+    /// Every row of every tensor of a group lies inside its object.
+    fn check_columns(&self, group: u32, rows: u64) -> Result<()> {
+        for tensor in self.tensors() {
+            let RowLocator::Strided {
+                row_bytes,
+                stride_bytes,
+            } = tensor.locator
+            else {
+                continue;
+            };
+            let object = self.group_object(group, tensor.slot);
+            let end = (rows - 1)
+                .checked_mul(stride_bytes)
+                .and_then(|bytes| bytes.checked_add(row_bytes))
+                .and_then(|bytes| bytes.checked_add(self.column(object, tensor.column)));
+            let size = self.object_record(object).size_bytes;
+            check(
+                end.is_some_and(|end| end <= size),
+                "object",
+                object,
+                "ends before its rows do",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check_shards(&self) -> Result<()> {
+        let mut first = 0u64;
+        let (row_sum, stride_sum) = self.sample_sums();
+        let spans_groups = self.rows_touch();
+        let mut spans_end = 0u64;
+        for index in 0..self.shard_count() {
+            let record = self.shard_record(index);
+            check(
+                record.first_sample == first,
+                "shard",
+                index,
+                "does not begin where the last one ended",
+            )?;
+            check(record.rows > 0, "shard", index, "has no rows")?;
+            check(
+                record.flags & !SHARD_HAS_CHECKSUM == 0,
+                "shard",
+                index,
+                "has unknown flags",
+            )?;
+            first = first.checked_add(record.rows.into()).unwrap_or(u64::MAX);
+            check(
+                first <= self.samples(),
+                "shard",
+                index,
+                "ends after the last sample",
+            )?;
+            check(
+                record.first_group < self.group_count(),
+                "shard",
+                index,
+                "begins in no group",
+            )?;
+            let (begin, end) = (
+                self.group_begin(record.first_group),
+                self.group_end(record.first_group),
+            );
+            let at = record.row_in_group.checked_add(begin);
+            let inside = at == Some(record.first_sample) && record.first_sample < end;
+            check(
+                inside,
+                "shard",
+                index,
+                "begins in another group than it says",
+            )?;
+            if first > end {
+                check(
+                    spans_groups,
+                    "shard",
+                    index,
+                    "joins rows that do not lie side by side",
+                )?;
+                let joined = self.group_of(first - 1) - record.first_group + 1;
+                check(
+                    joined <= self.groups_per_shard_max(),
+                    "shard",
+                    index,
+                    "joins too many objects",
+                )?;
+            }
+            let ragged = self.check_spans(index, record.first_sample, record.rows)?;
+            spans_end = spans_end.saturating_add(ragged);
+            let bytes = u64::from(record.rows - 1)
+                .checked_mul(stride_sum)
+                .and_then(|bytes| bytes.checked_add(row_sum))
+                .and_then(|bytes| bytes.checked_add(ragged));
+            check(
+                bytes == Some(record.bytes),
+                "shard",
+                index,
+                "has another size than its rows",
+            )?;
+        }
+        check(
+            first == self.samples(),
+            "shard",
+            0u64,
+            "tables do not cover the samples",
+        )
+    }
+
+    /// The spans of a shard grow, lie inside their objects, and sum up to what is returned.
+    fn check_spans(&self, shard: u32, first_sample: u64, rows: u32) -> Result<u64> {
+        let mut total = 0u64;
+        for tensor in self
+            .tensors()
+            .iter()
+            .filter(|t| t.locator == RowLocator::Spans)
+        {
+            let mut before = 0;
+            for sample in first_sample..first_sample + u64::from(rows) {
+                let span = self.span_record(tensor.column, sample);
+                let size = self
+                    .object_record(self.group_object(self.group_of(sample), tensor.slot))
+                    .size_bytes;
+                let inside = span
+                    .region_end
+                    .checked_sub(before)
+                    .and_then(|bytes| bytes.checked_add(span.object_offset))
+                    .is_some_and(|end| end <= size);
+                check(inside, "shard", shard, "has a span out of bounds")?;
+                before = span.region_end;
+            }
+            total = total.saturating_add(before);
+        }
+        Ok(total)
+    }
+}
+
+/// Checks what must hold before anything else of the file may be looked at.
+fn check_frame(bytes: &[u8]) -> Result<Header> {
+    let Some(head) = bytes.first_chunk::<{ Header::BYTES }>() else {
+        return Err(ManifestError::NotAManifest);
+    };
+    let header = Header::decode(head);
+    if header.magic != MAGIC {
+        return Err(ManifestError::NotAManifest);
+    }
+    if header.version != VERSION {
+        return Err(ManifestError::Version {
+            found: header.version,
+        });
+    }
+    let found = bytes.len() as u64;
+    if header.file_bytes != found {
+        return Err(ManifestError::Length {
+            said: header.file_bytes,
+            found,
+        });
+    }
+    let field = |holds, why| check(holds, "header", 0u64, why);
+    field(
+        usize::try_from(header.header_bytes) == Ok(Header::BYTES),
+        "has another size",
+    )?;
+    field(
+        (1..=limits::TENSORS_MAX).contains(&header.tensor_count),
+        "counts no or too many tensors",
+    )?;
+    field(
+        (1..=limits::OBJECTS_MAX).contains(&header.object_count),
+        "counts no or too many objects",
+    )?;
+    field(
+        (1..=limits::SHARDS_MAX).contains(&header.shard_count),
+        "counts no or too many shards",
+    )?;
+    field(header.objects_per_group > 0, "has groups without objects")?;
+    let objects = header.groups.checked_mul(header.objects_per_group.into());
+    field(
+        objects == Some(header.object_count.into()),
+        "counts groups and objects that do not match",
+    )?;
+    field(header.samples > 0, "counts no samples")?;
+    let end = header.tables().map(|tables| tables.end);
+    field(
+        end == Some(bytes.len()),
+        "has tables that do not fill the file",
+    )?;
+    Ok(header)
+}
+
+fn read_tensor(index: u32, record: &TensorRecord, header: &Header, names: &[u8]) -> Result<Tensor> {
+    let field = |holds, why| check(holds, "tensor", index, why);
+    let named = (1..=limits::TENSOR_NAME_BYTES_MAX).contains(&record.name_bytes);
+    field(named, "has no name or a very long one")?;
+    let name = text(
+        names,
+        record.name_at,
+        record.name_bytes.into(),
+        "tensor",
+        index,
+    )?;
+    let Some(dtype) = Dtype::from_code(record.dtype) else {
+        return malformed("tensor", index, "has an unknown dtype");
+    };
+    field(
+        record.dimensions <= limits::DIMENSIONS_MAX,
+        "has too many dimensions",
+    )?;
+    let shape = range(names, record.shape_at, u64::from(record.dimensions) * 8);
+    let Some(shape) = shape else {
+        return malformed("tensor", index, "has a shape out of bounds");
+    };
+    let shape: Vec<u64> = shape
+        .chunks_exact(8)
+        .map(|dim| u64::from_le_bytes(dim.try_into().expect("chunks of eight")))
+        .collect();
+    let element = shape
+        .iter()
+        .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim));
+    field(
+        record.slot < header.objects_per_group,
+        "lies in no object of its group",
+    )?;
+    let locator = match record.locator {
+        LOCATOR_STRIDED => {
+            let sizes = element == Some(record.row_bytes) && record.row_bytes > 0;
+            field(sizes, "has rows of another size than its shape")?;
+            field(record.stride_bytes > 0, "has rows that do not advance")?;
+            let room = u64::from(format::COLUMNS_INLINE) + u64::from(header.extra_columns);
+            field(u64::from(record.column) < room, "has no column")?;
+            RowLocator::Strided {
+                row_bytes: record.row_bytes,
+                stride_bytes: record.stride_bytes,
+            }
+        }
+        LOCATOR_SPANS => {
+            field(
+                record.row_bytes == 0 && record.stride_bytes == 0,
+                "has spans and a row size",
+            )?;
+            field(record.column < header.span_tables, "has no span table")?;
+            RowLocator::Spans
+        }
+        _ => return malformed("tensor", index, "has an unknown locator"),
+    };
+    let name = name.to_owned();
+    Ok(Tensor {
+        name,
+        dtype,
+        shape,
+        locator,
+        slot: record.slot,
+        column: record.column,
+    })
+}
+
+fn range(names: &[u8], at: u64, bytes: u64) -> Option<&[u8]> {
+    let begin = usize::try_from(at).ok()?;
+    let end = begin.checked_add(usize::try_from(bytes).ok()?)?;
+    names.get(begin..end)
+}
+
+fn text<'a>(
+    names: &'a [u8],
+    at: u64,
+    bytes: u64,
+    field: &'static str,
+    index: impl Into<u64>,
+) -> Result<&'a str> {
+    let text = range(names, at, bytes).map(std::str::from_utf8);
+    match text {
+        Some(Ok(text)) => Ok(text),
+        _ => malformed(field, index, "has a name out of bounds or not in UTF-8"),
+    }
+}

@@ -1,0 +1,314 @@
+//! From a shard to ranged reads: what must be asked of the origin to have all bytes of a shard, or of
+//! one row of it; and the name that these bytes have.
+
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::{Manifest, RowLocator, Tensor, locate::Segment};
+use crate::ShardId;
+
+/// One contiguous read: `bytes` of an object, which are wanted at an offset of a tensor's region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartRead {
+    /// The number of the tensor, which is the number of the region.
+    pub tensor: usize,
+    /// Where in the region the bytes go.
+    pub region_offset: u64,
+    /// The number of the object.
+    pub object: u32,
+    /// Where in the object the bytes lie.
+    pub object_offset: u64,
+    /// How many there are.
+    pub bytes: u64,
+}
+
+/// What memory a tensor of a shard takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionPlan {
+    /// Rows of the shard.
+    pub rows: u64,
+    /// Bytes of a row; 0 when rows differ in length and lie back to back.
+    pub row_bytes: u64,
+    /// Bytes from one row to the next; 0 when rows differ in length.
+    pub stride_bytes: u64,
+    /// Bytes of the region.
+    pub bytes: u64,
+}
+
+/// Everything that must be read to have a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FillPlan {
+    /// One region for each tensor, in their order.
+    pub regions: Vec<RegionPlan>,
+    /// Disjoint reads that cover every region exactly, in the order of the regions and inside them.
+    pub reads: Vec<PartRead>,
+}
+
+impl Manifest {
+    /// The reads that bring in a whole shard, each of at most `part_bytes`. They are cut between rows
+    /// where a row fits into a part, inside a row where it does not.
+    ///
+    /// # Panics
+    /// If there is no such shard, or `part_bytes` is 0.
+    pub fn fill_plan(&self, shard: u32, part_bytes: u64) -> FillPlan {
+        assert!(part_bytes > 0, "a part has at least one byte");
+        let mut plan = FillPlan {
+            regions: Vec::with_capacity(self.tensors().len()),
+            reads: Vec::new(),
+        };
+        for (index, tensor) in self.tensors().iter().enumerate() {
+            plan.regions.push(self.region(shard, tensor));
+            for segment in self.segments(shard) {
+                match tensor.locator {
+                    RowLocator::Strided {
+                        row_bytes,
+                        stride_bytes,
+                    } => {
+                        let whole =
+                            self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
+                        cut(whole, stride_bytes, part_bytes, &mut plan.reads);
+                    }
+                    RowLocator::Spans => {
+                        self.span_reads(shard, index, segment, part_bytes, &mut plan.reads);
+                    }
+                }
+            }
+        }
+        plan
+    }
+
+    /// The read of one row of one tensor; its `region_offset` is 0.
+    ///
+    /// # Panics
+    /// If there is no such shard, row or tensor.
+    pub fn row_read(&self, shard: u32, row: u32, tensor: usize) -> PartRead {
+        let record = self.shard_record(shard);
+        assert!(
+            row < record.rows,
+            "row {row} of a shard of {} rows",
+            record.rows
+        );
+        let sample = record.first_sample + u64::from(row);
+        let group = self.group_of(sample);
+        let column = &self.tensors()[tensor];
+        let object = self.group_object(group, column.slot);
+        let (object_offset, bytes) = match column.locator {
+            RowLocator::Strided {
+                row_bytes,
+                stride_bytes,
+            } => {
+                let row_in_group = sample - self.group_begin(group);
+                (
+                    self.column(object, column.column) + row_in_group * stride_bytes,
+                    row_bytes,
+                )
+            }
+            RowLocator::Spans => {
+                let span = self.span_record(column.column, sample);
+                (
+                    span.object_offset,
+                    span.region_end - self.span_begin(column, shard, row),
+                )
+            }
+        };
+        PartRead {
+            tensor,
+            region_offset: 0,
+            object,
+            object_offset,
+            bytes,
+        }
+    }
+
+    /// Where a row lies in its tensor's region of the shard: offset and length in bytes.
+    ///
+    /// # Panics
+    /// If there is no such shard, row or tensor.
+    pub fn row_in_region(&self, shard: u32, row: u32, tensor: usize) -> (u64, u64) {
+        let column = &self.tensors()[tensor];
+        match column.locator {
+            RowLocator::Strided {
+                row_bytes,
+                stride_bytes,
+            } => (u64::from(row) * stride_bytes, row_bytes),
+            RowLocator::Spans => {
+                let begin = self.span_begin(column, shard, row);
+                (begin, self.row_read(shard, row, tensor).bytes)
+            }
+        }
+    }
+
+    /// Whether the id of a shard is the one its bytes have. The manifest's own checksum says that it
+    /// is what somebody wrote; this says that they did not write another dataset's id into it. Ask
+    /// before a shard is filled under its id.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn shard_id_holds(&self, shard: u32) -> bool {
+        self.compute_shard_id(shard) == self.shard(shard).id
+    }
+
+    /// Hashes which bytes of which version of which object make up each tensor, and how its rows lie.
+    pub(super) fn compute_shard_id(&self, shard: u32) -> ShardId {
+        let mut state = Xxh3Default::new();
+        state.update(b"larder shard 1\0");
+        put_text(&mut state, &self.uri().to_string());
+        for (index, tensor) in self.tensors().iter().enumerate() {
+            let region = self.region(shard, tensor);
+            for value in [
+                region.rows,
+                region.row_bytes,
+                region.stride_bytes,
+                region.bytes,
+            ] {
+                state.update(&value.to_le_bytes());
+            }
+            for segment in self.segments(shard) {
+                let object = self.object(self.group_object(segment.group, tensor.slot));
+                put_text(&mut state, object.key);
+                put_text(&mut state, object.etag.unwrap_or(""));
+                put_text(&mut state, object.version.unwrap_or(""));
+                state.update(&object.size_bytes.to_le_bytes());
+                match tensor.locator {
+                    RowLocator::Strided {
+                        row_bytes,
+                        stride_bytes,
+                    } => {
+                        let read =
+                            self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
+                        state.update(&read.object_offset.to_le_bytes());
+                        state.update(&read.bytes.to_le_bytes());
+                    }
+                    RowLocator::Spans => self.put_spans(&mut state, shard, index, segment),
+                }
+            }
+        }
+        ShardId::from_bytes(state.digest128().to_le_bytes())
+    }
+
+    fn put_spans(&self, state: &mut Xxh3Default, shard: u32, tensor: usize, segment: Segment) {
+        for row in segment.row_in_shard..segment.row_in_shard + segment.rows {
+            let read = self.row_read(shard, row, tensor);
+            state.update(&read.object_offset.to_le_bytes());
+            state.update(&read.bytes.to_le_bytes());
+        }
+    }
+
+    /// Bytes of all regions of a shard.
+    pub(super) fn fill_bytes(&self, shard: u32) -> u64 {
+        self.tensors().iter().fold(0, |sum: u64, t| {
+            sum.saturating_add(self.region(shard, t).bytes)
+        })
+    }
+
+    fn region(&self, shard: u32, tensor: &Tensor) -> RegionPlan {
+        let rows = self.shard_record(shard).rows;
+        let (row_bytes, stride_bytes, bytes) = match tensor.locator {
+            RowLocator::Strided {
+                row_bytes,
+                stride_bytes,
+            } => (
+                row_bytes,
+                stride_bytes,
+                u64::from(rows - 1) * stride_bytes + row_bytes,
+            ),
+            RowLocator::Spans => (0, 0, self.span_begin(tensor, shard, rows)),
+        };
+        RegionPlan {
+            rows: rows.into(),
+            row_bytes,
+            stride_bytes,
+            bytes,
+        }
+    }
+
+    /// All bytes of a tensor in one segment as one read.
+    fn segment_read(
+        &self,
+        index: usize,
+        tensor: &Tensor,
+        segment: Segment,
+        row_bytes: u64,
+        stride_bytes: u64,
+    ) -> PartRead {
+        let object = self.group_object(segment.group, tensor.slot);
+        PartRead {
+            tensor: index,
+            region_offset: u64::from(segment.row_in_shard) * stride_bytes,
+            object,
+            object_offset: self.column(object, tensor.column) + segment.row_in_group * stride_bytes,
+            bytes: u64::from(segment.rows - 1) * stride_bytes + row_bytes,
+        }
+    }
+
+    /// The reads of rows with spans: neighbours in the object are read together.
+    fn span_reads(
+        &self,
+        shard: u32,
+        tensor: usize,
+        segment: Segment,
+        part_bytes: u64,
+        reads: &mut Vec<PartRead>,
+    ) {
+        let mut pending: Option<PartRead> = None;
+        for row in segment.row_in_shard..segment.row_in_shard + segment.rows {
+            let mut read = self.row_read(shard, row, tensor);
+            read.region_offset = self.span_begin(&self.tensors()[tensor], shard, row);
+            match &mut pending {
+                Some(part)
+                    if part.object_offset + part.bytes == read.object_offset
+                        && part.bytes + read.bytes <= part_bytes =>
+                {
+                    part.bytes += read.bytes;
+                }
+                _ => pending
+                    .replace(read)
+                    .into_iter()
+                    .for_each(|part| cut(part, 1, part_bytes, reads)),
+            }
+        }
+        pending
+            .into_iter()
+            .for_each(|part| cut(part, 1, part_bytes, reads));
+    }
+
+    /// Where in its region a row with a span begins; for the row after the last, where it ends.
+    fn span_begin(&self, tensor: &Tensor, shard: u32, row: u32) -> u64 {
+        match row.checked_sub(1) {
+            None => 0,
+            Some(before) => {
+                let sample = self.shard_record(shard).first_sample + u64::from(before);
+                self.span_record(tensor.column, sample).region_end
+            }
+        }
+    }
+}
+
+/// Cuts a read into parts of at most `part_bytes`, at multiples of `step` where that is small enough.
+fn cut(whole: PartRead, step: u64, part_bytes: u64, reads: &mut Vec<PartRead>) {
+    let part = if step <= part_bytes {
+        part_bytes / step * step
+    } else {
+        part_bytes
+    };
+    let mut done = 0;
+    while done < whole.bytes {
+        let to_row_end = if step <= part_bytes {
+            part
+        } else {
+            step - done % step
+        };
+        let bytes = part.min(to_row_end).min(whole.bytes - done);
+        reads.push(PartRead {
+            region_offset: whole.region_offset + done,
+            object_offset: whole.object_offset + done,
+            bytes,
+            ..whole
+        });
+        done += bytes;
+    }
+}
+
+fn put_text(state: &mut Xxh3Default, text: &str) {
+    state.update(&(text.len() as u64).to_le_bytes());
+    state.update(text.as_bytes());
+}

@@ -1,0 +1,192 @@
+//! Access to an origin: an object store, or a folder that is treated as one.
+//!
+//! An [`Origin`] holds one bucket. Ordinary requests (listing, headers, manifests, tags) retry a few
+//! times on their own; [`Origin::read_exact_range`], by which shards are filled, makes one attempt
+//! and says what went wrong, because whoever fills owns retries and their budget.
+//!
+//! Thread rule: cheap to clone and to share; methods are async and need tokio's I/O and time.
+//! Non-goals: no caching, no writing of data, only of manifests and tags.
+
+mod connect;
+mod credentials;
+mod objects;
+mod read;
+
+use std::sync::Arc;
+
+use object_store::{ObjectStore, path::Path};
+
+use crate::OriginUri;
+
+pub use connect::install_crypto;
+pub use objects::ObjectInfo;
+pub(crate) use objects::Put;
+pub use read::FetchError;
+pub(crate) use read::Target;
+
+/// Why a request to an origin failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OriginError {
+    /// No credentials that could be used; the message says how to provide them.
+    #[error("no credentials for {origin}: {why}; {remedy}")]
+    Credentials {
+        /// What was to be reached.
+        origin: OriginUri,
+        /// What was found and what was not.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// Settings in the environment that can't work.
+    #[error("the settings for {origin} can't be used: {why}")]
+    Settings {
+        /// What was to be reached.
+        origin: OriginUri,
+        /// Which setting, and what to do.
+        why: String,
+    },
+    /// There is no such object, or no such bucket.
+    #[error("{object} was not found: {why}")]
+    NotFound {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The store refuses the request.
+    #[error("access to {object} was denied: {why}")]
+    Denied {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The object is there, or is not the one expected, where a condition said otherwise.
+    #[error("{object} was changed by somebody else: {why}")]
+    Conflict {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The store does not know this kind of request.
+    #[error("{object}: the store does not support this: {why}")]
+    Unsupported {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The object is larger than anything of its kind may be.
+    #[error("{object} has {bytes} bytes where at most {limit} are read")]
+    TooLarge {
+        /// Which object.
+        object: OriginUri,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// More objects under a prefix than are indexed.
+    #[error("there are more than {limit} objects under {prefix}: index a smaller prefix")]
+    TooMany {
+        /// Which prefix.
+        prefix: OriginUri,
+        /// The limit.
+        limit: u64,
+    },
+    /// Anything else: the network, the store, a name the store can't have.
+    #[error("the request for {object} failed: {why}")]
+    Failed {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+}
+
+/// One bucket, container or file system.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    root: OriginUri,
+    /// Retries a few times.
+    store: Arc<dyn ObjectStore>,
+    /// Makes one attempt.
+    strict: Arc<dyn ObjectStore>,
+}
+
+impl Origin {
+    /// Reaches an address in the same bucket?
+    pub fn serves(&self, uri: &OriginUri) -> bool {
+        uri.scheme() == self.root.scheme() && uri.bucket() == self.root.bucket()
+    }
+
+    /// Any store in the place of a bucket, for tests.
+    #[cfg(test)]
+    pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
+        Self {
+            root: root.clone(),
+            strict: Arc::clone(&store),
+            store,
+        }
+    }
+}
+
+/// The path of an object in its bucket, as `object_store` wants it.
+fn store_path(uri: &OriginUri) -> Result<Path, OriginError> {
+    Path::parse(uri.path()).map_err(|error| OriginError::Failed {
+        object: uri.clone(),
+        why: format!("the store can't have this name: {error}"),
+    })
+}
+
+/// The text of an error and of all its causes that say something new.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ").trim_end_matches('.').to_owned()
+}
+
+impl OriginError {
+    /// Sorts an error of the library into what its caller can do about it.
+    fn from_store(object: &OriginUri, error: &object_store::Error) -> Self {
+        use object_store::Error as E;
+        let object = object.clone();
+        let why = chain(error);
+        match error {
+            E::NotFound { .. } => Self::NotFound { object, why },
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => Self::Denied { object, why },
+            E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => {
+                Self::Conflict { object, why }
+            }
+            E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
+            other if is_unwritable(other) => Self::Denied { object, why },
+            _ => Self::Failed { object, why },
+        }
+    }
+}
+
+/// Whether a local file system said that this can't be read or written, now or later.
+fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>()
+            && matches!(
+                io.kind(),
+                NotADirectory | PermissionDenied | ReadOnlyFilesystem
+            )
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}

@@ -1,0 +1,173 @@
+//! Turning an address and the environment into a store that can be asked.
+
+use std::{sync::Arc, time::Duration};
+
+use object_store::{
+    ClientConfigKey, ObjectStore, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder,
+    local::LocalFileSystem,
+};
+
+use super::{Origin, OriginError, chain, credentials};
+use crate::{OriginUri, Scheme};
+
+/// A request that retries on its own gives up after this long.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often such a request is repeated.
+const RETRIES: usize = 4;
+
+/// Makes `ring` the cryptography of every TLS connection of this process. May be called any number of
+/// times; [`Origin::connect`] calls it.
+pub fn install_crypto() {
+    // An error says that a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+impl Origin {
+    /// Prepares access to the bucket of `uri`. Only checks settings: whether the bucket can be
+    /// reached shows with the first request.
+    ///
+    /// S3 is set up from the usual `AWS_*` variables: keys, region, `AWS_ENDPOINT_URL` or
+    /// `AWS_ENDPOINT_URL_S3`, web identity, container and instance roles. An `http://` endpoint is
+    /// accepted on loopback, elsewhere only with `AWS_ALLOW_HTTP=true`.
+    ///
+    /// # Errors
+    /// [`OriginError::Credentials`] within three seconds if there are none that can be used, with the
+    /// command that provides them; [`OriginError::Settings`] if the settings contradict themselves.
+    pub async fn connect(uri: &OriginUri) -> Result<Self, OriginError> {
+        install_crypto();
+        let once = RetryConfig {
+            max_retries: 0,
+            ..RetryConfig::default()
+        };
+        let some = RetryConfig {
+            max_retries: RETRIES,
+            retry_timeout: RETRY_TIMEOUT,
+            ..RetryConfig::default()
+        };
+        let (store, strict) = match uri.scheme() {
+            Scheme::File => {
+                let files: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+                (Arc::clone(&files), files)
+            }
+            Scheme::S3 => {
+                let builder = s3_builder(uri)?;
+                credentials::check(uri, &builder).await?;
+                (s3(uri, &builder, some)?, s3(uri, &builder, once)?)
+            }
+            Scheme::Gs => (gcs(uri, some)?, gcs(uri, once)?),
+            Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
+        };
+        Ok(Self {
+            root: uri.clone(),
+            store,
+            strict,
+        })
+    }
+}
+
+fn settings(uri: &OriginUri, why: String) -> OriginError {
+    OriginError::Settings {
+        origin: uri.clone(),
+        why,
+    }
+}
+
+fn built<S: ObjectStore>(
+    uri: &OriginUri,
+    store: object_store::Result<S>,
+) -> Result<Arc<dyn ObjectStore>, OriginError> {
+    match store {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => Err(settings(uri, chain(&error))),
+    }
+}
+
+fn s3_builder(uri: &OriginUri) -> Result<AmazonS3Builder, OriginError> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(uri.bucket());
+    if builder
+        .get_config_value(&AmazonS3ConfigKey::Region)
+        .is_none()
+    {
+        builder = builder.with_region("us-east-1");
+    }
+    let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
+        .iter()
+        .find_map(|key| builder.get_config_value(key));
+    if let Some(endpoint) = endpoint {
+        let parsed = url::Url::parse(&endpoint).map_err(|error| {
+            settings(
+                uri,
+                format!("AWS_ENDPOINT_URL '{endpoint}' is no URL: {error}"),
+            )
+        })?;
+        if parsed.scheme() == "http" {
+            let allow = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
+            let allowed = builder
+                .get_config_value(&allow)
+                .is_some_and(|value| value == "true");
+            if !allowed && !is_loopback(&parsed) {
+                return Err(settings(
+                    uri,
+                    format!(
+                        "AWS_ENDPOINT_URL '{endpoint}' is not encrypted and not on this machine: use \
+                         https://, or set AWS_ALLOW_HTTP=true if the network is trusted"
+                    ),
+                ));
+            }
+            builder = builder.with_allow_http(true);
+        }
+    }
+    Ok(builder)
+}
+
+fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+fn s3(
+    uri: &OriginUri,
+    builder: &AmazonS3Builder,
+    retry: RetryConfig,
+) -> Result<Arc<dyn ObjectStore>, OriginError> {
+    built(uri, builder.clone().with_retry(retry).build())
+}
+
+fn gcs(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
+    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(uri.bucket());
+    built(uri, builder.with_retry(retry).build())
+}
+
+fn azure(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
+    let builder = MicrosoftAzureBuilder::from_env().with_container_name(uri.bucket());
+    built(uri, builder.with_retry(retry).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_counts_as_loopback() {
+        for (url, expected) in [
+            ("http://127.0.0.1:9000", true),
+            ("http://localhost:9000", true),
+            ("http://[::1]:9000", true),
+            ("http://10.0.0.1:9000", false),
+            ("http://localhost.example.org", false),
+        ] {
+            assert_eq!(
+                is_loopback(&url::Url::parse(url).unwrap()),
+                expected,
+                "{url}"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether there are credentials for S3 at all, found out before the first request and not by waiting
+//! for ten retries of an instance metadata service that is not there.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
+
+use super::OriginError;
+use crate::OriginUri;
+
+/// The metadata service is one hop away and answers in milliseconds, or is not there.
+const METADATA_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Checks that one of the ways this program can use leads to credentials.
+pub(super) async fn check(
+    origin: &OriginUri,
+    builder: &AmazonS3Builder,
+) -> Result<(), OriginError> {
+    let has = |key| {
+        builder
+            .get_config_value(&key)
+            .is_some_and(|value| !value.is_empty())
+    };
+    let refused = |why: &str, remedy: String| {
+        Err(OriginError::Credentials {
+            origin: origin.clone(),
+            why: why.into(),
+            remedy,
+        })
+    };
+    match (has(Key::AccessKeyId), has(Key::SecretAccessKey)) {
+        (true, true) => return Ok(()),
+        (true, false) => {
+            return refused(
+                "AWS_SECRET_ACCESS_KEY is not set",
+                "set it, or unset AWS_ACCESS_KEY_ID".into(),
+            );
+        }
+        (false, true) => {
+            return refused(
+                "AWS_ACCESS_KEY_ID is not set",
+                "set it, or unset AWS_SECRET_ACCESS_KEY".into(),
+            );
+        }
+        (false, false) => {}
+    }
+    let unsigned = builder
+        .get_config_value(&Key::SkipSignature)
+        .is_some_and(|value| value == "true");
+    let web_identity = has(Key::WebIdentityTokenFile) && has(Key::RoleArn);
+    let container =
+        has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri);
+    if unsigned || web_identity || container {
+        return Ok(());
+    }
+    if metadata_answers(builder).await {
+        return Ok(());
+    }
+    let (why, remedy) = diagnose(env::var("AWS_PROFILE").ok().as_deref(), has_config_file());
+    refused(&why, remedy)
+}
+
+/// What the user has instead of credentials, and the command that makes credentials of it.
+fn diagnose(profile: Option<&str>, config_file: bool) -> (String, String) {
+    let export = |profile: &str| {
+        format!(
+            "run: eval \"$(aws configure export-credentials --profile {profile} --format env)\" \
+             (after 'aws sso login --profile {profile}' if it is an SSO profile)"
+        )
+    };
+    match profile {
+        Some(profile) if !profile.is_empty() => (
+            format!("AWS_PROFILE={profile} is set, and profiles of ~/.aws are not read by this program"),
+            export(profile),
+        ),
+        _ if config_file => (
+            "there are profiles in ~/.aws, which this program does not read, and neither keys in the \
+             environment, nor a web identity, nor an instance role"
+                .into(),
+            export("default"),
+        ),
+        _ => (
+            "there are neither keys in the environment, nor a web identity, nor an instance role".into(),
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public \
+             bucket"
+                .into(),
+        ),
+    }
+}
+
+fn has_config_file() -> bool {
+    let named = |variable: &str| env::var_os(variable).map(PathBuf::from);
+    let home = |name: &str| named("HOME").map(|home| home.join(".aws").join(name));
+    [
+        named("AWS_CONFIG_FILE").or_else(|| home("config")),
+        named("AWS_SHARED_CREDENTIALS_FILE").or_else(|| home("credentials")),
+    ]
+    .into_iter()
+    .flatten()
+    .any(|path| path.is_file())
+}
+
+/// Whether an instance metadata service is there: it answers anything at all to its token request.
+async fn metadata_answers(builder: &AmazonS3Builder) -> bool {
+    if env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
+        return false;
+    }
+    let endpoint = builder
+        .get_config_value(&Key::MetadataEndpoint)
+        .unwrap_or_else(|| "http://169.254.169.254".into());
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(METADATA_TIMEOUT)
+        .build();
+    let Ok(client) = client else { return false };
+    client
+        .put(format!("{endpoint}/latest/api/token"))
+        .header("X-aws-ec2-metadata-token-ttl-seconds", "60")
+        .send()
+        .await
+        .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn half_a_pair_of_keys_is_named() {
+        let origin = OriginUri::parse("s3://bucket/x").unwrap();
+        let builder = AmazonS3Builder::new().with_access_key_id("key");
+        let error = check(&origin, &builder).await.unwrap_err().to_string();
+        assert!(
+            error.contains("AWS_SECRET_ACCESS_KEY is not set"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn keys_and_unsigned_requests_need_nothing_else() {
+        let origin = OriginUri::parse("s3://bucket/x").unwrap();
+        let keys = AmazonS3Builder::new()
+            .with_access_key_id("key")
+            .with_secret_access_key("secret");
+        check(&origin, &keys).await.unwrap();
+        check(&origin, &AmazonS3Builder::new().with_skip_signature(true))
+            .await
+            .unwrap();
+    }
+
+    #[test]
+    fn a_profile_is_answered_with_the_command_that_exports_it() {
+        let (why, remedy) = diagnose(Some("research"), true);
+        assert!(why.contains("AWS_PROFILE=research"), "{why}");
+        assert!(
+            remedy.contains(
+                "eval \"$(aws configure export-credentials --profile research --format env)\""
+            ),
+            "{remedy}"
+        );
+        assert!(diagnose(None, true).1.contains("--profile default"));
+        assert!(diagnose(None, false).1.contains("AWS_ACCESS_KEY_ID"));
+    }
+}

@@ -1,0 +1,360 @@
+//! The strict read: exactly these bytes of exactly this version of an object, or an error that says
+//! which of the two could not be had.
+//!
+//! The request carries the range and `If-Match`; the answer must be a 206 with exactly that range, the
+//! expected total and the expected etag (the library checks the first two, we check all of them), and
+//! the body is counted here, because nothing else is to be trusted with where bytes go.
+
+use std::{fs::File, io, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
+
+use futures_util::TryStreamExt;
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
+
+use super::{Origin, OriginError, chain, store_path};
+use crate::{Manifest, OriginUri, PartRead, limits};
+
+/// Why a read did not give the bytes that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The object is another one than was indexed.
+    #[error("{object} changed since it was indexed ({why}): index the dataset again")]
+    Changed {
+        /// Which object.
+        object: OriginUri,
+        /// What differs.
+        why: String,
+    },
+    /// The object is gone.
+    #[error("{object} was not found: {why}")]
+    NotFound {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The store refuses.
+    #[error("access to {object} was denied: {why}")]
+    Denied {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The body ended early.
+    #[error("{object}: the answer ended after {got} of {wanted} bytes")]
+    Truncated {
+        /// Which object.
+        object: OriginUri,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that came.
+        got: u64,
+    },
+    /// The body went on after the last byte that was asked for.
+    #[error("{object}: more than the {wanted} bytes asked for came")]
+    Overlong {
+        /// Which object.
+        object: OriginUri,
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The answer is for other bytes than were asked for.
+    #[error("{object}: the store did not answer the request that was made: {why}")]
+    NotAsAsked {
+        /// Which object.
+        object: OriginUri,
+        /// What differs.
+        why: String,
+    },
+    /// The store could not be reached, timed out, is overloaded or failed.
+    #[error("the request for {object} failed: {why}")]
+    Failed {
+        /// Which object.
+        object: OriginUri,
+        /// What the store said.
+        why: String,
+    },
+    /// The sink asked for no more.
+    #[error("the read of {object} was stopped by its caller")]
+    Stopped {
+        /// Which object.
+        object: OriginUri,
+    },
+}
+
+impl FetchError {
+    /// Whether the same request may succeed when it is made again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Truncated { .. }
+                | Self::Overlong { .. }
+                | Self::NotAsAsked { .. }
+                | Self::Failed { .. }
+        )
+    }
+
+    /// Whether the dataset has to be indexed again.
+    pub fn is_changed(&self) -> bool {
+        matches!(self, Self::Changed { .. })
+    }
+}
+
+/// A version of an object from which bytes are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) object: OriginUri,
+    pub(crate) etag: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) size_bytes: u64,
+}
+
+/// Takes the bytes of a read, in order; `Break` ends it.
+type Sink<'a> = &'a mut (dyn FnMut(&[u8]) -> ControlFlow<()> + Send);
+
+impl Origin {
+    /// Makes one attempt to read one part of a dataset and hands its bytes, in order and exactly as
+    /// many as were asked for, to `sink`. What reached the sink before an error must be discarded.
+    ///
+    /// # Errors
+    /// [`FetchError`] says whether to try again ([`FetchError::is_retryable`]) or why that would not
+    /// help.
+    pub async fn read_exact_range(
+        &self,
+        manifest: &Manifest,
+        part: &PartRead,
+        sink: Sink<'_>,
+    ) -> Result<(), FetchError> {
+        let object = manifest.object(part.object);
+        let target = Target {
+            object: manifest
+                .uri()
+                .join(object.key)
+                .expect("keys are checked with the manifest"),
+            etag: object.etag.map(str::to_owned),
+            version: object.version.map(str::to_owned),
+            size_bytes: object.size_bytes,
+        };
+        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
+            .await
+            .map(|_| ())
+    }
+
+    /// As [`Origin::read_exact_range`] with a few retries of its own, into memory, for headers. Also
+    /// gives the version that the store says it answered with.
+    pub(crate) async fn read_header(
+        &self,
+        target: &Target,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(Vec<u8>, Option<String>), FetchError> {
+        let mut read = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        let mut sink = |chunk: &[u8]| {
+            read.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        let version = read_exact(&self.store, target, offset, bytes, &mut sink).await?;
+        Ok((read, version))
+    }
+}
+
+async fn read_exact(
+    store: &Arc<dyn ObjectStore>,
+    target: &Target,
+    offset: u64,
+    bytes: u64,
+    sink: Sink<'_>,
+) -> Result<Option<String>, FetchError> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let object = &target.object;
+    let path = store_path(object).map_err(|error| from_origin(object, error))?;
+    let options = GetOptions {
+        if_match: target.etag.clone(),
+        version: target.version.clone(),
+        range: Some(GetRange::Bounded(offset..offset + bytes)),
+        ..GetOptions::default()
+    };
+    let result = store.get_opts(&path, options).await;
+    let result = result.map_err(|error| from_store(object, &error))?;
+    check_answer(&result, target, offset, bytes)?;
+    let version = result.meta.version.clone();
+    let mut counted = Counted {
+        object,
+        left: bytes,
+        wanted: bytes,
+        sink,
+    };
+    match result.payload {
+        GetResultPayload::File(file, _) => {
+            read_file(file, offset, &mut counted).await?;
+            // A file can be written to while it is read, so it is looked at once more.
+            let options = GetOptions {
+                head: true,
+                if_match: target.etag.clone(),
+                ..GetOptions::default()
+            };
+            let after = store.get_opts(&path, options).await;
+            after.map_err(|error| from_store(object, &error))?;
+        }
+        GetResultPayload::Stream(mut body) => {
+            while let Some(chunk) = body
+                .try_next()
+                .await
+                .map_err(|error| from_store(object, &error))?
+            {
+                counted.take(&chunk)?;
+            }
+        }
+    }
+    counted.finish()?;
+    Ok(version)
+}
+
+/// The answer is for the range, the size and the etag that were asked for.
+fn check_answer(
+    result: &GetResult,
+    target: &Target,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), FetchError> {
+    let object = target.object.clone();
+    let (found, wanted) = (result.meta.size, target.size_bytes);
+    match (&target.etag, &result.meta.e_tag) {
+        (Some(wanted), Some(found)) if wanted != found => {
+            let why = format!("its etag is {found} and was {wanted}");
+            return Err(FetchError::Changed { object, why });
+        }
+        (Some(_), None) => {
+            return Err(FetchError::NotAsAsked {
+                object,
+                why: "the answer has no etag".into(),
+            });
+        }
+        (Some(_), Some(_)) if found != wanted => {
+            let why = format!("the total is {found} bytes where the same etag had {wanted}");
+            return Err(FetchError::NotAsAsked { object, why });
+        }
+        (None, _) if found != wanted => {
+            let why = format!("it has {found} bytes and had {wanted}");
+            return Err(FetchError::Changed { object, why });
+        }
+        _ => {}
+    }
+    if let (Some(wanted), Some(found)) = (&target.version, &result.meta.version)
+        && wanted != found
+    {
+        let why = format!("version {found} came where {wanted} was asked for");
+        return Err(FetchError::NotAsAsked { object, why });
+    }
+    if result.range != (offset..offset + bytes) {
+        let (start, end) = (result.range.start, result.range.end);
+        let why = format!(
+            "bytes {start}..{end} came where {offset}..{} were asked for",
+            offset + bytes
+        );
+        return Err(FetchError::NotAsAsked { object, why });
+    }
+    Ok(())
+}
+
+/// Counts what goes into the sink.
+struct Counted<'a> {
+    object: &'a OriginUri,
+    wanted: u64,
+    left: u64,
+    sink: Sink<'a>,
+}
+
+impl Counted<'_> {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
+        let Some(left) = self.left.checked_sub(chunk.len() as u64) else {
+            return Err(FetchError::Overlong {
+                object: self.object.clone(),
+                wanted: self.wanted,
+            });
+        };
+        self.left = left;
+        match (self.sink)(chunk) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(FetchError::Stopped {
+                object: self.object.clone(),
+            }),
+        }
+    }
+
+    fn finish(self) -> Result<(), FetchError> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let got = self.wanted - self.left;
+        Err(FetchError::Truncated {
+            object: self.object.clone(),
+            wanted: self.wanted,
+            got,
+        })
+    }
+}
+
+/// Reads a local file in large pieces, off the async threads.
+async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result<(), FetchError> {
+    let failed = |why: String| FetchError::Failed {
+        object: counted.object.clone(),
+        why,
+    };
+    let mut at = offset;
+    let mut shared = (file, Vec::new());
+    while counted.left > 0 {
+        let piece = usize::try_from(counted.left)
+            .unwrap_or(usize::MAX)
+            .min(limits::LOCAL_READ_BYTES);
+        let read = tokio::task::spawn_blocking(move || {
+            let (file, mut buffer) = shared;
+            buffer.resize(piece, 0);
+            let read = read_up_to(&file, &mut buffer, at);
+            ((file, buffer), read)
+        });
+        let (back, read) = read.await.map_err(|error| failed(error.to_string()))?;
+        shared = back;
+        let read = read.map_err(|error| failed(error.to_string()))?;
+        if read == 0 {
+            return Ok(());
+        }
+        counted.take(&shared.1[..read])?;
+        at += read as u64;
+    }
+    Ok(())
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(buffer, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+fn from_store(object: &OriginUri, error: &object_store::Error) -> FetchError {
+    let why = chain(error);
+    if matches!(error, object_store::Error::Precondition { .. }) {
+        return FetchError::Changed {
+            object: object.clone(),
+            why,
+        };
+    }
+    from_origin(object, OriginError::from_store(object, error))
+}
+
+fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
+    let object = object.clone();
+    match error {
+        OriginError::NotFound { why, .. } => FetchError::NotFound { object, why },
+        OriginError::Denied { why, .. } => FetchError::Denied { object, why },
+        other => FetchError::Failed {
+            object,
+            why: other.to_string(),
+        },
+    }
+}

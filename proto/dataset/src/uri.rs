@@ -1,0 +1,349 @@
+//! Addresses: where a dataset lies, and which version of it is meant.
+//!
+//! An [`OriginUri`] is checked once and holds no surprises afterwards: a known scheme, a bucket that
+//! looks like one, and a path without empty, `.` or `..` segments. Paths are taken literally; nothing
+//! is percent-decoded.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use crate::limits::{TAG_BYTES_MAX, URI_BYTES_MAX};
+
+/// Why a string is not an address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a dataset address: {why}")]
+pub struct UriError {
+    text: String,
+    why: &'static str,
+}
+
+/// The kinds of origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// Amazon S3 or anything that speaks its protocol: `s3://bucket/prefix`.
+    S3,
+    /// Google Cloud Storage: `gs://bucket/prefix`.
+    Gs,
+    /// Azure Blob Storage: `az://container/prefix`.
+    Az,
+    /// A local folder: `file:///absolute/path`.
+    File,
+}
+
+impl Scheme {
+    /// The scheme as it is written before `://`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gs => "gs",
+            Self::Az => "az",
+            Self::File => "file",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::S3, Self::Gs, Self::Az, Self::File]
+            .into_iter()
+            .find(|s| s.as_str() == text)
+    }
+}
+
+/// The address of a prefix or an object. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OriginUri {
+    scheme: Scheme,
+    bucket: Arc<str>,
+    path: Arc<str>,
+}
+
+impl OriginUri {
+    /// Reads `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// `file:///folder`. A trailing `/` is dropped.
+    ///
+    /// # Errors
+    /// Says which part is missing or not allowed.
+    pub fn parse(text: &str) -> Result<Self, UriError> {
+        let refused = |why| refuse(text, why);
+        if text.len() > URI_BYTES_MAX {
+            return Err(refused("it is longer than 4,096 bytes"));
+        }
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            refused("expected s3://bucket/prefix, gs://, az:// or file:///folder")
+        })?;
+        let scheme = Scheme::parse(scheme)
+            .ok_or_else(|| refused("its scheme is none of s3, gs, az and file"))?;
+        let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if scheme == Scheme::File {
+            if !bucket.is_empty() {
+                return Err(refused(
+                    "a folder is written with three slashes: file:///folder",
+                ));
+            }
+        } else if !is_bucket(bucket) {
+            return Err(refused(
+                "the bucket is missing or has characters a bucket can't have",
+            ));
+        }
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if !path.is_empty() {
+            check_path(path).map_err(refused)?;
+        }
+        Ok(Self {
+            scheme,
+            bucket: bucket.into(),
+            path: path.into(),
+        })
+    }
+
+    /// The kind of origin.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The bucket or container; empty for a local folder.
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// The path inside the bucket (or from the root of the file system), without `/` at its ends.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The address of `relative` under this one.
+    ///
+    /// # Errors
+    /// Refuses empty, `.` and `..` segments and control characters.
+    pub fn join(&self, relative: &str) -> Result<Self, UriError> {
+        check_path(relative).map_err(|why| refuse(relative, why))?;
+        if self.path.len() + relative.len() + 1 > URI_BYTES_MAX {
+            return Err(refuse(relative, "it is longer than 4,096 bytes"));
+        }
+        let path = if self.path.is_empty() {
+            relative.into()
+        } else {
+            format!("{}/{relative}", self.path).into()
+        };
+        Ok(Self {
+            scheme: self.scheme,
+            bucket: Arc::clone(&self.bucket),
+            path,
+        })
+    }
+
+    /// Whether this address is `prefix` or lies under it, in whole path segments.
+    pub fn starts_with(&self, prefix: &Self) -> bool {
+        self.scheme == prefix.scheme
+            && self.bucket == prefix.bucket
+            && (prefix.path.is_empty()
+                || self
+                    .path
+                    .strip_prefix(&*prefix.path)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    }
+}
+
+impl fmt::Display for OriginUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme.as_str(), self.bucket)?;
+        if self.path.is_empty() && self.scheme != Scheme::File {
+            return Ok(());
+        }
+        write!(f, "/{}", self.path)
+    }
+}
+
+impl FromStr for OriginUri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        Self::parse(text)
+    }
+}
+
+/// A dataset and the version of it that is meant: `s3://bucket/prefix@v3`. Without a tag it is
+/// `latest`. A tag of 32 hex digits is the id of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DatasetRef {
+    uri: OriginUri,
+    tag: String,
+}
+
+impl DatasetRef {
+    /// The tag that is meant when none is named.
+    pub const TAG_DEFAULT: &str = "latest";
+
+    /// Reads `URI` or `URI@TAG`. The last `@` of the last path segment begins the tag.
+    ///
+    /// # Errors
+    /// As [`OriginUri::parse`]; and a tag has 1 to 128 of letters, digits, `.`, `_` and `-`.
+    pub fn parse(text: &str) -> Result<Self, UriError> {
+        let last_segment = text.rfind('/').map_or(0, |at| at + 1);
+        let (uri, tag) = match text[last_segment..].rfind('@') {
+            Some(at) => (&text[..last_segment + at], &text[last_segment + at + 1..]),
+            None => (text, Self::TAG_DEFAULT),
+        };
+        check_tag(tag).map_err(|why| refuse(text, why))?;
+        Ok(Self {
+            uri: OriginUri::parse(uri)?,
+            tag: tag.into(),
+        })
+    }
+
+    /// The dataset at `uri`, as its tag `latest` names it.
+    pub fn latest(uri: OriginUri) -> Self {
+        Self {
+            uri,
+            tag: Self::TAG_DEFAULT.into(),
+        }
+    }
+
+    /// Where the dataset lies.
+    pub fn uri(&self) -> &OriginUri {
+        &self.uri
+    }
+
+    /// The tag, `latest` when none was named.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+}
+
+impl fmt::Display for DatasetRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.uri, self.tag)
+    }
+}
+
+impl FromStr for DatasetRef {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        Self::parse(text)
+    }
+}
+
+/// Checks a path that is relative to some prefix: an object's key, for example.
+pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.len() > URI_BYTES_MAX {
+        return Err("it is longer than 4,096 bytes");
+    }
+    if path.bytes().any(|b| b.is_ascii_control()) {
+        return Err("it holds a control character");
+    }
+    for segment in path.split('/') {
+        match segment {
+            "" => return Err("it has an empty path segment"),
+            "." | ".." => return Err("it has a '.' or '..' path segment"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks a tag, which becomes a file name.
+pub(crate) fn check_tag(tag: &str) -> Result<(), &'static str> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if tag.is_empty() || tag.len() > TAG_BYTES_MAX {
+        return Err("a tag has 1 to 128 characters");
+    }
+    if tag.starts_with('.') || !tag.bytes().all(allowed) {
+        return Err("a tag holds letters, digits, '.', '_' and '-' and does not begin with '.'");
+    }
+    Ok(())
+}
+
+fn is_bucket(bucket: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'$');
+    (1..=255).contains(&bucket.len()) && bucket.bytes().all(allowed) && !bucket.starts_with('.')
+}
+
+fn refuse(text: &str, why: &'static str) -> UriError {
+    UriError {
+        text: text.chars().take(256).collect(),
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> OriginUri {
+        OriginUri::parse(text).unwrap()
+    }
+
+    #[test]
+    fn an_address_is_taken_apart_and_shown_again() {
+        for text in [
+            "s3://bucket/a/b",
+            "s3://bucket",
+            "gs://b/x",
+            "az://c/y",
+            "file:///tmp/d",
+        ] {
+            assert_eq!(uri(text).to_string(), text);
+        }
+        let a = uri("s3://bucket/a/b/");
+        assert_eq!(
+            (a.scheme(), a.bucket(), a.path()),
+            (Scheme::S3, "bucket", "a/b")
+        );
+        assert_eq!(uri("file:///tmp/d").path(), "tmp/d");
+        assert_eq!(uri("s3://b").join("k/x").unwrap().to_string(), "s3://b/k/x");
+    }
+
+    #[test]
+    fn a_prefix_ends_where_a_segment_ends() {
+        assert!(uri("s3://b/a/x").starts_with(&uri("s3://b/a")));
+        assert!(uri("s3://b/a").starts_with(&uri("s3://b/a")));
+        assert!(uri("s3://b/a").starts_with(&uri("s3://b")));
+        assert!(!uri("s3://b/ab").starts_with(&uri("s3://b/a")));
+        assert!(!uri("s3://bb/a").starts_with(&uri("s3://b")));
+        assert!(!uri("gs://b/a").starts_with(&uri("s3://b/a")));
+    }
+
+    #[test]
+    fn what_could_climb_or_confuse_is_refused() {
+        for text in [
+            "",
+            "bucket/x",
+            "http://b/x",
+            "s3://",
+            "s3:///x",
+            "s3://b//x",
+            "s3://b/a/../c",
+            "s3://b/./c",
+            "file://host/x",
+            "s3://b/a\nb",
+            "s3://b a/x",
+            "s3://b/x//",
+        ] {
+            assert!(OriginUri::parse(text).is_err(), "{text}");
+        }
+        assert!(uri("s3://b/a").join("../x").is_err());
+        assert!(uri("s3://b/a").join("/x").is_err());
+        assert!(uri("s3://b/a").join("").is_err());
+    }
+
+    #[test]
+    fn a_reference_has_a_tag_or_means_latest() {
+        let named = DatasetRef::parse("s3://b/p@v3").unwrap();
+        assert_eq!(
+            (named.uri().to_string().as_str(), named.tag()),
+            ("s3://b/p", "v3")
+        );
+        assert_eq!(DatasetRef::parse("s3://b/p").unwrap().tag(), "latest");
+        assert_eq!(
+            DatasetRef::parse("s3://b/p@x/q").unwrap().uri().path(),
+            "p@x/q"
+        );
+        for text in [
+            "s3://b/p@",
+            "s3://b/p@a b",
+            "s3://b/p@..",
+            "s3://b/p@.hidden",
+        ] {
+            assert!(DatasetRef::parse(text).is_err(), "{text}");
+        }
+    }
+}

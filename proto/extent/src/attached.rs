@@ -1,0 +1,93 @@
+//! An extent that another process filled, as its readers see it.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
+use crate::map::ReadMap;
+use crate::{ExtentError, ExtentId, ExtentView, memfd};
+
+/// An extent received from the process that filled it, checked and mapped. Derefs to
+/// [`ExtentView`]. Dropping it unmaps the memory, which is what releases it: the descriptor is closed
+/// once the mapping, which holds the file on its own, is made.
+///
+/// The checks come before any trust: the file must be sealed (so nothing checked can change
+/// afterwards), its header must be intact and name the extent asked for, and its size must be the
+/// one its regions come to.
+#[derive(Debug)]
+pub struct Attached {
+    view: ExtentView,
+}
+
+impl Attached {
+    /// Maps an extent shared and read-only. This is the mapping to register for DMA.
+    ///
+    /// # Errors
+    /// If the file is not a sealed, intact extent named `id`, or the kernel refuses to map it.
+    pub fn shared(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
+        Self::attach(&File::from(fd), id, ReadMap::shared)
+    }
+
+    /// Maps an extent private and writable: it reads the same shared pages, and a write gives this
+    /// process its own copy of the page it hits and changes nothing for anybody else.
+    ///
+    /// # Errors
+    /// As [`Attached::shared`].
+    pub fn private(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
+        Self::attach(&File::from(fd), id, ReadMap::private)
+    }
+
+    fn attach(
+        file: &File,
+        id: ExtentId,
+        map: impl FnOnce(&File) -> std::io::Result<ReadMap>,
+    ) -> Result<Self, ExtentError> {
+        memfd::check_sealed(file)?;
+        let layout = read_header(file, id)?;
+        let map = map(file).map_err(ExtentError::os("mapping the extent"))?;
+        Ok(Self {
+            view: ExtentView::new(id, layout, map),
+        })
+    }
+}
+
+/// Reads and checks the header of a sealed file. Takes no more memory than the largest header.
+fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
+    let size = file.metadata().map_err(ExtentError::os("fstat"))?.len();
+    if size > EXTENT_BYTES_MAX {
+        return Err(ExtentError::NotAnExtent {
+            reason: "it is larger than any extent",
+        });
+    }
+    let mut fixed_bytes = [0; FIXED_BYTES];
+    let too_short = |_| ExtentError::NotAnExtent {
+        reason: "it is shorter than its header",
+    };
+    file.read_exact_at(&mut fixed_bytes, 0).map_err(too_short)?;
+    let fixed = FixedHeader::decode(&fixed_bytes)?;
+    let mut header = vec![0; fixed.header_bytes()];
+    file.read_exact_at(&mut header, 0).map_err(too_short)?;
+    let layout = decode(&fixed, &header)?;
+    if layout.total_bytes() != size {
+        return Err(ExtentError::NotAnExtent {
+            reason: "its size is not that of its regions",
+        });
+    }
+    if fixed.id != id {
+        return Err(ExtentError::WrongId {
+            expected: id,
+            found: fixed.id,
+        });
+    }
+    Ok(layout)
+}
+
+impl Deref for Attached {
+    type Target = ExtentView;
+
+    fn deref(&self) -> &ExtentView {
+        &self.view
+    }
+}

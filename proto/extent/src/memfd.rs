@@ -1,0 +1,70 @@
+//! The file behind an extent: made, sealed, reopened, and examined when it comes from elsewhere.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{Mode, fchmod};
+
+use crate::ExtentError;
+
+/// `MFD_NOEXEC_SEAL`: the file can never be made executable. Since Linux 6.3.
+const MFD_NOEXEC_SEAL: u32 = 0x0008;
+
+/// What keeps the bytes as they are and the file as long as it is.
+const IMMUTABLE: SealFlag = SealFlag::F_SEAL_WRITE
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_SHRINK);
+
+/// A memory file of `bytes` zero bytes that nothing else can reach yet.
+pub(crate) fn create(bytes: u64) -> Result<File, ExtentError> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let fd = match memfd_create(
+        "larder-extent",
+        flags | MFdFlags::from_bits_retain(MFD_NOEXEC_SEAL),
+    ) {
+        Err(Errno::EINVAL) => memfd_create("larder-extent", flags),
+        made => made,
+    }
+    .map_err(ExtentError::os("memfd_create"))?;
+    // A memfd's inode is open to every user. The seals are what protects it; this spares us what
+    // another user could otherwise hold open for writing.
+    fchmod(&fd, Mode::from_bits_retain(0o444)).map_err(ExtentError::os("fchmod"))?;
+    let file = File::from(fd);
+    file.set_len(bytes).map_err(ExtentError::os("ftruncate"))?;
+    Ok(file)
+}
+
+/// Makes `file` immutable for good. Refused (EBUSY) while any writable mapping of it exists.
+pub(crate) fn seal(file: &File) -> Result<(), ExtentError> {
+    let seals = IMMUTABLE | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals)).map_err(ExtentError::os("sealing"))?;
+    Ok(())
+}
+
+/// A fresh read-only description of the file behind `fd`. Fresh, because older kernels refuse even
+/// a read-only mapping through a writable description of a sealed file, and because the count of
+/// descriptions is how the kernel knows who still holds the file.
+pub(crate) fn reopen_read_only(fd: BorrowedFd<'_>) -> std::io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Refuses a file that could still change or shrink.
+pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
+    let bits = match fcntl(file.as_fd(), FcntlArg::F_GET_SEALS) {
+        Ok(bits) => bits,
+        Err(Errno::EINVAL) => 0,
+        Err(errno) => return Err(ExtentError::os("F_GET_SEALS")(errno)),
+    };
+    let missing = IMMUTABLE.difference(SealFlag::from_bits_retain(bits));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing
+        .iter_names()
+        .map(|(name, _)| name.trim_start_matches("F_SEAL_"));
+    let missing = names.map(str::to_lowercase).collect::<Vec<_>>().join(", ");
+    Err(ExtentError::NotSealed { missing })
+}

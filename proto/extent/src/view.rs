@@ -1,0 +1,263 @@
+//! Reading a sealed extent: rows are arithmetic on mapped memory, and every row can be checked.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::crc::{Crc32c, crc32c};
+use crate::layout::{Layout, Placed, index, indices};
+use crate::map::ReadMap;
+use crate::{ExtentId, PageSize};
+
+/// A copy is hashed in pieces of this size, small enough to be in the first-level cache still.
+const COPY_PIECE_BYTES: usize = 16 * 1024;
+
+/// A row does not have the checksum that was taken when it was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("row {row} of region {region} does not have the checksum it was filled with")]
+pub struct CorruptRow {
+    /// Index of the region.
+    pub region: usize,
+    /// Index of the row (of [`Region::Blocks`](crate::Region::Blocks): of the block).
+    pub row: u64,
+}
+
+/// The contents of a sealed extent, mapped and faulted in. [`Sealed`](crate::Sealed) and
+/// [`Attached`](crate::Attached) both deref to it.
+///
+/// Methods taking a region or row panic if there is none of that index, as slices do: compare with
+/// [`ExtentView::layout`] whatever comes from elsewhere.
+pub struct ExtentView {
+    id: ExtentId,
+    layout: Layout,
+    map: ReadMap,
+    page_size: PageSize,
+}
+
+impl ExtentView {
+    /// The view of a mapping of a file with this header.
+    pub(crate) fn new(id: ExtentId, layout: Layout, map: ReadMap) -> Self {
+        assert_eq!(
+            map.bytes().len(),
+            index(layout.total_bytes()),
+            "the mapping is the file's"
+        );
+        let page_size = PageSize::of(&map.addresses());
+        Self {
+            id,
+            layout,
+            map,
+            page_size,
+        }
+    }
+
+    /// The extent's id.
+    #[must_use]
+    pub fn id(&self) -> ExtentId {
+        self.id
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Bytes of the whole extent.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.layout.total_bytes()
+    }
+
+    /// The pages this mapping got.
+    #[must_use]
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// Offset of a region in the file, for `sendfile`.
+    #[must_use]
+    pub fn file_offset(&self, region: usize) -> u64 {
+        self.layout.region_offset(region)
+    }
+
+    /// Where a row lies in the file, for `sendfile`.
+    #[must_use]
+    pub fn row_file_range(&self, region: usize, row: u64) -> Range<u64> {
+        let placed = self.placed(region);
+        let row = placed.row_range(row);
+        placed.offset + row.start..placed.offset + row.end
+    }
+
+    /// All bytes of a region.
+    #[must_use]
+    pub fn region(&self, region: usize) -> &[u8] {
+        let placed = self.placed(region);
+        self.bytes_of(placed, &(0..placed.bytes))
+    }
+
+    /// The bytes of a row (of [`Region::Blocks`](crate::Region::Blocks): of a block).
+    #[must_use]
+    pub fn row(&self, region: usize, row: u64) -> &[u8] {
+        let placed = self.placed(region);
+        self.bytes_of(placed, &placed.row_range(row))
+    }
+
+    /// Where the mapping begins, for handing addresses to other languages.
+    ///
+    /// Writing there is for private mappings only, faults in shared ones, and must not happen while
+    /// any slice of this view is in use.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.map.base()
+    }
+
+    /// The CRC32C to send along with a row. The stored one where the row has its own; where short
+    /// rows share a checksum, it is computed after the shared one was checked, and if that check
+    /// fails the answer is a value these bytes do not have, so that the receiver refuses them.
+    #[must_use]
+    pub fn row_crc(&self, region: usize, row: u64) -> u32 {
+        let placed = self.placed(region);
+        let unit = row / placed.rows_per_unit();
+        if placed.rows_per_unit() == 1 {
+            assert!(
+                row < placed.units,
+                "row {row} of a region of {} rows",
+                placed.units
+            );
+            return self.stored(placed, unit);
+        }
+        let crc = crc32c(self.row(region, row));
+        if self.unit_is_intact(placed, unit) {
+            crc
+        } else {
+            !crc
+        }
+    }
+
+    /// Whether a row still has the checksum it was filled with.
+    #[must_use]
+    pub fn verify_row(&self, region: usize, row: u64) -> bool {
+        let placed = self.placed(region);
+        assert!(
+            row < placed.region.rows(),
+            "row {row} of {} rows",
+            placed.region.rows()
+        );
+        self.unit_is_intact(placed, row / placed.rows_per_unit())
+    }
+
+    /// Checks every row of every region, at the speed of memory.
+    ///
+    /// # Errors
+    /// The first row found not to be as it was filled.
+    pub fn verify(&self) -> Result<(), CorruptRow> {
+        for (region, placed) in self.layout.placed().iter().enumerate() {
+            if let Some(unit) = (0..placed.units).find(|&unit| !self.unit_is_intact(placed, unit)) {
+                return Err(CorruptRow {
+                    region,
+                    row: unit * placed.rows_per_unit(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a row to `target` and checks what was copied while it is still in the cache.
+    ///
+    /// # Errors
+    /// If the copy does not have the row's checksum; `target` then holds bytes not to be used.
+    ///
+    /// # Panics
+    /// If `target` is not exactly as long as the row.
+    pub fn copy_row_verified(
+        &self,
+        region: usize,
+        row: u64,
+        target: &mut [u8],
+    ) -> Result<(), CorruptRow> {
+        let placed = self.placed(region);
+        let source = self.row(region, row);
+        assert_eq!(
+            source.len(),
+            target.len(),
+            "the target is as long as the row"
+        );
+        let unit = row / placed.rows_per_unit();
+        let intact = if placed.units == 0 {
+            true
+        } else if placed.rows_per_unit() > 1 {
+            // The check leaves the unit in the cache, and the copy comes from there.
+            target.copy_from_slice(source);
+            self.unit_is_intact(placed, unit) && *target == *source
+        } else {
+            copy_hashed(source, target) == self.stored(placed, unit)
+        };
+        if intact {
+            Ok(())
+        } else {
+            Err(CorruptRow { region, row })
+        }
+    }
+
+    /// The stored checksums of all units of all regions, in order. A unit is a row, or as many
+    /// short rows (under 64 bytes) as fit 4096 bytes, or a block of 4096 bytes.
+    pub fn unit_crcs(&self) -> impl Iterator<Item = u32> + '_ {
+        let tables = &self.map.bytes()[indices(&self.layout.tables())];
+        tables
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|crc| u32::from_le_bytes(*crc))
+    }
+
+    fn placed(&self, region: usize) -> &Placed {
+        &self.layout.placed()[region]
+    }
+
+    fn bytes_of(&self, placed: &Placed, range: &Range<u64>) -> &[u8] {
+        &self.map.bytes()[indices(&(placed.offset + range.start..placed.offset + range.end))]
+    }
+
+    fn stored(&self, placed: &Placed, unit: u64) -> u32 {
+        let table = &self.map.bytes()[index(placed.crc_offset + unit * 4)..];
+        u32::from_le_bytes(
+            *table
+                .first_chunk()
+                .expect("tables lie before the end of the file"),
+        )
+    }
+
+    fn unit_is_intact(&self, placed: &Placed, unit: u64) -> bool {
+        // Rows without bytes have no units, and nothing that could be wrong.
+        placed.units == 0
+            || crc32c(self.bytes_of(placed, &placed.unit_range(unit))) == self.stored(placed, unit)
+    }
+}
+
+impl fmt::Debug for ExtentView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtentView")
+            .field("id", &self.id)
+            .field("bytes", &self.total_bytes())
+            .field("page_size", &self.page_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Copies and hashes piece by piece: the checksum is that of the copy.
+fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+    if source.len() <= COPY_PIECE_BYTES {
+        target.copy_from_slice(source);
+        return crc32c(target);
+    }
+    let mut crc = Crc32c::new();
+    for (from, to) in source
+        .chunks(COPY_PIECE_BYTES)
+        .zip(target.chunks_mut(COPY_PIECE_BYTES))
+    {
+        to.copy_from_slice(from);
+        crc.update(to);
+    }
+    crc.finish()
+}

@@ -1,0 +1,121 @@
+//! When memory is free, as the kernel sees it.
+
+#![expect(unsafe_code, reason = "one prctl, to be told when a grandchild ends")]
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use larder_extent::socket::{recv_with_fds, send_with_fds};
+use larder_extent::{Attached, peer};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, getpid, pause};
+
+use crate::support::{ID, child, handed_out, no_other_forks, sealed};
+
+#[test]
+fn memory_is_free_only_when_the_last_mapping_in_this_process_is_gone() {
+    let _alone = no_other_forks();
+    let sealed = sealed();
+    let fd = handed_out(&sealed);
+    let bytes = sealed.total_bytes();
+    let retired = sealed.retire();
+    assert_eq!(retired.bytes(), bytes);
+    assert!(!retired.is_free(), "a descriptor is open");
+    let attached = Attached::shared(fd, ID).unwrap();
+    assert!(!retired.is_free(), "it is mapped");
+    attached.verify().unwrap();
+    drop(attached);
+    assert!(retired.is_free());
+    assert!(retired.is_free(), "and asking changes nothing");
+}
+
+#[test]
+fn a_descriptor_on_its_way_through_a_socket_keeps_memory_from_being_free() {
+    let _alone = no_other_forks();
+    let sealed = sealed();
+    let (near, far) = UnixStream::pair().unwrap();
+    send_with_fds(&near, b"x", &[handed_out(&sealed).as_fd()]).unwrap();
+    let retired = sealed.retire();
+    assert!(!retired.is_free());
+    drop((near, far));
+    assert!(retired.is_free());
+}
+
+/// Makes grandchildren whose parent died our children, so that we can wait for their end.
+fn adopt_orphans() {
+    // SAFETY: an integer flag of this process.
+    let set = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    assert_eq!(set, 0);
+}
+
+#[test]
+fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
+    let _alone = no_other_forks();
+    adopt_orphans();
+    let (mut node, client_end) = UnixStream::pair().unwrap();
+    // The client is started before there is an extent, so that it has only what it is sent.
+    let client = child(|| client_that_forks(&client_end));
+    drop(client_end);
+
+    let sealed = sealed();
+    send_with_fds(&node, b"x", &[handed_out(&sealed).as_fd()]).unwrap();
+    let mut forked = [0; 4];
+    node.read_exact(&mut forked).unwrap();
+    let forked = Pid::from_raw(i32::from_le_bytes(forked));
+    let retired = sealed.retire();
+    assert!(!retired.is_free());
+
+    kill(client, Signal::SIGKILL).unwrap();
+    waitpid(client, None).unwrap();
+    assert!(
+        !retired.is_free(),
+        "the client is dead, its child has the map"
+    );
+    kill(forked, Signal::SIGKILL).unwrap();
+    waitpid(forked, None).unwrap();
+    assert!(retired.is_free());
+}
+
+/// Attaches what it is sent, forks, and has the child tell its pid and stay.
+fn client_that_forks(socket: &UnixStream) {
+    let (_, mut fds) = recv_with_fds(socket, &mut [0]).unwrap();
+    let attached = Attached::private(fds.pop().unwrap(), ID).unwrap();
+    child(|| {
+        attached.verify().unwrap();
+        send_with_fds(socket, &getpid().as_raw().to_le_bytes(), &[]).unwrap();
+        pause();
+    });
+    pause();
+}
+
+#[test]
+fn a_pidfd_tells_that_a_client_died_though_its_child_keeps_the_connection_open() {
+    let _alone = no_other_forks();
+    adopt_orphans();
+    let (mut node, client_end) = UnixStream::pair().unwrap();
+    let client = child(|| {
+        let own = peer::own_pidfd().unwrap();
+        send_with_fds(&client_end, b"x", &[own.as_fd()]).unwrap();
+        child(|| {
+            send_with_fds(&client_end, &getpid().as_raw().to_le_bytes(), &[]).unwrap();
+            pause();
+        });
+        pause();
+    });
+    drop(client_end);
+    let (_, fds) = recv_with_fds(&node, &mut [0]).unwrap();
+    let mut forked = [0; 4];
+    node.read_exact(&mut forked).unwrap();
+    let forked = Pid::from_raw(i32::from_le_bytes(forked));
+    assert!(!peer::has_exited(fds[0].as_fd()));
+    kill(client, Signal::SIGKILL).unwrap();
+    waitpid(client, None).unwrap();
+    assert!(peer::has_exited(fds[0].as_fd()));
+    node.set_nonblocking(true).unwrap();
+    let still_open = node.read(&mut [0]).unwrap_err();
+    assert_eq!(still_open.kind(), std::io::ErrorKind::WouldBlock);
+    kill(forked, Signal::SIGKILL).unwrap();
+    waitpid(forked, None).unwrap();
+}

@@ -1,0 +1,26 @@
+//! The control plane: gRPC client and server of `larder.v1.Node`.
+//!
+//! The schema is `schema/larder/v1/node.proto`. What is made from it is checked in, so that neither a
+//! build nor a reader needs a protobuf compiler; a test in `tests/tests/schema.rs` holds the two
+//! together and, with `LARDER_BLESS=1`, writes the code anew. Fields of type `bytes` are
+//! [`bytes::Bytes`]: a received manifest is not copied out of its message.
+//!
+//! Non-goals: no channels, servers, retries or interceptors.
+
+mod convert;
+mod generated {
+    #![allow(
+        missing_docs,
+        clippy::all,
+        clippy::pedantic,
+        clippy::allow_attributes,
+        unused_qualifications,
+        unreachable_pub,
+        reason = "made from the schema and compared with it byte for byte"
+    )]
+
+    include!("control/generated.rs");
+}
+
+pub use convert::{boot_id, page_size, shard_id, snapshot_id, ticket};
+pub use generated::*;

@@ -1,0 +1,151 @@
+//! Between messages, where an id is any bytes, and the types that only hold what is right.
+
+use larder_dataset::{ShardId, SnapshotId};
+
+use super::{Member as MemberMessage, Ring as RingMessage};
+use crate::{
+    Error, ErrorKind, Member, Ring,
+    data::{BootId, Ticket},
+    limits,
+};
+
+impl Ring {
+    /// The ring as a message.
+    pub fn to_proto(&self) -> RingMessage {
+        let members = self.members().iter().cloned();
+        let message = |Member {
+                           id,
+                           weight,
+                           control,
+                           host,
+                       }| MemberMessage {
+            id,
+            weight,
+            control,
+            host,
+        };
+        RingMessage {
+            version: self.version(),
+            members: members.map(message).collect(),
+        }
+    }
+
+    /// The ring in a message.
+    ///
+    /// # Errors
+    /// Those of [`Ring::new`].
+    pub fn from_proto(message: RingMessage) -> Result<Self, Error> {
+        let members = message.members.into_iter();
+        let member = |MemberMessage {
+                          id,
+                          weight,
+                          control,
+                          host,
+                      }| Member {
+            id,
+            weight,
+            control,
+            host,
+        };
+        Self::new(message.version, members.map(member).collect())
+    }
+}
+
+/// The snapshot id in a field.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+pub fn snapshot_id(field: &[u8]) -> Result<SnapshotId, Error> {
+    sixteen("snapshot", field).map(SnapshotId::from_bytes)
+}
+
+/// The shard id in a field.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+pub fn shard_id(field: &[u8]) -> Result<ShardId, Error> {
+    sixteen("shard_id", field).map(ShardId::from_bytes)
+}
+
+/// The boot id in a field.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+pub fn boot_id(field: &[u8]) -> Result<BootId, Error> {
+    sixteen("boot_id", field).map(BootId::from_bytes)
+}
+
+/// The ticket in a field.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+pub fn ticket(field: &[u8]) -> Result<Ticket, Error> {
+    sixteen("ticket", field).map(Ticket::from_bytes)
+}
+
+/// The number of entries a page may have, given what was asked for.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] above [`limits::PAGE_ENTRIES_MAX`].
+pub fn page_size(asked: u32) -> Result<usize, Error> {
+    match asked {
+        0 => Ok(limits::PAGE_ENTRIES_DEFAULT as usize),
+        1..=limits::PAGE_ENTRIES_MAX => Ok(asked as usize),
+        _ => {
+            let max = limits::PAGE_ENTRIES_MAX;
+            let message = format!("page_size {asked} is above the limit of {max}; ask for pages");
+            Err(Error::new(ErrorKind::InvalidArgument, message))
+        }
+    }
+}
+
+fn sixteen(name: &str, field: &[u8]) -> Result<[u8; 16], Error> {
+    field.try_into().map_err(|_| {
+        let message = format!("{name} has {} bytes, expected 16", field.len());
+        Error::new(ErrorKind::InvalidArgument, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_survives_the_control_plane() {
+        let member = |id: &str, port: u16| Member {
+            id: id.to_owned(),
+            weight: 3,
+            control: format!("http://127.0.0.1:{port}"),
+            host: "here".to_owned(),
+        };
+        let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
+        let back = Ring::from_proto(ring.to_proto()).unwrap();
+        assert_eq!(back.version(), 7);
+        assert_eq!(back.members(), ring.members());
+        assert_eq!(back.digest(), ring.digest());
+    }
+
+    #[test]
+    fn a_ring_that_breaks_the_rules_is_refused() {
+        let error = Ring::from_proto(RingMessage::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn an_id_of_another_length_is_refused() {
+        for length in [0, 15, 17, 4096] {
+            assert!(snapshot_id(&vec![1; length]).is_err());
+        }
+        assert_eq!(
+            snapshot_id(&[5; 16]).unwrap(),
+            SnapshotId::from_bytes([5; 16])
+        );
+    }
+
+    #[test]
+    fn a_page_is_never_above_its_limit() {
+        assert_eq!(page_size(0).unwrap(), 1_000);
+        assert_eq!(page_size(4_096).unwrap(), 4_096);
+        assert!(page_size(4_097).is_err());
+    }
+}

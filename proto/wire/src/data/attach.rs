@@ -1,0 +1,223 @@
+//! What is said on the unix socket about extents, and the two empty frames.
+
+use larder_dataset::SnapshotId;
+
+use super::{Kind, WireError, codec};
+
+macro_rules! shard_message {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// ```text
+        /// offset width
+        ///      0    16  snapshot id
+        ///     16     4  shard: index in the manifest
+        ///     20     4  reserved, 0
+        /// ```
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name {
+            /// The snapshot.
+            pub snapshot: SnapshotId,
+            /// Index of the shard in the manifest.
+            pub shard: u32,
+        }
+
+        impl $name {
+            /// Appends the frame.
+            pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+                codec::frame(Kind::$name, request, 0, out, |body| {
+                    body.extend_from_slice(self.snapshot.as_bytes());
+                    body.extend_from_slice(&self.shard.to_le_bytes());
+                    body.extend_from_slice(&[0; 4]);
+                });
+            }
+
+            /// Reads a body.
+            ///
+            /// # Errors
+            /// [`WireError::Malformed`].
+            pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+                let mut fields = codec::Fields::new(Kind::$name, body);
+                let snapshot = SnapshotId::from_bytes(fields.array()?);
+                let shard = fields.u32()?;
+                fields.zero_u32()?;
+                fields.end()?;
+                Ok(Self { snapshot, shard })
+            }
+        }
+    };
+}
+
+shard_message! {
+    /// ATTACH: hand me the extent of this shard. Answered by ATTACHED, PENDING, NOT_KEPT or ERROR.
+    Attach
+}
+
+shard_message! {
+    /// RELEASE: I have dropped my map of this shard. Not answered; the request number is 0.
+    Release
+}
+
+shard_message! {
+    /// RECALL, from the node, unasked: drop the map of this shard if nothing uses it, and RELEASE it.
+    /// The request number is 0.
+    Recall
+}
+
+macro_rules! empty_message {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name;
+
+        impl $name {
+            /// Appends the frame.
+            pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+                codec::frame(Kind::$name, request, 0, out, |_| ());
+            }
+
+            /// Reads a body, which is empty.
+            ///
+            /// # Errors
+            /// [`WireError::Malformed`].
+            pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+                codec::Fields::new(Kind::$name, body).end().map(|()| Self)
+            }
+        }
+    };
+}
+
+empty_message! {
+    /// NOT_KEPT: this node neither has the shard nor will keep it; gather its rows. No body.
+    NotKept
+}
+
+empty_message! {
+    /// PING: are you there? Answered by PONG of the same request number. No body.
+    Ping
+}
+
+empty_message! {
+    /// PONG: I am. No body.
+    Pong
+}
+
+/// ATTACH_MANIFEST: hand me the extent that holds the manifest of this snapshot. Answered by
+/// ATTACHED or ERROR.
+///
+/// ```text
+/// offset width
+///      0    16  snapshot id
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachManifest {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+}
+
+impl AttachManifest {
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        codec::frame(Kind::AttachManifest, request, 0, out, |body| {
+            body.extend_from_slice(self.snapshot.as_bytes());
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::AttachManifest, body);
+        let snapshot = SnapshotId::from_bytes(fields.array()?);
+        fields.end()?;
+        Ok(Self { snapshot })
+    }
+}
+
+/// ATTACHED: the extent's read-only descriptor rides with this frame's first byte. Each answer
+/// brings a descriptor, also for a shard that is attached already.
+///
+/// ```text
+/// offset width
+///      0    16  extent id: of the shard, or of the snapshot for a manifest
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// What the extent's own header must say.
+    pub extent: [u8; 16],
+}
+
+impl Attached {
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        codec::frame(Kind::Attached, request, 0, out, |body| {
+            body.extend_from_slice(&self.extent);
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Attached, body);
+        let extent = fields.array()?;
+        fields.end()?;
+        Ok(Self { extent })
+    }
+}
+
+/// How far a shard that is not there yet has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PendingState {
+    /// Its parts are arriving; those that are in can be gathered.
+    Filling,
+    /// It waits for its turn.
+    Queued,
+}
+
+/// PENDING: the shard will be kept here but is not sealed yet. Ends the exchange: gather the rows,
+/// attach at a later need.
+///
+/// ```text
+/// offset width
+///      0     2  state: 1 filling, 2 queued
+///      2     6  reserved, 0
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    /// How far it has come.
+    pub state: PendingState,
+}
+
+impl Pending {
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let state: u16 = match self.state {
+            PendingState::Filling => 1,
+            PendingState::Queued => 2,
+        };
+        codec::frame(Kind::Pending, request, 0, out, |body| {
+            body.extend_from_slice(&state.to_le_bytes());
+            body.extend_from_slice(&[0; 6]);
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Pending, body);
+        let state = match fields.u16()? {
+            1 => PendingState::Filling,
+            2 => PendingState::Queued,
+            _ => return Err(fields.malformed("unknown state")),
+        };
+        fields.zero_u16()?;
+        fields.zero_u32()?;
+        fields.end()?;
+        Ok(Self { state })
+    }
+}

@@ -1,0 +1,129 @@
+//! Fixed-width little-endian fields: read with bounds, written in bulk.
+
+use super::{FRAME_HEADER_BYTES, FrameHeader, Kind, WireError};
+
+/// Fields taken one by one from the front of a body. Takes no memory; an end that comes too soon is
+/// an error, and so is what is left over at [`Fields::end`].
+pub(super) struct Fields<'a> {
+    kind: Kind,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(kind: Kind, body: &'a [u8]) -> Self {
+        Self { kind, rest: body }
+    }
+
+    pub(super) fn malformed(&self, what: &'static str) -> WireError {
+        WireError::Malformed {
+            kind: self.kind,
+            what,
+        }
+    }
+
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let split = self.rest.split_at_checked(count);
+        let (taken, rest) = split.ok_or_else(|| self.malformed("it ends too soon"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn zero_u8(&mut self) -> Result<(), WireError> {
+        let [byte] = self.array()?;
+        self.must_be_zero(byte == 0)
+    }
+
+    pub(super) fn zero_u16(&mut self) -> Result<(), WireError> {
+        let value = self.u16()?;
+        self.must_be_zero(value == 0)
+    }
+
+    pub(super) fn zero_u32(&mut self) -> Result<(), WireError> {
+        let value = self.u32()?;
+        self.must_be_zero(value == 0)
+    }
+
+    fn must_be_zero(&self, zero: bool) -> Result<(), WireError> {
+        if zero {
+            Ok(())
+        } else {
+            Err(self.malformed("reserved bits are set"))
+        }
+    }
+
+    /// The rest as text. The caller's kind bounds its length.
+    pub(super) fn text(&mut self) -> Result<String, WireError> {
+        let text = str::from_utf8(self.rest).map_err(|_| self.malformed("text is not utf-8"))?;
+        self.rest = &[];
+        Ok(text.to_owned())
+    }
+
+    /// Nothing may be left.
+    pub(super) fn end(self) -> Result<(), WireError> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.malformed("bytes follow its end"))
+        }
+    }
+}
+
+/// Appends one frame whose body `fill` appends. The body never exceeds its kind's limit: the callers
+/// bound what they write.
+pub(super) fn frame(
+    kind: Kind,
+    request: u64,
+    payload_bytes: u64,
+    out: &mut Vec<u8>,
+    fill: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = out.len();
+    out.resize(start + FRAME_HEADER_BYTES, 0);
+    fill(out);
+    let (header, body) = out[start..].split_at_mut(FRAME_HEADER_BYTES);
+    header.copy_from_slice(&FrameHeader::seal(kind, request, payload_bytes, body));
+}
+
+/// Appends numbers, little-endian, as one block.
+pub(super) fn put_u32s(out: &mut Vec<u8>, values: &[u32]) {
+    let start = out.len();
+    out.resize(start + 4 * values.len(), 0);
+    for (bytes, value) in out[start..].chunks_exact_mut(4).zip(values) {
+        bytes.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Replaces what `into` holds by the numbers in `bytes`, whose length is a multiple of four.
+pub(super) fn take_u32s(bytes: &[u8], into: &mut Vec<u32>) {
+    into.clear();
+    into.extend(
+        bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|bytes| u32::from_le_bytes(*bytes)),
+    );
+}
+
+/// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
+pub(super) fn head(text: &str, bytes_max: u32) -> &str {
+    &text[..text.floor_char_boundary(bytes_max as usize)]
+}

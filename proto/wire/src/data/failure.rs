@@ -1,0 +1,49 @@
+//! ERROR: a request that failed.
+
+use super::{Kind, WireError, codec};
+use crate::{Error, ErrorKind, limits};
+
+/// ERROR: why a request ends without its answer.
+///
+/// ```text
+/// offset width
+///      0     2  kind, as `ErrorKind::number`
+///      2     2  reserved, 0
+///      4     -  message, utf-8, at most 2,048 bytes
+/// ```
+#[derive(Debug, Clone)]
+pub struct ErrorReply {
+    /// What went wrong.
+    pub error: Error,
+}
+
+impl ErrorReply {
+    /// Appends the frame. A longer message is cut.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let message = codec::head(self.error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
+        codec::frame(Kind::Error, request, 0, out, |body| {
+            body.extend_from_slice(&self.error.kind().number().to_le_bytes());
+            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(message.as_bytes());
+        });
+    }
+
+    /// Reads a body. A kind that only newer peers know becomes [`ErrorKind::Internal`].
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Error, body);
+        let kind = ErrorKind::from_number(fields.u16()?).unwrap_or(ErrorKind::Internal);
+        fields.zero_u16()?;
+        Ok(Self {
+            error: Error::new(kind, fields.text()?),
+        })
+    }
+}
+
+impl From<Error> for ErrorReply {
+    fn from(error: Error) -> Self {
+        Self { error }
+    }
+}

@@ -1,0 +1,184 @@
+//! One request for many rows, and its end.
+
+use larder_dataset::SnapshotId;
+
+use super::{Kind, WireError, codec};
+use crate::limits;
+
+/// A row of a shard: both counted from 0 within the snapshot's manifest and within the shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowRef {
+    /// Index of the shard in the manifest.
+    pub shard: u32,
+    /// Index of the row in the shard.
+    pub row: u32,
+}
+
+/// GATHER: rows of some tensors of one snapshot, answered in the order given here.
+///
+/// ```text
+/// offset width
+///      0    16  snapshot id
+///     16     4  rows, 1..=65,536
+///     20     2  tensors, 1..=4,096
+///     22     2  reserved, 0
+///     24    2t  tensors: their indices in the manifest
+///  24+2t    8n  rows: shard u32, row u32
+/// ```
+///
+/// A row or tensor may be named more than once. Whether they exist is for the manifest to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gather {
+    /// The snapshot that the indices refer to.
+    pub snapshot: SnapshotId,
+    /// The tensors wanted, by index in the manifest. An index into *this* list is a tensor slot.
+    pub tensors: Vec<u16>,
+    /// The rows wanted, in the order of the answer.
+    pub rows: Vec<RowRef>,
+}
+
+impl Gather {
+    /// Appends the frame. Not more than [`limits::GATHER_ROWS_MAX`] rows and
+    /// [`limits::GATHER_TENSORS_MAX`] tensors.
+    ///
+    /// # Panics
+    /// When either limit is exceeded or nothing is asked for: the caller splits its batches.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        Self::encode_parts(self.snapshot, &self.tensors, &self.rows, request, out);
+    }
+
+    /// As [`Gather::encode`], without owning the lists.
+    ///
+    /// # Panics
+    /// As [`Gather::encode`].
+    pub fn encode_parts(
+        snapshot: SnapshotId,
+        tensors: &[u16],
+        rows: &[RowRef],
+        request: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let row_count = counted(rows.len(), limits::GATHER_ROWS_MAX);
+        let tensor_count = counted(tensors.len(), limits::GATHER_TENSORS_MAX);
+        let tensor_count = u16::try_from(tensor_count).expect("the limit on tensors has 16 bits");
+        codec::frame(Kind::Gather, request, 0, out, |body| {
+            body.reserve(24 + 2 * tensors.len() + 8 * rows.len());
+            body.extend_from_slice(snapshot.as_bytes());
+            body.extend_from_slice(&row_count.to_le_bytes());
+            body.extend_from_slice(&tensor_count.to_le_bytes());
+            body.extend_from_slice(&[0; 2]);
+            for tensor in tensors {
+                body.extend_from_slice(&tensor.to_le_bytes());
+            }
+            put_rows(body, rows);
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::TooLarge`] or [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Gather, body);
+        let snapshot = SnapshotId::from_bytes(fields.array()?);
+        let rows = fields.u32()?;
+        let tensors = u32::from(fields.u16()?);
+        fields.zero_u16()?;
+        let row_count = announced("rows", rows, limits::GATHER_ROWS_MAX)?;
+        let tensor_count = announced("tensors", tensors, limits::GATHER_TENSORS_MAX)?;
+        let tensors = fields.bytes(2 * tensor_count)?.as_chunks::<2>().0;
+        let rows = fields.bytes(8 * row_count)?.as_chunks::<8>().0;
+        fields.end()?;
+        Ok(Self {
+            snapshot,
+            tensors: tensors
+                .iter()
+                .map(|bytes| u16::from_le_bytes(*bytes))
+                .collect(),
+            rows: rows.iter().map(row_from).collect(),
+        })
+    }
+}
+
+/// A count that the caller promised to keep within its limit.
+fn counted(count: usize, max: u32) -> u32 {
+    let count = u32::try_from(count)
+        .ok()
+        .filter(|count| (1..=max).contains(count));
+    count.expect("a gather asks for something, within its limits")
+}
+
+/// A count that a peer announced.
+fn announced(what: &'static str, count: u32, max: u32) -> Result<usize, WireError> {
+    if count == 0 {
+        return Err(WireError::Malformed {
+            kind: Kind::Gather,
+            what: "it asks for nothing",
+        });
+    }
+    if count > max {
+        let (value, limit) = (u64::from(count), u64::from(max));
+        return Err(WireError::TooLarge {
+            kind: Kind::Gather,
+            what,
+            value,
+            limit,
+        });
+    }
+    Ok(count as usize)
+}
+
+fn put_rows(out: &mut Vec<u8>, rows: &[RowRef]) {
+    let start = out.len();
+    out.resize(start + 8 * rows.len(), 0);
+    for (bytes, row) in out[start..].as_chunks_mut::<8>().0.iter_mut().zip(rows) {
+        *bytes = (u64::from(row.row) << 32 | u64::from(row.shard)).to_le_bytes();
+    }
+}
+
+fn row_from(bytes: &[u8; 8]) -> RowRef {
+    let [a, b, c, d, e, f, g, h] = *bytes;
+    RowRef {
+        shard: u32::from_le_bytes([a, b, c, d]),
+        row: u32::from_le_bytes([e, f, g, h]),
+    }
+}
+
+/// GATHER_END: all rows were sent.
+///
+/// ```text
+/// offset width
+///      0     8  rows that came from memory
+///      8     8  rows that came from the origin, in place of a fill or by waiting for one
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GatherEnd {
+    /// Rows that were resident when the request came.
+    pub rows_memory: u64,
+    /// Rows that had to be read from the origin first.
+    pub rows_origin: u64,
+}
+
+impl GatherEnd {
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        codec::frame(Kind::GatherEnd, request, 0, out, |body| {
+            body.extend_from_slice(&self.rows_memory.to_le_bytes());
+            body.extend_from_slice(&self.rows_origin.to_le_bytes());
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::GatherEnd, body);
+        let end = Self {
+            rows_memory: fields.u64()?,
+            rows_origin: fields.u64()?,
+        };
+        fields.end()?;
+        Ok(end)
+    }
+}

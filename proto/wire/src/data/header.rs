@@ -1,0 +1,242 @@
+//! The frame header and what each kind of frame may weigh.
+
+use super::{WireError, codec::Fields};
+use crate::limits;
+
+/// Bytes of a frame header.
+pub const FRAME_HEADER_BYTES: usize = 32;
+
+/// "LRD1" read as a little-endian number; the digit changes only with the header itself.
+const MAGIC: u32 = u32::from_le_bytes(*b"LRD1");
+
+/// Defines [`Kind`] with each kind's number and body limit in one table.
+macro_rules! frame_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $limit:expr;)*) => {
+        /// What a frame says. Numbers are part of the wire and are never reused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind = $number,)*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// The number of this kind in a header.
+            pub const fn number(self) -> u8 {
+                match self { $(Self::$kind => $number,)* }
+            }
+
+            /// The kind with this number.
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$kind),)* _ => None }
+            }
+
+            /// Most bytes of this kind's body.
+            pub const fn body_bytes_max(self) -> u32 {
+                match self { $(Self::$kind => $limit,)* }
+            }
+        }
+    };
+}
+
+frame_kinds! {
+    /// Client: who I am and what I speak. First frame of a connection.
+    Hello = 1, 48 + limits::CLIENT_NAME_BYTES_MAX;
+    /// Node: what both will use.
+    HelloOk = 2, 48 + limits::MEMBER_ID_BYTES_MAX;
+    /// Node: this request failed.
+    Error = 3, 4 + limits::ERROR_MESSAGE_BYTES_MAX;
+    /// Either: are you there?
+    Ping = 4, 0;
+    /// Either: I am.
+    Pong = 5, 0;
+    /// Client: many rows of many shards, please.
+    Gather = 16, 24 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
+    /// Node: a run of rows of one tensor. The only kind with a payload.
+    Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
+    /// Node: that was all of a gather.
+    GatherEnd = 18, 16;
+    /// Client: hand me this shard's extent.
+    Attach = 32, 24;
+    /// Client: hand me this snapshot's manifest.
+    AttachManifest = 33, 16;
+    /// Node: here it is; the descriptor rides with this frame.
+    Attached = 34, 16;
+    /// Node: that shard is on its way.
+    Pending = 35, 8;
+    /// Node: that shard is not and will not be kept here.
+    NotKept = 36, 0;
+    /// Client: I have dropped my map of this shard.
+    Release = 37, 24;
+    /// Node: drop your map of this shard if nothing uses it.
+    Recall = 38, 24;
+}
+
+/// What stands before each body.
+///
+/// ```text
+/// offset width
+///      0     4  magic, "LRD1"
+///      4     1  kind
+///      5     1  flags, 0
+///      6     2  reserved, 0
+///      8     8  request: chosen by the client, repeated in each answer; 0 in RELEASE and RECALL
+///     16     8  payload bytes that follow the body; 0 except in DATA
+///     24     4  body bytes that follow this header
+///     28     4  CRC32C over bytes 0..28 and the body
+///     32
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    kind: Kind,
+    request: u64,
+    payload_bytes: u64,
+    body_bytes: u32,
+    crc32c: u32,
+}
+
+const CRC_OFFSET: usize = 28;
+const _: () = assert!(CRC_OFFSET + 4 == FRAME_HEADER_BYTES);
+const _: () = assert!(4 + 1 + 1 + 2 + 8 + 8 + 4 == CRC_OFFSET);
+
+impl FrameHeader {
+    /// Reads a header and holds its lengths against the limits of its kind. Whether its bytes
+    /// arrived as they were sent is known only with the body: see [`FrameHeader::check`].
+    ///
+    /// # Errors
+    /// [`WireError::NotAFrame`], [`WireError::UnknownKind`], [`WireError::TooLarge`], or
+    /// [`WireError::Malformed`] when a reserved bit is set.
+    pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<Self, WireError> {
+        let magic = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        if magic != MAGIC {
+            return Err(WireError::NotAFrame { found: magic });
+        }
+        let kind = Kind::from_number(bytes[4]).ok_or(WireError::UnknownKind(bytes[4]))?;
+        let mut fields = Fields::new(kind, &bytes[5..]);
+        fields.zero_u8()?;
+        fields.zero_u16()?;
+        let header = Self {
+            kind,
+            request: fields.u64()?,
+            payload_bytes: fields.u64()?,
+            body_bytes: fields.u32()?,
+            crc32c: fields.u32()?,
+        };
+        header.within_limits()?;
+        Ok(header)
+    }
+
+    fn within_limits(&self) -> Result<(), WireError> {
+        let payload_max = if self.kind == Kind::Data {
+            limits::ROW_BYTES_MAX
+        } else {
+            0
+        };
+        let checks = [
+            (
+                "a body",
+                u64::from(self.body_bytes),
+                u64::from(self.kind.body_bytes_max()),
+            ),
+            ("a payload", self.payload_bytes, payload_max),
+        ];
+        let exceeded = checks.into_iter().find(|(_, value, limit)| value > limit);
+        exceeded.map_or(Ok(()), |(what, value, limit)| {
+            Err(WireError::TooLarge {
+                kind: self.kind,
+                what,
+                value,
+                limit,
+            })
+        })
+    }
+
+    /// Whether header and body arrived as they were sent.
+    ///
+    /// # Errors
+    /// [`WireError::Checksum`] when they did not, [`WireError::Malformed`] when `body` is not as
+    /// long as announced.
+    pub fn check(&self, body: &[u8]) -> Result<(), WireError> {
+        if body.len() != self.body_len() {
+            return Err(WireError::Malformed {
+                kind: self.kind,
+                what: "body of another length",
+            });
+        }
+        let computed = checksum(&self.before_crc(), body);
+        if computed == self.crc32c {
+            return Ok(());
+        }
+        Err(WireError::Checksum {
+            kind: self.kind,
+            found: self.crc32c,
+            computed,
+        })
+    }
+
+    /// The header as it was on the wire up to its checksum: the fields hold all of it.
+    fn before_crc(&self) -> [u8; CRC_OFFSET] {
+        let mut bytes = [0; CRC_OFFSET];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4] = self.kind.number();
+        bytes[8..16].copy_from_slice(&self.request.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// The header bytes for this body.
+    pub(super) fn seal(
+        kind: Kind,
+        request: u64,
+        payload_bytes: u64,
+        body: &[u8],
+    ) -> [u8; FRAME_HEADER_BYTES] {
+        let body_bytes = u32::try_from(body.len()).expect("a body is bounded by its kind");
+        debug_assert!(body_bytes <= kind.body_bytes_max());
+        let header = Self {
+            kind,
+            request,
+            payload_bytes,
+            body_bytes,
+            crc32c: 0,
+        };
+        let before_crc = header.before_crc();
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        bytes[..CRC_OFFSET].copy_from_slice(&before_crc);
+        bytes[CRC_OFFSET..].copy_from_slice(&checksum(&before_crc, body).to_le_bytes());
+        bytes
+    }
+
+    /// What the frame says.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The request it belongs to.
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Bytes of the body that follows: at most [`Kind::body_bytes_max`].
+    pub fn body_len(&self) -> usize {
+        self.body_bytes as usize
+    }
+
+    /// Bytes of payload that follow the body: 0 except in DATA. At most
+    /// [`limits::ROW_BYTES_MAX`]; do not take memory by it before the body was checked and compared
+    /// with what was asked for.
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+}
+
+/// CRC32C over two pieces as if they were one.
+fn checksum(first: &[u8], second: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(first);
+    digest.update(second);
+    u32::try_from(digest.finalize()).expect("a 32-bit checksum has 32 bits")
+}

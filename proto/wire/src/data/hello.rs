@@ -1,0 +1,345 @@
+//! The first frames of a connection: who speaks, in which version, within which limits.
+
+use std::{fmt, ops::RangeInclusive};
+
+use super::{Kind, WireError, codec};
+use crate::{Error, ErrorKind, limits};
+
+/// The protocol versions this build speaks.
+pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;
+
+/// A right to read one dataset from one node, given out by the control plane. It is a secret: shown
+/// only as `Ticket(..)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket([u8; 16]);
+
+impl Ticket {
+    /// The ticket with these bytes, which its maker drew at random.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, to be sent and never shown.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket(..)")
+    }
+}
+
+/// Names one start of a node: random, so that what was learnt from an earlier start is known to be
+/// stale.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BootId([u8; 16]);
+
+impl BootId {
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BootId({self})")
+    }
+}
+
+/// Optional parts of the protocol, a bit each. Both sides use what both have. None exist yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features(u64);
+
+impl Features {
+    /// What this build has.
+    pub const OWN: Self = Self(0);
+
+    /// What both have.
+    #[must_use]
+    pub const fn shared_with(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// What a side takes at most, within the limits of the protocol.
+///
+/// ```text
+/// offset width
+///      0     4  payload bytes of a DATA frame of several rows
+///      4     4  rows of a gather
+///      8     4  gathers outstanding on this connection
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerLimits {
+    /// Most payload of a DATA frame of more than one row.
+    pub payload_bytes_max: u32,
+    /// Most rows of a gather.
+    pub gather_rows_max: u32,
+    /// Most gathers outstanding on this connection.
+    pub gathers_outstanding_max: u32,
+}
+
+impl PeerLimits {
+    /// What this build takes.
+    pub const OWN: Self = Self {
+        payload_bytes_max: limits::DATA_PAYLOAD_BYTES_MAX,
+        gather_rows_max: limits::GATHER_ROWS_MAX,
+        gathers_outstanding_max: limits::GATHERS_OUTSTANDING_MAX,
+    };
+
+    /// What both take.
+    #[must_use]
+    pub fn shared_with(self, other: Self) -> Self {
+        Self {
+            payload_bytes_max: self.payload_bytes_max.min(other.payload_bytes_max),
+            gather_rows_max: self.gather_rows_max.min(other.gather_rows_max),
+            gathers_outstanding_max: self
+                .gathers_outstanding_max
+                .min(other.gathers_outstanding_max),
+        }
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        let values = [
+            self.payload_bytes_max,
+            self.gather_rows_max,
+            self.gathers_outstanding_max,
+        ];
+        codec::put_u32s(out, &values);
+    }
+
+    fn take(fields: &mut codec::Fields<'_>) -> Result<Self, WireError> {
+        let limits = Self {
+            payload_bytes_max: fields.u32()?,
+            gather_rows_max: fields.u32()?,
+            gathers_outstanding_max: fields.u32()?,
+        };
+        if limits.payload_bytes_max == 0
+            || limits.gather_rows_max == 0
+            || limits.gathers_outstanding_max == 0
+        {
+            return Err(fields.malformed("a limit of zero leaves nothing to say"));
+        }
+        Ok(limits)
+    }
+}
+
+/// HELLO: the client's first frame.
+///
+/// ```text
+/// offset width
+///      0     2  lowest version spoken
+///      2     2  highest version spoken
+///      4     2  flags: bit 0 TLS wanted, the others 0
+///      6     2  reserved, 0
+///      8     8  features
+///     16    16  ticket
+///     32    12  limits
+///     44     4  process id of the client, as it sees itself; 0 when not told
+///     48     -  name of the client, utf-8, at most 256 bytes: for listings only
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The versions spoken.
+    pub versions: RangeInclusive<u16>,
+    /// Whether TLS is to follow HELLO_OK. No build offers it yet: a node refuses, never ignores it.
+    pub tls: bool,
+    /// The optional parts the client has.
+    pub features: Features,
+    /// The right to read.
+    pub ticket: Ticket,
+    /// What the client takes.
+    pub limits: PeerLimits,
+    /// The client's process id as it sees itself, 0 when not told.
+    pub client_pid: u32,
+    /// The client's name for listings: job, rank, host.
+    pub client_name: String,
+}
+
+const TLS: u16 = 1;
+
+impl Hello {
+    /// What this build says of itself.
+    pub fn new(ticket: Ticket, client_pid: u32, client_name: impl Into<String>) -> Self {
+        Self {
+            versions: PROTOCOL_VERSIONS,
+            tls: false,
+            features: Features::OWN,
+            ticket,
+            limits: PeerLimits::OWN,
+            client_pid,
+            client_name: client_name.into(),
+        }
+    }
+
+    /// Appends the frame. A longer name is cut.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let name = codec::head(&self.client_name, limits::CLIENT_NAME_BYTES_MAX);
+        codec::frame(Kind::Hello, request, 0, out, |body| {
+            body.extend_from_slice(&self.versions.start().to_le_bytes());
+            body.extend_from_slice(&self.versions.end().to_le_bytes());
+            body.extend_from_slice(&(if self.tls { TLS } else { 0 }).to_le_bytes());
+            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&self.features.0.to_le_bytes());
+            body.extend_from_slice(self.ticket.as_bytes());
+            self.limits.put(body);
+            body.extend_from_slice(&self.client_pid.to_le_bytes());
+            body.extend_from_slice(name.as_bytes());
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Hello, body);
+        let versions = fields.u16()?..=fields.u16()?;
+        if versions.is_empty() {
+            return Err(fields.malformed("its range of versions is empty"));
+        }
+        let tls = match fields.u16()? {
+            0 => false,
+            TLS => true,
+            _ => return Err(fields.malformed("reserved bits are set")),
+        };
+        fields.zero_u16()?;
+        Ok(Self {
+            versions,
+            tls,
+            features: Features(fields.u64()?),
+            ticket: Ticket(fields.array()?),
+            limits: PeerLimits::take(&mut fields)?,
+            client_pid: fields.u32()?,
+            client_name: fields.text()?,
+        })
+    }
+}
+
+/// HELLO_OK: what both will use from here on.
+///
+/// ```text
+/// offset width
+///      0     2  version
+///      2     2  reserved, 0
+///      4    12  limits
+///     16     8  features
+///     24    16  boot id of the node
+///     40     8  reserved, 0
+///     48     -  node id, utf-8, at most 64 bytes
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelloOk {
+    /// The version spoken.
+    pub version: u16,
+    /// The limits of both.
+    pub limits: PeerLimits,
+    /// The features of both.
+    pub features: Features,
+    /// Which start of the node this is.
+    pub boot_id: BootId,
+    /// The node's name in the ring.
+    pub node_id: String,
+}
+
+impl HelloOk {
+    /// The node's answer: the highest version, the features and the limits that both have.
+    ///
+    /// # Errors
+    /// [`ErrorKind::VersionMismatch`] when there is no common version, and when TLS is asked for,
+    /// which this version does not have.
+    pub fn answer(hello: &Hello, boot_id: BootId, node_id: &str) -> Result<Self, Error> {
+        let (theirs, ours) = (&hello.versions, PROTOCOL_VERSIONS);
+        let version = *theirs.end().min(ours.end());
+        if !theirs.contains(&version) || !ours.contains(&version) {
+            let message = format!(
+                "client speaks protocol versions {} to {}, this node {} to {}; update the older side",
+                theirs.start(),
+                theirs.end(),
+                ours.start(),
+                ours.end(),
+            );
+            return Err(Error::new(ErrorKind::VersionMismatch, message));
+        }
+        if hello.tls {
+            let message = "client wants tls on the data plane, which this node does not have";
+            return Err(Error::new(ErrorKind::VersionMismatch, message));
+        }
+        Ok(Self {
+            version,
+            limits: PeerLimits::OWN.shared_with(hello.limits),
+            features: Features::OWN.shared_with(hello.features),
+            boot_id,
+            node_id: codec::head(node_id, limits::MEMBER_ID_BYTES_MAX).to_owned(),
+        })
+    }
+
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let node_id = codec::head(&self.node_id, limits::MEMBER_ID_BYTES_MAX);
+        codec::frame(Kind::HelloOk, request, 0, out, |body| {
+            body.extend_from_slice(&self.version.to_le_bytes());
+            body.extend_from_slice(&[0; 2]);
+            self.limits.put(body);
+            body.extend_from_slice(&self.features.0.to_le_bytes());
+            body.extend_from_slice(self.boot_id.as_bytes());
+            body.extend_from_slice(&[0; 8]);
+            body.extend_from_slice(node_id.as_bytes());
+        });
+    }
+
+    /// Reads a body. The client still has to see that version, features and limits are within what
+    /// it offered: [`HelloOk::check`].
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::HelloOk, body);
+        let version = fields.u16()?;
+        fields.zero_u16()?;
+        let limits = PeerLimits::take(&mut fields)?;
+        let features = Features(fields.u64()?);
+        let boot_id = BootId(fields.array()?);
+        fields.zero_u32()?;
+        fields.zero_u32()?;
+        Ok(Self {
+            version,
+            limits,
+            features,
+            boot_id,
+            node_id: fields.text()?,
+        })
+    }
+
+    /// Whether this answers `hello`: nothing beyond what was offered.
+    ///
+    /// # Errors
+    /// [`ErrorKind::VersionMismatch`].
+    pub fn check(&self, hello: &Hello) -> Result<(), Error> {
+        let kept = hello.versions.contains(&self.version)
+            && self.features.shared_with(hello.features) == self.features
+            && self.limits.shared_with(hello.limits) == self.limits;
+        if kept {
+            return Ok(());
+        }
+        let message = format!(
+            "node {} answers with protocol version {}, features or limits that were not offered",
+            self.node_id, self.version,
+        );
+        Err(Error::new(ErrorKind::VersionMismatch, message))
+    }
+}

@@ -1,0 +1,194 @@
+//! DATA: a run of rows of one tensor, its lengths and checksums before its bytes.
+//!
+//! ```text
+//! offset width
+//!      0     2  tensor slot: index into the request's tensors
+//!      2     2  flags: bit 0 RAGGED, the others 0
+//!      4     4  first: index into the request's rows
+//!      8     4  count of rows, 1..=65,536
+//!     12     4  reserved, 0
+//!     16    4n  CRC32C of each row
+//!  16+4n    4n  bytes of each row; only when RAGGED
+//!             then the payload: the rows, back to back, in request order
+//! ```
+//!
+//! Without RAGGED all rows of the run have the same length: payload bytes / count. A payload
+//! exceeds [`limits::DATA_PAYLOAD_BYTES_MAX`] only when the run is a single row.
+
+use super::{FrameHeader, Kind, WireError, codec};
+use crate::limits;
+
+const RAGGED: u16 = 1;
+
+/// A run to send. The payload itself is not copied here: send it right after the frame.
+#[derive(Debug, Clone, Copy)]
+pub struct DataRun<'a> {
+    /// Index into the request's tensors.
+    pub tensor_slot: u16,
+    /// Index of the first row of the run in the request's rows.
+    pub first: u32,
+    /// CRC32C of each row; their number is the number of rows.
+    pub crcs: &'a [u32],
+    /// Bytes of each row, where rows differ. As many as `crcs`.
+    pub lengths: Option<&'a [u32]>,
+    /// Bytes of all rows together.
+    pub payload_bytes: u64,
+}
+
+impl DataRun<'_> {
+    /// Appends header and body; `payload_bytes` of payload must follow on the socket.
+    ///
+    /// # Panics
+    /// When the run is empty, or longer than [`limits::GATHER_ROWS_MAX`], or its lengths are not one
+    /// a row.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let count = u32::try_from(self.crcs.len()).ok();
+        let count = count.filter(|count| (1..=limits::GATHER_ROWS_MAX).contains(count));
+        let count = count.expect("a run has rows, and not more than a gather");
+        assert!(
+            self.lengths
+                .is_none_or(|lengths| lengths.len() == self.crcs.len())
+        );
+        let flags = if self.lengths.is_some() { RAGGED } else { 0 };
+        codec::frame(Kind::Data, request, self.payload_bytes, out, |body| {
+            body.extend_from_slice(&self.tensor_slot.to_le_bytes());
+            body.extend_from_slice(&flags.to_le_bytes());
+            body.extend_from_slice(&self.first.to_le_bytes());
+            body.extend_from_slice(&count.to_le_bytes());
+            body.extend_from_slice(&[0; 4]);
+            codec::put_u32s(body, self.crcs);
+            codec::put_u32s(body, self.lengths.unwrap_or_default());
+        });
+    }
+}
+
+/// A run that came, without its payload. Made once and decoded into over and over: its lists keep
+/// their memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Data {
+    tensor_slot: u16,
+    ragged: bool,
+    first: u32,
+    payload_bytes: u64,
+    crcs: Vec<u32>,
+    lengths: Vec<u32>,
+}
+
+impl Data {
+    /// Reads header and body into `self`, which holds nothing useful after an error. Allocates only
+    /// when this run has more rows than any before.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] when the tables and the payload's length do not agree,
+    /// [`WireError::TooLarge`] when the run breaks a limit.
+    pub fn decode_into(&mut self, header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
+        let mut fields = codec::Fields::new(Kind::Data, body);
+        if header.kind() != Kind::Data {
+            return Err(WireError::Unexpected {
+                found: header.kind(),
+                expected: "DATA",
+            });
+        }
+        self.tensor_slot = fields.u16()?;
+        self.ragged = match fields.u16()? {
+            0 => false,
+            RAGGED => true,
+            _ => return Err(fields.malformed("reserved bits are set")),
+        };
+        self.first = fields.u32()?;
+        let count = fields.u32()?;
+        fields.zero_u32()?;
+        if count == 0 || count > limits::GATHER_ROWS_MAX {
+            return Err(fields.malformed("a run has 1 to 65,536 rows"));
+        }
+        let table_bytes = 4 * count as usize;
+        let crcs = fields.bytes(table_bytes)?;
+        let lengths = fields.bytes(if self.ragged { table_bytes } else { 0 })?;
+        fields.end()?;
+        codec::take_u32s(crcs, &mut self.crcs);
+        codec::take_u32s(lengths, &mut self.lengths);
+        self.payload_bytes = header.payload_bytes();
+        self.agrees(count)
+    }
+
+    /// Whether lengths, payload and limits fit together.
+    fn agrees(&self, count: u32) -> Result<(), WireError> {
+        let malformed = |what| {
+            Err(WireError::Malformed {
+                kind: Kind::Data,
+                what,
+            })
+        };
+        if self
+            .first
+            .checked_add(count)
+            .is_none_or(|end| end > limits::GATHER_ROWS_MAX)
+        {
+            return malformed("a run ends beyond any request's rows");
+        }
+        let limit = u64::from(limits::DATA_PAYLOAD_BYTES_MAX);
+        if count > 1 && self.payload_bytes > limit {
+            let (kind, value) = (Kind::Data, self.payload_bytes);
+            return Err(WireError::TooLarge {
+                kind,
+                what: "several rows",
+                value,
+                limit,
+            });
+        }
+        if self.ragged {
+            let sum: u64 = self.lengths.iter().map(|&length| u64::from(length)).sum();
+            return if sum == self.payload_bytes {
+                Ok(())
+            } else {
+                malformed("row lengths do not add up to the payload")
+            };
+        }
+        if self.payload_bytes.is_multiple_of(u64::from(count)) {
+            return Ok(());
+        }
+        malformed("the payload is not a whole number of rows")
+    }
+
+    /// Index into the request's tensors. To be held against the request.
+    pub fn tensor_slot(&self) -> u16 {
+        self.tensor_slot
+    }
+
+    /// The request's rows that this run covers. To be held against the request.
+    pub fn rows(&self) -> std::ops::Range<usize> {
+        let first = self.first as usize;
+        first..first + self.crcs.len()
+    }
+
+    /// CRC32C of each row.
+    pub fn crcs(&self) -> &[u32] {
+        &self.crcs
+    }
+
+    /// Whether rows have lengths of their own.
+    pub fn is_ragged(&self) -> bool {
+        self.ragged
+    }
+
+    /// Bytes of the `index`-th row of the run.
+    ///
+    /// # Panics
+    /// When the run has no such row.
+    pub fn row_bytes(&self, index: usize) -> u64 {
+        assert!(
+            index < self.crcs.len(),
+            "row {index} of a run of {}",
+            self.crcs.len()
+        );
+        match self.lengths.get(index) {
+            Some(&length) => u64::from(length),
+            None => self.payload_bytes / self.crcs.len() as u64,
+        }
+    }
+
+    /// Bytes of payload that follow: the sum of the rows.
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+}

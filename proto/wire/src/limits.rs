@@ -1,0 +1,257 @@
+//! Every limit of wire, node and client, each with its reason.
+//!
+//! A number that bounds memory, a queue, a count or a wait stands here and nowhere else, so that the
+//! most a process can be made to hold is a sum that can be read off this page. What a dataset or an
+//! extent may be at most stands with those crates: it bounds formats, not processes.
+
+use std::time::Duration;
+
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+
+// ---- Frames of the data plane ----
+
+/// Most rows of one gather. Above any batch seen in practice; at 8 bytes a row the request stays at
+/// half a mebibyte, so that the largest frame a peer can announce costs little.
+pub const GATHER_ROWS_MAX: u32 = 65_536;
+
+/// Most tensors of one gather: as many as a shard may have regions.
+pub const GATHER_TENSORS_MAX: u32 = 4_096;
+
+/// Most payload of one DATA frame, unless a single row is larger. Large enough that the header and
+/// tables are noise, small enough that a receiver's first verified row comes early and that an
+/// error can be told at the next frame border.
+pub const DATA_PAYLOAD_BYTES_MAX: u32 = 4 * MIB;
+
+/// Most bytes of one row: what the 32-bit length of a ragged row can say.
+pub const ROW_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Most bytes of an error message on the wire. A sentence with a URI in it; longer ones are cut.
+pub const ERROR_MESSAGE_BYTES_MAX: u32 = 2 * KIB;
+
+/// Most bytes of the name a client gives itself in HELLO.
+pub const CLIENT_NAME_BYTES_MAX: u32 = 256;
+
+/// Most bytes of a member's id: a host or pod name.
+pub const MEMBER_ID_BYTES_MAX: u32 = 64;
+
+/// Most bytes of a host name, as in the domain name system.
+pub const HOST_BYTES_MAX: usize = 255;
+
+// ---- Connections, before and after HELLO ----
+
+/// From accept to a valid HELLO. A live client sends it in its first packet; who has not by then
+/// holds a connection slot for nothing.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Most bytes a node reads from, and buffers for, a connection that has not said who it is.
+pub const PRE_AUTH_BYTES_MAX: u32 = 4 * KIB;
+
+/// Data connections of one node. Each costs a thread (64 KiB of touched stack) and its buffers; 512
+/// loader processes with a couple each fit.
+pub const DATA_CONNECTIONS_MAX: usize = 2_048;
+
+/// Connections to the unix socket of one node: every loader process of a large host.
+pub const SOCKET_CONNECTIONS_MAX: usize = 4_096;
+
+/// Connections in their handshake at once; the rest wait in the kernel's accept queue.
+pub const HANDSHAKES_MAX: usize = 64;
+
+/// Gathers outstanding on one connection. Two gain 23 % over one, more gain only latency; four
+/// leave room for a prefetcher that overlaps batches.
+pub const GATHERS_OUTSTANDING_MAX: u32 = 4;
+
+/// A data connection that says nothing for so long is closed; the client opens another when it
+/// needs one.
+pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A peer that takes no byte of a reply for so long is gone or stopped; its connection is closed so
+/// that it does not hold extents and a thread.
+pub const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Staging piece into which small rows are gathered before a send: fits a core's L2 with room for
+/// the rows it copies from.
+pub const STAGING_BYTES: usize = 256 << 10;
+
+/// From this row size on a node sends straight from the extent (`sendfile`); below it, copying rows
+/// into a staging piece costs less than a system call each.
+pub const SENDFILE_ROW_BYTES_MIN: u64 = 16 << 10;
+
+// ---- Control plane ----
+
+/// Most bytes of one control message, either way. Holds a full ring or page of shards.
+pub const CONTROL_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is fastest.
+pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
+
+/// Most bytes of a manifest a client takes from a node: 64 bytes for each of 64 million shards.
+pub const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+
+/// Most bytes of a URI or tag in a request.
+pub const URI_BYTES_MAX: usize = 4 << 10;
+
+/// Most entries of one page of a listing: at under 256 bytes each a page stays below 1 MiB.
+pub const PAGE_ENTRIES_MAX: u32 = 4_096;
+
+/// Entries of a page when the caller does not say.
+pub const PAGE_ENTRIES_DEFAULT: u32 = 1_000;
+
+/// Control connections of one node, metrics and health included.
+pub const CONTROL_CONNECTIONS_MAX: usize = 1_024;
+
+/// Requests in progress on one control connection; HTTP/2 refuses more streams.
+pub const CONTROL_STREAMS_MAX: u32 = 64;
+
+/// For a control call that only asks (describe, ring, list).
+pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// For opening a dataset: the node may have to index the headers of many objects first.
+pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Datasets open on one node. Each keeps its manifest resident.
+pub const OPEN_DATASETS_MAX: usize = 1_024;
+
+/// Tickets of one node alive at once: each open dataset of each loader process has one.
+pub const TICKETS_MAX: usize = 16_384;
+
+/// A ticket no connection has used for so long is forgotten; the client opens the dataset again.
+pub const TICKET_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+// ---- Ring ----
+
+/// Most members of a ring: 16 bits name one with room to spare, and a walk's set of visited members
+/// is 128 bytes of stack.
+pub const RING_MEMBERS_MAX: usize = 1_024;
+
+/// Points on the ring of a member of ordinary weight: the fullest of 16 members then holds 1.11
+/// times the mean on average.
+pub const RING_POINTS_PER_MEMBER: u32 = 256;
+
+/// Most weight of a member. Weights are relative, so a million to one is enough; beyond it a typing
+/// error is likelier.
+pub const RING_WEIGHT_MAX: u32 = 1_000_000;
+
+// ---- Fills ----
+
+/// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of it,
+/// small enough that a reader of a cold shard soon gets its rows.
+pub const FILL_PART_BYTES: u64 = 8 << 20;
+
+/// Workers that read parts from the origin, each with one GET in flight. A single GET brings
+/// some 50-100 MB/s, so 32 can fill 25 Gbit/s.
+pub const FILL_WORKERS: usize = 32;
+
+/// Shards that wait for a fill, over all priorities. Each is a small entry; who finds it full gets
+/// "resource exhausted" and reads by range or elsewhere.
+pub const FILL_QUEUE_MAX: usize = 4_096;
+
+/// Shards being filled at once. Their memory is admitted by the budget; this bounds how thinly the
+/// workers are spread, and so how long one fill takes.
+pub const FILLS_IN_FLIGHT_MAX: usize = 16;
+
+/// Readers that wait for rows of one shard being filled.
+pub const FILL_WAITERS_MAX: usize = 4_096;
+
+/// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
+pub const RANGE_READS_MAX: usize = 64;
+
+/// Rows that wait for a read by range.
+pub const RANGE_READS_QUEUED_MAX: usize = 65_536;
+
+/// Tries of one part before its fill gives up. With the waits below about 15 seconds, which outlasts
+/// the usual "slow down" of an object store.
+pub const FILL_TRIES_MAX: u32 = 8;
+
+/// First wait between two tries; doubled each time, with jitter.
+pub const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);
+
+/// Longest wait between two tries.
+pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Share of requests to the origin that may be retries, in percent: retries that add load to an
+/// overloaded origin are what keeps it overloaded.
+pub const RETRY_BUDGET_PERCENT: u32 = 20;
+
+/// Retries that are always there, so that a node with little traffic can still retry.
+pub const RETRY_BUDGET_RESERVE: u32 = 32;
+
+/// From the sending of a GET to its first byte.
+pub const ORIGIN_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two pieces of a body. A stalled read is taken up again elsewhere by a retry.
+pub const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Fills that gave up, kept for `node show`; the oldest are dropped first.
+pub const FAILURES_KEPT_MAX: usize = 256;
+
+/// A shard whose fill gave up is not tried again before this, so that a job that asks for it in a
+/// loop gets the reason at once and the origin gets rest.
+pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
+
+// ---- Memory of a node beside the budget ----
+
+/// What a node needs beside the extents of its budget: code, stacks, connection buffers, manifests
+/// and the store's own entries. Subtracted from a memory cgroup's limit.
+pub const NODE_OVERHEAD_BYTES: u64 = 64 << 20;
+
+/// Part of the budget that one client may hold in leases, in percent.
+pub const LEASE_QUOTA_PERCENT: u32 = 90;
+
+/// A client drops maps it does not use within this time of being asked to.
+pub const RECALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// RECALL frames that wait for one client; beyond it the client is asked again later.
+pub const RECALLS_QUEUED_MAX: usize = 256;
+
+/// Freed extents that wait for the kernel's word that nobody maps them, looked at this often.
+pub const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+// ---- Client ----
+
+/// An owner silent for this long is passed over: the next member on the walk is asked and fills in
+/// its place.
+pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A node that was silent is asked again after this.
+pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// A ring older than this is asked for anew.
+pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Members asked for one row before the client turns to the origin.
+pub const WALK_MEMBERS_MAX: usize = 3;
+
+/// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
+/// pays for each.
+pub const CONNECTIONS_PER_NODE_MAX: usize = 2;
+
+/// Nodes a client is told of at most by `--cluster`.
+pub const CLUSTER_ADDRESSES_MAX: usize = 64;
+
+/// Extents one client process keeps mapped. Two maps each stay well under the kernel's 65,530 maps a
+/// process.
+pub const MAPPED_EXTENTS_MAX: usize = 16_384;
+
+/// Batches a loader prepares ahead, at most.
+pub const PREFETCH_DEPTH_MAX: usize = 64;
+
+/// Batches a loader prepares ahead when the caller does not say: one in use, one ready, two on
+/// their way.
+pub const PREFETCH_DEPTH_DEFAULT: usize = 4;
+
+/// Threads that read rows straight from the origin when no node answers.
+pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
+
+// What the numbers above must hold among themselves.
+const _: () = {
+    assert!(RING_MEMBERS_MAX <= 1 << 16);
+    assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
+    assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
+    assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
+    assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
+};

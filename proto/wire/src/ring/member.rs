@@ -1,0 +1,103 @@
+//! What is known of a member, and which lists of members make a ring.
+
+use std::collections::HashSet;
+
+use tonic::codegen::http::Uri;
+
+use crate::{Error, ErrorKind, limits};
+
+/// A node as the ring knows it. Checked when it becomes part of a [`crate::Ring`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The stable name that decides what the node owns: letters, digits, `-`, `_` and `.`. Never an
+    /// address: a node that moves keeps what it owns.
+    pub id: String,
+    /// Share of the shards relative to the other members, at least 1.
+    pub weight: u32,
+    /// Where its control plane listens: `http://host:port`.
+    pub control: String,
+    /// The host it runs on: members and clients of one host can share memory.
+    pub host: String,
+}
+
+/// Whether these members make a ring.
+pub(super) fn check(members: &[Member]) -> Result<(), Error> {
+    if members.is_empty() {
+        return Err(invalid(
+            "a ring needs at least one member; name one with --member",
+        ));
+    }
+    if members.len() > limits::RING_MEMBERS_MAX {
+        let (count, max) = (members.len(), limits::RING_MEMBERS_MAX);
+        return Err(invalid(format!(
+            "a ring of {count} members; the limit is {max}"
+        )));
+    }
+    let (mut ids, mut addresses) = (HashSet::new(), HashSet::new());
+    for member in members {
+        check_one(member)?;
+        let Member { id, control, .. } = member;
+        if !ids.insert(id.as_str()) {
+            return Err(invalid(format!(
+                "two members are named '{id}'; names must differ"
+            )));
+        }
+        if !addresses.insert(control.as_str()) {
+            return Err(invalid(format!(
+                "two members, one of them '{id}', share {control}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_one(member: &Member) -> Result<(), Error> {
+    let Member {
+        id,
+        weight,
+        control,
+        host,
+    } = member;
+    let id_max = limits::MEMBER_ID_BYTES_MAX as usize;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if id.is_empty() || id.len() > id_max || !id.bytes().all(allowed) {
+        return Err(invalid(format!(
+            "member id {id:?} is not 1 to {id_max} letters, digits, '-', '_' or '.'"
+        )));
+    }
+    let weight_max = limits::RING_WEIGHT_MAX;
+    if !(1..=weight_max).contains(weight) {
+        return Err(invalid(format!(
+            "member '{id}' has weight {weight}, not 1 to {weight_max}"
+        )));
+    }
+    if !is_control_address(control) {
+        return Err(invalid(format!(
+            "member '{id}' has {control:?}, not http://host:port"
+        )));
+    }
+    if host.is_empty() || host.len() > limits::HOST_BYTES_MAX || host.contains(char::is_whitespace)
+    {
+        return Err(invalid(format!(
+            "member '{id}' has no usable host name: {host:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// `http://host:port` or `https://host:port`, and nothing after it.
+fn is_control_address(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else {
+        return false;
+    };
+    text.len() <= limits::URI_BYTES_MAX
+        && matches!(uri.scheme_str(), Some("http" | "https"))
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && uri.port_u16().is_some_and(|port| port != 0)
+        && uri.path_and_query().is_none_or(|rest| rest.as_str() == "/")
+        && !text.contains('@')
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}

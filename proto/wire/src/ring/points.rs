@@ -1,0 +1,162 @@
+//! The points of a ring: where they lie, who owns what lies before them, and the walk over them.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use hashring::HashRing;
+use larder_dataset::ShardId;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use super::Member;
+use crate::limits;
+
+/// Keeps the places of this ring apart from other uses of the same hash over the same bytes.
+/// Changing it moves every shard.
+const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
+
+/// One point: sixteen `Copy` bytes, so that the lookup table is small and cheap to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Point {
+    position: u64,
+    member: u16,
+}
+const _: () = assert!(size_of::<Point>() == 16);
+const _: () = assert!(limits::RING_MEMBERS_MAX <= 1 << 16);
+
+/// Points hash as their position; so do keys.
+impl Hash for Point {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.position);
+    }
+}
+
+/// Hands on the one number it is given: positions are hashes already.
+#[derive(Clone, Copy, Default)]
+struct PassThrough(u64);
+
+impl Hasher for PassThrough {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("points and keys hash as one u64");
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+impl BuildHasher for PassThrough {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+/// All points of a ring of members that are sorted by id and named here by their index.
+#[derive(Clone)]
+pub(super) struct Points {
+    members: usize,
+    owners: HashRing<Point, PassThrough>,
+    /// The same points, sorted by position; no two share one.
+    sorted: Vec<Point>,
+}
+
+impl Points {
+    pub(super) fn new(members: &[Member]) -> Self {
+        let unit = weight_unit(members);
+        let mut sorted = Vec::new();
+        for (index, member) in members.iter().enumerate() {
+            let index = u16::try_from(index).expect("members are at most 1,024");
+            let places = places(&member.id, point_count(member.weight, unit));
+            sorted.extend(places.map(|position| Point {
+                position,
+                member: index,
+            }));
+        }
+        sorted.sort_unstable();
+        // Two points in one place would leave the owner to the search's chance.
+        sorted.dedup_by_key(|point| point.position);
+        let mut owners = HashRing::with_hasher(PassThrough::default());
+        owners.batch_add(sorted.clone());
+        Self {
+            members: members.len(),
+            owners,
+            sorted,
+        }
+    }
+
+    /// Index of the member that owns the shard.
+    pub(super) fn owner(&self, shard: ShardId) -> usize {
+        let point = self.owners.get(&place_of(shard));
+        usize::from(
+            point
+                .expect("a ring has at least one member, each at least one point")
+                .member,
+        )
+    }
+
+    /// Indices of all members, each once, from the owner on.
+    pub(super) fn walk(&self, shard: ShardId) -> impl Iterator<Item = usize> {
+        let place = place_of(shard);
+        let start = self.sorted.partition_point(|point| point.position < place);
+        let (before, from) = self.sorted.split_at(start);
+        let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
+        let distinct = from.iter().chain(before).filter_map(move |point| {
+            let index = usize::from(point.member);
+            let (word, bit) = (&mut seen[index / 64], 1 << (index % 64));
+            let new = *word & bit == 0;
+            *word |= bit;
+            new.then_some(index)
+        });
+        // Once all were seen the rest of the circle need not be looked at.
+        distinct.take(self.members)
+    }
+
+    /// Hash over every point and the name of its member.
+    pub(super) fn digest(&self, members: &[Member]) -> u64 {
+        let mut hash = Xxh3::with_seed(SEED);
+        for point in &self.sorted {
+            hash.update(&point.position.to_le_bytes());
+            hash.update(members[usize::from(point.member)].id.as_bytes());
+        }
+        hash.digest()
+    }
+}
+
+/// The power of two nearest, by ratio, to the mean weight.
+fn weight_unit(members: &[Member]) -> u64 {
+    let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
+    let count = members.len() as u64;
+    let mut unit = 1_u64;
+    // mean >= unit * sqrt(2), in whole numbers: sum^2 >= 2 * (unit * count)^2.
+    while u128::from(sum).pow(2) >= 2 * u128::from(unit * count).pow(2) {
+        unit *= 2;
+    }
+    unit
+}
+
+/// Points of a member: in proportion to its weight, rounded, at least one.
+fn point_count(weight: u32, unit: u64) -> u64 {
+    let scaled = u64::from(weight) * u64::from(limits::RING_POINTS_PER_MEMBER);
+    ((scaled + unit / 2) / unit).max(1)
+}
+
+/// Where a member's points lie: the hash of its id followed by the point's number, 4 bytes
+/// little-endian. Each point keeps its place whatever the count.
+fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
+    let count = u32::try_from(count).expect("weight times points a member fits 32 bits");
+    let mut bytes = id.as_bytes().to_vec();
+    (0..count).map(move |number| {
+        bytes.truncate(id.len());
+        bytes.extend_from_slice(&number.to_le_bytes());
+        xxh3_64_with_seed(&bytes, SEED)
+    })
+}
+
+/// Where a shard lies.
+fn place_of(shard: ShardId) -> u64 {
+    xxh3_64_with_seed(shard.as_bytes(), SEED)
+}
