@@ -1,17 +1,38 @@
-//! core
+//! What rests on the origin: datasets that lie in an object store and are used where they lie.
+//!
+//! A dataset is a prefix of an object store. [`index()`] reads the headers of the files under it and
+//! writes one small *manifest* beside them: which tensors the samples have, which shards they are
+//! cut into, and where in which object the bytes of each shard lie. [`open()`] finds that manifest by
+//! its tag, and everything after that is arithmetic on it: [`Manifest::locate`] turns a sample into
+//! a shard and a row, [`Manifest::fill_plan`] turns a shard into ranged reads, and
+//! [`Origin::read_exact_range`] performs one such read and accepts nothing but exactly those bytes.
+//!
+//! Thread rule: a [`Manifest`] is immutable, cheap to clone and shared freely. Access to the origin
+//! is async and needs a tokio runtime with its time and I/O drivers.
+//!
+//! Non-goals: no cache, no retries of fills (their caller owns those), no conversion of data.
+
+pub mod limits;
+
 mod dtype;
 mod error;
 mod id;
-pub mod limits;
+mod index;
 mod manifest;
+mod open;
 mod origin;
 mod uri;
+
 pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};
+pub use index::{
+    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, index,
+};
 pub use manifest::{
     BuildError, FillPlan, GroupSpec, Manifest, ManifestBuilder, ManifestError, Object, ObjectSpec,
     PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
+pub use open::{Opened, open, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, install_crypto};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

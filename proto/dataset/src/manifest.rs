@@ -180,3 +180,6 @@ impl Manifest {
         (*self.inner.bytes).as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,15 +49,10 @@ macro_rules! record {
                 out.extend_from_slice(&[0; $pad]);
             }
 
-            pub(crate) fn decode(bytes: &[u8; $size]) -> Self {
-                let mut rest: &[u8] = bytes;
-                Self { $($field: <$type>::take(&mut rest),)+ }
-            }
-
             /// The record at `index` of a table.
             pub(crate) fn at(table: &[u8], index: usize) -> Self {
-                let bytes = &table[index * $size..][..$size];
-                Self::decode(bytes.try_into().expect("the slice has the size of the record"))
+                let mut rest = &table[index * $size..][..$size];
+                Self { $($field: <$type>::take(&mut rest),)+ }
             }
         }
     };

@@ -269,7 +269,7 @@ impl Manifest {
                 index,
                 "has unknown flags",
             )?;
-            first = first.checked_add(record.rows.into()).unwrap_or(u64::MAX);
+            first = first.saturating_add(record.rows.into());
             check(
                 first <= self.samples(),
                 "shard",
@@ -360,10 +360,10 @@ impl Manifest {
 
 /// Checks what must hold before anything else of the file may be looked at.
 fn check_frame(bytes: &[u8]) -> Result<Header> {
-    let Some(head) = bytes.first_chunk::<{ Header::BYTES }>() else {
+    if bytes.len() < Header::BYTES {
         return Err(ManifestError::NotAManifest);
-    };
-    let header = Header::decode(head);
+    }
+    let header = Header::at(bytes, 0);
     if header.magic != MAGIC {
         return Err(ManifestError::NotAManifest);
     }

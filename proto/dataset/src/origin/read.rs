@@ -125,19 +125,22 @@ impl Origin {
         part: &PartRead,
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
-        let object = manifest.object(part.object);
-        let target = Target {
-            object: manifest
-                .uri()
-                .join(object.key)
-                .expect("keys are checked with the manifest"),
-            etag: object.etag.map(str::to_owned),
-            version: object.version.map(str::to_owned),
-            size_bytes: object.size_bytes,
-        };
+        let target = target(manifest, part);
         read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
             .await
             .map(|_| ())
+    }
+
+    /// As [`Origin::read_exact_range`] with a few retries of its own, into memory.
+    pub(crate) async fn read_part(
+        &self,
+        manifest: &Manifest,
+        part: &PartRead,
+    ) -> Result<Vec<u8>, FetchError> {
+        let read = self
+            .read_header(&target(manifest, part), part.object_offset, part.bytes)
+            .await?;
+        Ok(read.0)
     }
 
     /// As [`Origin::read_exact_range`] with a few retries of its own, into memory, for headers. Also
@@ -155,6 +158,20 @@ impl Origin {
         };
         let version = read_exact(&self.store, target, offset, bytes, &mut sink).await?;
         Ok((read, version))
+    }
+}
+
+/// The object that a part of a dataset lies in.
+fn target(manifest: &Manifest, part: &PartRead) -> Target {
+    let object = manifest.object(part.object);
+    Target {
+        object: manifest
+            .uri()
+            .join(object.key)
+            .expect("keys are checked with the manifest"),
+        etag: object.etag.map(str::to_owned),
+        version: object.version.map(str::to_owned),
+        size_bytes: object.size_bytes,
     }
 }
 

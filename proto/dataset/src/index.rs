@@ -1,0 +1,377 @@
+//! Indexing: from the files that lie under a prefix to a manifest beside them.
+//!
+//! List the prefix, read the headers of the files of a known kind by ranged requests, find out which
+//! tensors make up the samples, cut shards, write the manifest and point a tag to it. Nothing is
+//! published before everything was checked, and whatever is not taken is listed with the reason.
+//!
+//! Non-goals: converting data; reading any of it, unless checksums are asked for.
+
+mod checksum;
+mod group;
+mod headers;
+mod npy;
+mod publish;
+mod safetensors;
+mod tokens;
+
+use crate::{
+    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginUri,
+    limits, origin::Target, uri::check_tag,
+};
+use group::Plan;
+pub use publish::ManifestLocation;
+pub(crate) use publish::{cache_home, home_beside, manifest_uri, read_tag, tag_uri};
+
+/// How a dataset is indexed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// The size shards should have, in bytes: 4 KiB to 1 GiB.
+    pub shard_bytes: u64,
+    /// Take `.bin` and one-dimensional `.npy` files as streams of tokens and nothing else.
+    pub tokens: Option<TokenSpec>,
+    /// Read all data once and pin a checksum of each shard.
+    pub checksum: bool,
+    /// Where manifest and tags go in place of `<prefix>/.larder`.
+    pub manifest: Option<OriginUri>,
+    /// The tag that is to point to the snapshot, `latest` if none is given.
+    pub tag: Option<String>,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        let shard_bytes = limits::SHARD_BYTES_DEFAULT;
+        Self {
+            shard_bytes,
+            tokens: None,
+            checksum: false,
+            manifest: None,
+            tag: None,
+        }
+    }
+}
+
+/// How a stream of tokens becomes samples: a sample is a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenSpec {
+    /// The type of a token.
+    pub dtype: Dtype,
+    /// Tokens in a sample.
+    pub window: u64,
+    /// Tokens from the begin of one sample to that of the next.
+    pub stride: u64,
+}
+
+/// How far indexing has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexProgress {
+    /// The prefix was listed.
+    Listed {
+        /// Objects found.
+        objects: u64,
+    },
+    /// Headers are being read.
+    Headers {
+        /// Headers read.
+        done: u64,
+        /// Headers to read.
+        total: u64,
+    },
+    /// Data is being read for checksums.
+    Checksums {
+        /// Bytes read.
+        done: u64,
+        /// Bytes to read.
+        total: u64,
+    },
+    /// Manifest and tag are being written.
+    Publishing,
+}
+
+/// Something under the prefix that is no part of the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftOut {
+    /// The key of the object, relative to the prefix.
+    pub object: String,
+    /// The tensor of it, if the rest of the object is used.
+    pub tensor: Option<String>,
+    /// Why it is left out.
+    pub why: String,
+}
+
+impl LeftOut {
+    fn object(key: &str, why: impl Into<String>) -> Self {
+        Self {
+            object: key.into(),
+            tensor: None,
+            why: why.into(),
+        }
+    }
+
+    fn tensor(key: &str, tensor: &str, why: impl Into<String>) -> Self {
+        Self {
+            object: key.into(),
+            tensor: Some(tensor.into()),
+            why: why.into(),
+        }
+    }
+}
+
+/// What indexing produced.
+#[derive(Debug, Clone)]
+pub struct Indexed {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Where it was written.
+    pub location: ManifestLocation,
+    /// What is no part of the dataset, in the order of the keys.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A progress callback; called from the task that indexes.
+pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
+
+/// Indexes what lies under `uri` and publishes the manifest.
+///
+/// `.safetensors` files: every tensor whose leading dimension is the one that most bytes of the file
+/// share is a tensor of the samples; files are concatenated in the order of their keys. `.npy` files:
+/// `image.npy` beside `label.npy` are tensors of the same samples, and files that differ only in a
+/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file.
+///
+/// # Errors
+/// One error that names the object and the field if a file is damaged or hostile, the two files that
+/// disagree, or what the origin refused. Nothing is published then.
+pub async fn index(
+    origin: &Origin,
+    uri: &OriginUri,
+    options: &IndexOptions,
+    progress: Progress<'_>,
+) -> Result<Indexed, DatasetError> {
+    check_options(options)?;
+    let tag = options
+        .tag
+        .as_deref()
+        .unwrap_or(crate::DatasetRef::TAG_DEFAULT);
+    let mut left_out = Vec::new();
+    let files = list_files(origin, uri, &mut left_out, progress).await?;
+    let plan = match &options.tokens {
+        Some(spec) => {
+            Box::pin(tokens::plan(
+                origin,
+                uri,
+                files,
+                spec,
+                &mut left_out,
+                progress,
+            ))
+            .await?
+        }
+        None => Box::pin(tensor_plan(origin, uri, files, &mut left_out, progress)).await?,
+    };
+    let plan = readable_versions(origin, uri, plan).await?;
+    left_out.sort();
+
+    let mut builder = ManifestBuilder::new(uri.clone(), plan.tensors, options.shard_bytes);
+    plan.groups
+        .into_iter()
+        .for_each(|group| builder.push(group));
+    let build = |source| DatasetError::Build {
+        prefix: uri.clone(),
+        source,
+    };
+    let mut manifest = builder.build().map_err(build)?;
+    drop(builder);
+    if options.checksum {
+        let checksums = Box::pin(checksum::all(origin, &manifest, progress)).await?;
+        manifest = manifest.with_checksums(&checksums).map_err(build)?;
+    }
+    progress(IndexProgress::Publishing);
+    let home = options.manifest.as_ref();
+    let location = Box::pin(publish::publish(
+        origin,
+        &manifest,
+        home,
+        cache_home(uri),
+        tag,
+    ))
+    .await?;
+    Ok(Indexed {
+        manifest,
+        location,
+        left_out,
+    })
+}
+
+fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
+    let refused = |option, why: String| Err(DatasetError::Option { option, why });
+    let allowed = limits::SHARD_BYTES_MIN..=limits::SHARD_BYTES_MAX;
+    if !allowed.contains(&options.shard_bytes) {
+        let (low, high, found) = (allowed.start(), allowed.end(), options.shard_bytes);
+        return refused(
+            "shard size",
+            format!("{found} bytes is not between {low} and {high}"),
+        );
+    }
+    if let Some(Err(why)) = options.tag.as_deref().map(check_tag) {
+        return refused("tag", why.into());
+    }
+    if let Some(spec) = &options.tokens {
+        if spec.window == 0 || spec.stride == 0 {
+            return refused("tokens", "window and stride are at least 1".into());
+        }
+        let bytes = spec
+            .window
+            .max(spec.stride)
+            .checked_mul(spec.dtype.size_bytes());
+        if bytes.is_none_or(|bytes| bytes > limits::SAMPLE_BYTES_MAX) {
+            let limit = limits::SAMPLE_BYTES_MAX;
+            return refused(
+                "tokens",
+                format!("window and stride may have at most {limit} bytes"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The files under the prefix that may hold samples.
+async fn list_files(
+    origin: &Origin,
+    uri: &OriginUri,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Vec<ObjectInfo>, DatasetError> {
+    let mut files = origin.list(uri).await?;
+    files.retain(|file| !file.key.split('/').any(|segment| segment == ".larder"));
+    progress(IndexProgress::Listed {
+        objects: files.len() as u64,
+    });
+    if files.is_empty() {
+        let why = match origin.head(uri).await {
+            Ok(_) => "it is a single object: name the prefix it lies under".into(),
+            Err(_) => "there is nothing".into(),
+        };
+        return Err(DatasetError::NothingToIndex {
+            prefix: uri.clone(),
+            why,
+        });
+    }
+    files.retain(|file| {
+        if file.size_bytes == 0 {
+            left_out.push(LeftOut::object(&file.key, "is empty"));
+        }
+        file.size_bytes > 0
+    });
+    Ok(files)
+}
+
+/// The plan of a dataset of safetensors or of npy files, whichever have more bytes.
+async fn tensor_plan(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Plan, DatasetError> {
+    let (mut safetensors, mut npy, mut bin) = (Vec::new(), Vec::new(), 0);
+    for file in files {
+        match extension(&file.key) {
+            "safetensors" => safetensors.push(file),
+            "npy" => npy.push(file),
+            "bin" => {
+                bin += 1;
+                let why = "is a stream of tokens only if dtype, window and stride are given";
+                left_out.push(LeftOut::object(&file.key, why));
+            }
+            _ => left_out.push(LeftOut::object(
+                &file.key,
+                "is not of a kind that can be indexed",
+            )),
+        }
+    }
+    let bytes = |files: &[ObjectInfo]| {
+        files
+            .iter()
+            .fold(0u64, |sum, f| sum.saturating_add(f.size_bytes))
+    };
+    let candidates = if bytes(&safetensors) >= bytes(&npy) {
+        leave_out(
+            npy,
+            "lies beside safetensors files, which are the dataset",
+            left_out,
+        );
+        safetensors::candidates(origin, uri, safetensors, left_out, progress).await?
+    } else {
+        leave_out(
+            safetensors,
+            "lies beside npy files, which are the dataset",
+            left_out,
+        );
+        npy::candidates(origin, uri, npy, left_out, progress).await?
+    };
+    if candidates.is_empty() {
+        let mut why = "there is no .safetensors or .npy file with samples".to_owned();
+        if bin > 0 {
+            why += "; for token files (.bin) say --dtype, --window and --stride";
+        }
+        return Err(DatasetError::NothingToIndex {
+            prefix: uri.clone(),
+            why,
+        });
+    }
+    group::plan(uri, candidates, left_out)
+}
+
+fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut Vec<LeftOut>) {
+    left_out.extend(
+        files
+            .into_iter()
+            .map(|file| LeftOut::object(&file.key, why)),
+    );
+}
+
+fn extension(key: &str) -> &str {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+/// A name from a file as it is shown in messages.
+fn shown(name: &str) -> String {
+    name.chars()
+        .take(100)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+/// Drops versions if the store gave some but does not let them be read (S3 has a permission of its
+/// own for that): the etag pins the object just as well, as long as it is not replaced.
+async fn readable_versions(
+    origin: &Origin,
+    uri: &OriginUri,
+    mut plan: Plan,
+) -> Result<Plan, DatasetError> {
+    let objects = || plan.groups.iter().flat_map(|group| &group.objects);
+    let Some(object) = objects().find(|object| object.version.is_some()) else {
+        return Ok(plan);
+    };
+    let target = Target {
+        object: uri.join(&object.key)?,
+        etag: object.etag.clone(),
+        version: object.version.clone(),
+        size_bytes: object.size_bytes,
+    };
+    match origin.read_header(&target, 0, 1).await {
+        Ok(_) => {}
+        Err(
+            FetchError::Denied { .. } | FetchError::NotFound { .. } | FetchError::NotAsAsked { .. },
+        ) => {
+            let groups = plan.groups.iter_mut().flat_map(|group| &mut group.objects);
+            groups.for_each(|object| object.version = None);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

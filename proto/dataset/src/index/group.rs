@@ -1,0 +1,244 @@
+//! Which of the tensors that were found make up the samples, and whether all files agree on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{LeftOut, shown};
+use crate::{
+    DatasetError, Dtype, GroupSpec, ObjectInfo, ObjectSpec, OriginUri, RowLocator, TensorSpec,
+};
+
+/// A tensor found in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    /// The shape of one row.
+    pub(super) shape: Vec<u64>,
+    /// The leading dimension.
+    pub(super) rows: u64,
+    /// Which of the files of its candidate it lies in.
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// Files that may hold one run of samples: one file with several tensors, or one file for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) files: Vec<ObjectInfo>,
+    pub(super) tensors: Vec<Found>,
+}
+
+/// What goes into the manifest.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) tensors: Vec<TensorSpec>,
+    pub(super) groups: Vec<GroupSpec>,
+}
+
+impl Candidate {
+    fn key_of(&self, tensor: &Found) -> &str {
+        &self.files[tensor.file].key
+    }
+
+    /// The leading dimension that most bytes share; of equals the larger.
+    fn rows(&self) -> u64 {
+        let mut bytes: BTreeMap<u64, u64> = BTreeMap::new();
+        for tensor in &self.tensors {
+            let sum = bytes.entry(tensor.rows).or_default();
+            *sum = sum.saturating_add(tensor.bytes);
+        }
+        bytes
+            .into_iter()
+            .max_by_key(|(rows, bytes)| (*bytes, *rows))
+            .map_or(0, |(rows, _)| rows)
+    }
+
+    fn find(&self, name: &str) -> Option<&Found> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
+}
+
+/// Finds the tensors of the samples and concatenates the candidates, in their order.
+///
+/// The candidate kind with the most bytes sets the tensors. Every other candidate must have the same,
+/// of the same dtype and shape, or none of them: then it is something else and left out.
+pub(super) fn plan(
+    uri: &OriginUri,
+    candidates: Vec<Candidate>,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Plan, DatasetError> {
+    let mut names = leading_names(&candidates);
+    let (members, strangers): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
+        candidate
+            .tensors
+            .iter()
+            .any(|tensor| names.contains(&tensor.name))
+    });
+    for file in strangers.iter().flat_map(|candidate| &candidate.files) {
+        left_out.push(LeftOut::object(
+            &file.key,
+            "has none of the tensors of the samples",
+        ));
+    }
+    drop_uneven(&members, &mut names);
+    let model = check_agreement(uri, &members, &names)?;
+    let one_file = members.iter().all(|candidate| candidate.files.len() == 1);
+    let tensors: Vec<TensorSpec> = (0u32..)
+        .zip(&model)
+        .map(|(index, tensor)| {
+            let row_bytes = tensor.bytes / tensor.rows;
+            TensorSpec {
+                name: tensor.name.clone(),
+                dtype: tensor.dtype,
+                shape: tensor.shape.clone(),
+                slot: if one_file { 0 } else { index },
+                locator: RowLocator::Strided {
+                    row_bytes,
+                    stride_bytes: row_bytes,
+                },
+            }
+        })
+        .collect();
+    let groups = members
+        .iter()
+        .map(|member| group(member, &names, one_file, left_out))
+        .collect();
+    Ok(Plan { tensors, groups })
+}
+
+/// The names of the sample tensors of that kind of candidate which has the most bytes. Candidates are
+/// of one kind if the same names share the leading dimension.
+fn leading_names(candidates: &[Candidate]) -> BTreeSet<String> {
+    let mut kinds: BTreeMap<BTreeSet<String>, u64> = BTreeMap::new();
+    for candidate in candidates {
+        let rows = candidate.rows();
+        let of_samples = || {
+            candidate
+                .tensors
+                .iter()
+                .filter(|tensor| tensor.rows == rows)
+        };
+        let names = of_samples().map(|tensor| tensor.name.clone()).collect();
+        let bytes = of_samples().fold(0u64, |sum, tensor| sum.saturating_add(tensor.bytes));
+        let sum = kinds.entry(names).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    kinds
+        .into_iter()
+        .max_by_key(|(_, bytes)| *bytes)
+        .map(|(names, _)| names)
+        .unwrap_or_default()
+}
+
+/// Drops names that have one row for each sample in some files by chance and not in others.
+fn drop_uneven(members: &[Candidate], names: &mut BTreeSet<String>) {
+    for member in members {
+        let rows = member.rows();
+        names.retain(|name| member.find(name).is_none_or(|tensor| tensor.rows == rows));
+    }
+}
+
+/// Every member has every named tensor, of one dtype and shape.
+fn check_agreement<'a>(
+    uri: &OriginUri,
+    members: &'a [Candidate],
+    names: &BTreeSet<String>,
+) -> Result<Vec<&'a Found>, DatasetError> {
+    let refused = |why| {
+        Err(DatasetError::Inconsistent {
+            prefix: uri.clone(),
+            why,
+        })
+    };
+    let Some(first) = members.first() else {
+        return refused("there are no samples".into());
+    };
+    if names.is_empty() {
+        return refused("no tensor has one row for each sample in every file".into());
+    }
+    let mut model = Vec::with_capacity(names.len());
+    for name in names {
+        let name_shown = shown(name);
+        let expected = members
+            .iter()
+            .find_map(|member| member.find(name).map(|t| (member, t)));
+        let Some((owner, expected)) = expected else {
+            continue;
+        };
+        for member in members {
+            let Some(tensor) = member.find(name) else {
+                let (with, without) = (owner.key_of(expected), &member.files[0].key);
+                return refused(format!(
+                    "'{with}' has the tensor '{name_shown}' and '{without}' does not: index them under \
+                     prefixes of their own"
+                ));
+            };
+            if (tensor.dtype, &tensor.shape) != (expected.dtype, &expected.shape) {
+                return refused(format!(
+                    "tensor '{name_shown}' is {} {:?} a row in '{}' and {} {:?} in '{}'",
+                    expected.dtype,
+                    expected.shape,
+                    owner.key_of(expected),
+                    tensor.dtype,
+                    tensor.shape,
+                    member.key_of(tensor),
+                ));
+            }
+        }
+        model.push(first.find(name).unwrap_or(expected));
+    }
+    Ok(model)
+}
+
+fn group(
+    member: &Candidate,
+    names: &BTreeSet<String>,
+    one_file: bool,
+    left_out: &mut Vec<LeftOut>,
+) -> GroupSpec {
+    let rows = member.rows();
+    for tensor in member
+        .tensors
+        .iter()
+        .filter(|tensor| !names.contains(&tensor.name))
+    {
+        let why = if tensor.rows == rows {
+            "is not a tensor of the samples in every file".into()
+        } else {
+            format!("has {} rows where there are {rows} samples", tensor.rows)
+        };
+        left_out.push(LeftOut::tensor(
+            member.key_of(tensor),
+            &shown(&tensor.name),
+            why,
+        ));
+    }
+    let used = || names.iter().filter_map(|name| member.find(name));
+    let objects = if one_file {
+        vec![object(
+            &member.files[0],
+            used().map(|tensor| tensor.offset).collect(),
+        )]
+    } else {
+        used()
+            .map(|tensor| object(&member.files[tensor.file], vec![tensor.offset]))
+            .collect()
+    };
+    GroupSpec {
+        rows,
+        objects,
+        spans: Vec::new(),
+    }
+}
+
+/// An object as the manifest has it.
+pub(super) fn object(file: &ObjectInfo, columns: Vec<u64>) -> ObjectSpec {
+    ObjectSpec {
+        key: file.key.clone(),
+        etag: file.etag.clone(),
+        version: file.version.clone(),
+        size_bytes: file.size_bytes,
+        columns,
+    }
+}

@@ -1,0 +1,114 @@
+//! Reading the first bytes of many files at once, with memory bounded.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::Semaphore;
+
+use super::{IndexProgress, Progress};
+use crate::{DatasetError, ObjectInfo, Origin, OriginUri, limits, origin::Target};
+
+/// Headers larger than the first read that are in memory at the same time.
+const LARGE_HEADERS: usize = 2;
+
+/// What is wrong with a file: the field, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) field: String,
+    pub(super) why: String,
+}
+
+impl Fault {
+    pub(super) fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            why: why.into(),
+        }
+    }
+
+    pub(super) fn of(self, object: OriginUri) -> DatasetError {
+        DatasetError::File {
+            object,
+            field: self.field,
+            why: self.why,
+        }
+    }
+}
+
+/// A kind of file whose header is understood from a prefix of the file.
+pub(super) trait Format {
+    /// What a header says.
+    type Header;
+
+    /// How many bytes of the file are needed, from its first bytes. Checked against the limit of the
+    /// format and the size of the file.
+    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault>;
+
+    /// Reads the header; `bytes` are as many as [`Format::header_bytes`] said.
+    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, Fault>;
+}
+
+/// Reads the header of each file, some at a time, in the order of the files. The version that the
+/// store answers with is noted.
+pub(super) async fn read_all<F: Format>(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    format: &F,
+    progress: Progress<'_>,
+) -> Result<Vec<(ObjectInfo, F::Header)>, DatasetError> {
+    let total = files.len() as u64;
+    let large = Semaphore::new(LARGE_HEADERS);
+    let mut headers = Vec::with_capacity(files.len());
+    let mut reads = stream::iter(files)
+        .map(|file| read_one(origin, uri, file, format, &large))
+        .buffered(limits::HEADERS_IN_FLIGHT);
+    while let Some(header) = reads.try_next().await? {
+        headers.push(header);
+        progress(IndexProgress::Headers {
+            done: headers.len() as u64,
+            total,
+        });
+    }
+    Ok(headers)
+}
+
+async fn read_one<F: Format>(
+    origin: &Origin,
+    uri: &OriginUri,
+    mut file: ObjectInfo,
+    format: &F,
+    large: &Semaphore,
+) -> Result<(ObjectInfo, F::Header), DatasetError> {
+    let object = uri.join(&file.key)?;
+    if file.etag.is_none() {
+        file.etag = origin.head(&object).await?.etag;
+    }
+    let mut target = Target {
+        object: object.clone(),
+        etag: file.etag.clone(),
+        version: None,
+        size_bytes: file.size_bytes,
+    };
+    let first = limits::HEADER_PROBE_BYTES.min(file.size_bytes);
+    let (mut bytes, version) = origin.read_header(&target, 0, first).await?;
+    let fault = |fault: Fault| fault.of(object.clone());
+    let wanted = format
+        .header_bytes(&bytes, file.size_bytes)
+        .map_err(fault)?;
+    let mut permit = None;
+    if wanted > first {
+        permit = Some(
+            large
+                .acquire()
+                .await
+                .expect("the semaphore is never closed"),
+        );
+        target.etag.clone_from(&file.etag);
+        let (rest, _) = origin.read_header(&target, first, wanted - first).await?;
+        bytes.extend_from_slice(&rest);
+    }
+    bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+    let header = format.parse(&bytes, file.size_bytes).map_err(fault)?;
+    drop(permit);
+    file.version = version;
+    Ok((file, header))
+}

@@ -1,0 +1,226 @@
+//! Writing a manifest and the tag that points to it, and knowing where both lie.
+//!
+//! ```text
+//! <home>/<snapshot, 32 hex digits>.manifest
+//! <home>/tags/<tag>                           {"snapshot": "<32 hex digits>"}
+//! ```
+//!
+//! `home` is `<prefix>/.larder`, or what the caller names, or a folder of the local cache where the
+//! prefix can't be written.
+
+use std::{env, path::PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::{
+    DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, SnapshotId, limits,
+    origin::Put,
+};
+
+/// Where the manifest of a dataset lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ManifestLocation {
+    /// Beside the data, under `<prefix>/.larder`.
+    Beside(OriginUri),
+    /// Where the caller said.
+    Given(OriginUri),
+    /// In the local cache, because the prefix can't be written.
+    LocalCache {
+        /// The manifest.
+        uri: OriginUri,
+        /// What the origin said.
+        why: String,
+    },
+}
+
+impl ManifestLocation {
+    /// The address of the manifest.
+    pub fn uri(&self) -> &OriginUri {
+        match self {
+            Self::Beside(uri) | Self::Given(uri) | Self::LocalCache { uri, .. } => uri,
+        }
+    }
+}
+
+/// What a tag object holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Tag {
+    snapshot: String,
+}
+
+impl Tag {
+    fn to(snapshot: SnapshotId) -> Self {
+        Self {
+            snapshot: snapshot.to_string(),
+        }
+    }
+
+    /// The snapshot it points to.
+    pub(crate) fn snapshot(&self, object: &OriginUri) -> Result<SnapshotId, DatasetError> {
+        self.snapshot.parse().map_err(|error| DatasetError::Tag {
+            object: object.clone(),
+            why: format!("{error}"),
+        })
+    }
+}
+
+/// The home of manifests beside the data.
+pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
+    Ok(prefix.join(".larder")?)
+}
+
+/// The home of manifests in the local cache, if this user has one.
+pub(crate) fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
+    let named = |variable| {
+        env::var_os(variable)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    let cache =
+        named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
+    let name = format!("{:032x}", xxh3_128(prefix.to_string().as_bytes()));
+    let folder = cache.join("larder").join(name);
+    OriginUri::parse(&format!("file://{}", folder.to_str()?)).ok()
+}
+
+/// Where the manifest of a snapshot lies.
+pub(crate) fn manifest_uri(
+    home: &OriginUri,
+    snapshot: SnapshotId,
+) -> Result<OriginUri, DatasetError> {
+    Ok(home.join(&format!("{snapshot}.manifest"))?)
+}
+
+/// Where a tag lies.
+pub(crate) fn tag_uri(home: &OriginUri, tag: &str) -> Result<OriginUri, DatasetError> {
+    Ok(home.join(&format!("tags/{tag}"))?)
+}
+
+/// Reads a tag; `None` if there is none.
+pub(crate) async fn read_tag(
+    origin: &Origin,
+    object: &OriginUri,
+) -> Result<Option<(Tag, ObjectInfo)>, DatasetError> {
+    match origin.get(object, limits::TAG_OBJECT_BYTES_MAX).await {
+        Ok((bytes, info)) => {
+            let tag = serde_json::from_slice(&bytes).map_err(|error| DatasetError::Tag {
+                object: object.clone(),
+                why: format!("this is not a tag: {error}"),
+            })?;
+            Ok(Some((tag, info)))
+        }
+        Err(OriginError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes the manifest, then the tag. Without a home of the caller's choice it goes beside the data,
+/// or into `cache` if the origin denies that.
+pub(super) async fn publish(
+    origin: &Origin,
+    manifest: &Manifest,
+    home: Option<&OriginUri>,
+    cache: Option<OriginUri>,
+    tag: &str,
+) -> Result<ManifestLocation, DatasetError> {
+    if let Some(home) = home {
+        let there = if origin.serves(home) {
+            origin.clone()
+        } else {
+            Origin::connect(home).await?
+        };
+        return Ok(ManifestLocation::Given(
+            write(&there, manifest, home, tag).await?,
+        ));
+    }
+    let beside = home_beside(manifest.uri())?;
+    match write(origin, manifest, &beside, tag).await {
+        Ok(uri) => Ok(ManifestLocation::Beside(uri)),
+        Err(DatasetError::Origin(denied @ OriginError::Denied { .. })) => {
+            let Some(home) = cache else {
+                return Err(denied.into());
+            };
+            let local = Origin::connect(&home).await?;
+            let uri = write(&local, manifest, &home, tag).await?;
+            Ok(ManifestLocation::LocalCache {
+                uri,
+                why: denied.to_string(),
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn write(
+    origin: &Origin,
+    manifest: &Manifest,
+    home: &OriginUri,
+    tag: &str,
+) -> Result<OriginUri, DatasetError> {
+    let object = manifest_uri(home, manifest.snapshot())?;
+    write_manifest(origin, &object, Bytes::copy_from_slice(manifest.as_bytes())).await?;
+    move_tag(origin, &tag_uri(home, tag)?, manifest.snapshot()).await?;
+    Ok(object)
+}
+
+/// Writes the manifest unless it is there. Its name is its hash, so what is there and differs is
+/// damaged and replaced.
+async fn write_manifest(
+    origin: &Origin,
+    object: &OriginUri,
+    bytes: Bytes,
+) -> Result<(), DatasetError> {
+    match origin.put_if_absent(object, bytes.clone()).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => {
+            let there = origin.get(object, limits::MANIFEST_BYTES_MAX).await;
+            if there.is_ok_and(|(there, _)| there == bytes) {
+                return Ok(());
+            }
+        }
+        // Stores without conditional writes get the same bytes unconditionally.
+        Err(OriginError::Unsupported { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(origin.put(object, bytes, Put::Always).await?)
+}
+
+/// Points a tag to a snapshot: created if it is absent, else replaced on the condition that it is
+/// still the one that was read. Where the store can't do that (a local folder) the last one wins.
+async fn move_tag(
+    origin: &Origin,
+    object: &OriginUri,
+    snapshot: SnapshotId,
+) -> Result<(), DatasetError> {
+    let tag = serde_json::to_vec(&Tag::to(snapshot)).expect("a tag is plain JSON");
+    let tag = Bytes::from(tag);
+    for _ in 0..limits::TAG_ATTEMPTS {
+        let put = match read_tag(origin, object).await {
+            Ok(Some((there, _))) if there.snapshot(object).is_ok_and(|s| s == snapshot) => {
+                return Ok(());
+            }
+            Ok(Some((_, info))) => Put::Over {
+                etag: info.etag,
+                version: info.version,
+            },
+            Ok(None) => Put::Absent,
+            // A tag that can't be read is replaced.
+            Err(DatasetError::Tag { .. }) => Put::Always,
+            Err(error) => return Err(error),
+        };
+        match origin.put(object, tag.clone(), put).await {
+            Ok(()) => return Ok(()),
+            Err(OriginError::Conflict { .. }) => {}
+            Err(OriginError::Unsupported { .. }) => {
+                return Ok(origin.put(object, tag, Put::Always).await?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(DatasetError::TagContended {
+        object: object.clone(),
+        attempts: limits::TAG_ATTEMPTS,
+    })
+}

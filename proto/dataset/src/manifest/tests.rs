@@ -1,0 +1,405 @@
+//! Tests of building, parsing and using manifests together.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits;
+
+fn uri() -> OriginUri {
+    OriginUri::parse("s3://bucket/data").unwrap()
+}
+
+fn strided(name: &str, elements: u64, slot: u32) -> TensorSpec {
+    let locator = RowLocator::Strided {
+        row_bytes: elements,
+        stride_bytes: elements,
+    };
+    TensorSpec {
+        name: name.into(),
+        dtype: Dtype::U8,
+        shape: vec![elements],
+        slot,
+        locator,
+    }
+}
+
+fn object(key: &str, size_bytes: u64, columns: &[u64]) -> ObjectSpec {
+    let etag = Some(format!("\"{key}\""));
+    ObjectSpec {
+        key: key.into(),
+        etag,
+        version: None,
+        size_bytes,
+        columns: columns.to_vec(),
+    }
+}
+
+fn group(key: &str, rows: u64, size_bytes: u64, columns: &[u64]) -> GroupSpec {
+    GroupSpec {
+        rows,
+        objects: vec![object(key, size_bytes, columns)],
+        spans: Vec::new(),
+    }
+}
+
+/// Two tensors of 10 and 3 bytes a row, each object `a` rows of the first and then of the second.
+fn pairs(rows: &[u64], shard_bytes: u64) -> Manifest {
+    let tensors = vec![strided("image", 10, 0), strided("label", 3, 0)];
+    let mut builder = ManifestBuilder::new(uri(), tensors, shard_bytes);
+    for (index, rows) in rows.iter().enumerate() {
+        builder.push(group(
+            &format!("part-{index}"),
+            *rows,
+            8 + rows * 13,
+            &[8, 8 + rows * 10],
+        ));
+    }
+    builder.build().unwrap()
+}
+
+/// Asserts what every fill plan promises, and that rows read one by one lie where it puts them.
+fn check_plans(manifest: &Manifest, part_bytes: u64) {
+    let mut sample = 0;
+    for index in 0..manifest.shard_count() {
+        let shard = manifest.shard(index);
+        assert_eq!(shard.first_sample, sample);
+        assert!(manifest.shard_id_holds(index));
+        let plan = manifest.fill_plan(index, part_bytes);
+        assert_eq!(
+            plan.regions.iter().map(|r| r.bytes).sum::<u64>(),
+            shard.bytes
+        );
+        let mut reads = plan.reads.iter().peekable();
+        for (tensor, region) in plan.regions.iter().enumerate() {
+            let mut at = 0;
+            while let Some(read) = reads.next_if(|read| read.tensor == tensor) {
+                assert_eq!(
+                    read.region_offset, at,
+                    "reads follow one another without gap or overlap"
+                );
+                assert!(read.bytes > 0 && read.bytes <= part_bytes);
+                assert!(read.object_offset + read.bytes <= manifest.object(read.object).size_bytes);
+                at += read.bytes;
+            }
+            assert_eq!(at, region.bytes, "reads cover the region");
+        }
+        assert!(reads.next().is_none());
+        for row in 0..shard.rows {
+            assert_eq!(manifest.locate(sample), Some((index, row)));
+            for tensor in 0..manifest.tensors().len() {
+                check_row(manifest, &plan, index, row, tensor);
+            }
+            sample += 1;
+        }
+    }
+    assert_eq!(sample, manifest.samples());
+    assert_eq!(manifest.locate(sample), None);
+}
+
+fn check_row(manifest: &Manifest, plan: &FillPlan, shard: u32, row: u32, tensor: usize) {
+    let read = manifest.row_read(shard, row, tensor);
+    let (offset, bytes) = manifest.row_in_region(shard, row, tensor);
+    assert_eq!(read.bytes, bytes);
+    for byte in [0, bytes.saturating_sub(1)] {
+        if bytes == 0 {
+            continue;
+        }
+        let in_region = offset + byte;
+        let part = plan
+            .reads
+            .iter()
+            .find(|p| {
+                p.tensor == tensor
+                    && (p.region_offset..p.region_offset + p.bytes).contains(&in_region)
+            })
+            .unwrap();
+        assert_eq!(part.object, read.object);
+        assert_eq!(
+            part.object_offset + (in_region - part.region_offset),
+            read.object_offset + byte
+        );
+    }
+}
+
+#[test]
+fn a_manifest_says_what_was_put_into_it() {
+    let manifest = pairs(&[5, 7], 1 << 20);
+    assert_eq!(manifest.samples(), 12);
+    assert_eq!(manifest.uri(), &uri());
+    let names: Vec<_> = manifest
+        .tensors()
+        .iter()
+        .map(|t| (t.name(), t.row_bytes()))
+        .collect();
+    assert_eq!(names, [("image", 10), ("label", 3)]);
+    let object = manifest.object(1);
+    assert_eq!(
+        (object.key, object.etag, object.version),
+        ("part-1", Some("\"part-1\""), None)
+    );
+    assert_eq!(object.size_bytes, 8 + 7 * 13);
+    let again = Manifest::parse(Bytes::copy_from_slice(manifest.as_bytes())).unwrap();
+    assert_eq!(again.snapshot(), manifest.snapshot());
+}
+
+#[test]
+fn large_objects_are_split_into_whole_rows_and_small_neighbours_are_joined() {
+    let manifest = pairs(&[1000, 2, 3, 4, 500], 4096);
+    let rows: Vec<u32> = (0..manifest.shard_count())
+        .map(|s| manifest.shard(s).rows)
+        .collect();
+    assert_eq!(rows, [250, 250, 250, 250, 9, 250, 250]);
+    for part in [1, 3, 7, 10, 64, 1000, 1 << 20] {
+        check_plans(&manifest, part);
+    }
+}
+
+#[test]
+fn a_row_larger_than_a_shard_makes_a_shard_of_one_row() {
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 10_000, 0)], 4096);
+    builder.push(group("a", 3, 30_000, &[0]));
+    let manifest = builder.build().unwrap();
+    assert_eq!(
+        (0..3).map(|s| manifest.shard(s).rows).collect::<Vec<_>>(),
+        [1, 1, 1]
+    );
+    check_plans(&manifest, 4096);
+}
+
+#[test]
+fn a_row_larger_than_the_limit_is_refused() {
+    let huge = limits::SAMPLE_BYTES_MAX + 1;
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", huge, 0)], 4096);
+    builder.push(group("a", 1, huge, &[0]));
+    assert!(matches!(builder.build(), Err(BuildError::TooMuch { .. })));
+}
+
+#[test]
+fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
+    let locator = RowLocator::Strided {
+        row_bytes: 16,
+        stride_bytes: 4,
+    };
+    let tokens = TensorSpec {
+        name: "tokens".into(),
+        dtype: Dtype::U16,
+        shape: vec![8],
+        slot: 0,
+        locator,
+    };
+    let mut builder = ManifestBuilder::new(uri(), vec![tokens], 64);
+    builder.push(group("a", 30, 29 * 4 + 16, &[0]));
+    builder.push(group("b", 2, 20, &[0]));
+    builder.push(group("c", 1, 16, &[0]));
+    let manifest = builder.build().unwrap();
+    let rows: Vec<u32> = (0..manifest.shard_count())
+        .map(|s| manifest.shard(s).rows)
+        .collect();
+    assert_eq!(rows, [10, 10, 10, 2, 1]);
+    for part in [3, 4, 16, 33, 4096] {
+        check_plans(&manifest, part);
+    }
+}
+
+#[test]
+fn rows_with_spans_are_located_one_by_one() {
+    let ragged = TensorSpec {
+        name: "jpeg".into(),
+        dtype: Dtype::U8,
+        shape: Vec::new(),
+        slot: 0,
+        locator: RowLocator::Spans,
+    };
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("label", 2, 0), ragged], 64);
+    let mut first = group("a.tar", 4, 1000, &[900]);
+    first.spans = vec![vec![0..10, 10..60, 100..100, 200..260]];
+    let mut second = group("b.tar", 2, 1000, &[0]);
+    second.spans = vec![vec![500..501, 4..10]];
+    builder.push(first);
+    builder.push(second);
+    let manifest = builder.build().unwrap();
+    assert!(manifest.shard_count() > 1);
+    for part in [7, 64, 4096] {
+        check_plans(&manifest, part);
+    }
+    let (shard, row) = manifest.locate(3).unwrap();
+    let read = manifest.row_read(shard, row, 1);
+    assert_eq!((read.object, read.object_offset, read.bytes), (0, 200, 60));
+}
+
+#[test]
+fn tensors_of_one_sample_may_lie_in_objects_side_by_side() {
+    let tensors = vec![strided("image", 10, 0), strided("label", 1, 1)];
+    let mut builder = ManifestBuilder::new(uri(), tensors, 64);
+    for index in 0..3 {
+        let image = object(&format!("image-{index}.npy"), 128 + 50, &[128]);
+        let label = object(&format!("label-{index}.npy"), 128 + 5, &[128]);
+        builder.push(GroupSpec {
+            rows: 5,
+            objects: vec![image, label],
+            spans: Vec::new(),
+        });
+    }
+    let manifest = builder.build().unwrap();
+    check_plans(&manifest, 20);
+    let (shard, row) = manifest.locate(7).unwrap();
+    let read = manifest.row_read(shard, row, 1);
+    assert_eq!(
+        (manifest.object(read.object).key, read.object_offset),
+        ("label-1.npy", 130)
+    );
+}
+
+#[test]
+fn more_tensors_than_an_object_record_has_room_for_are_kept() {
+    let tensors: Vec<_> = (0..9).map(|t| strided(&format!("t{t}"), 4, 0)).collect();
+    let mut builder = ManifestBuilder::new(uri(), tensors, 4096);
+    for index in 0..2 {
+        let columns: Vec<u64> = (0..9).map(|t| t * 40).collect();
+        builder.push(group(&format!("o{index}"), 10, 360, &columns));
+    }
+    let manifest = builder.build().unwrap();
+    check_plans(&manifest, 4096);
+    assert_eq!(manifest.row_read(0, 2, 8).object_offset, 8 * 40 + 8);
+}
+
+#[test]
+fn ids_follow_the_bytes_and_not_the_cut_around_them() {
+    let one = pairs(&[5, 7], 4096);
+    let same = pairs(&[5, 7], 4096);
+    assert_eq!(one.snapshot(), same.snapshot());
+    assert_eq!(one.shard(0).id, same.shard(0).id);
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 10, 0)], 4096);
+    let mut changed = builder_with(&mut builder, "\"1\"");
+    let first = changed.shard(0).id;
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 10, 0)], 4096);
+    changed = builder_with(&mut builder, "\"2\"");
+    assert_ne!(first, changed.shard(0).id, "another etag is another id");
+}
+
+fn builder_with(builder: &mut ManifestBuilder, etag: &str) -> Manifest {
+    let mut only = group("a", 2, 20, &[0]);
+    only.objects[0].etag = Some(etag.into());
+    builder.push(only);
+    builder.build().unwrap()
+}
+
+#[test]
+fn pinned_checksums_make_another_snapshot_of_the_same_shards() {
+    let plain = pairs(&[1000], 4096);
+    let sums: Vec<u64> = (0..u64::from(plain.shard_count())).collect();
+    let pinned = plain.with_checksums(&sums).unwrap();
+    assert_ne!(plain.snapshot(), pinned.snapshot());
+    assert_eq!(plain.shard(1).id, pinned.shard(1).id);
+    assert_eq!(
+        (plain.shard(1).checksum, pinned.shard(1).checksum),
+        (None, Some(1))
+    );
+    assert!(plain.with_checksums(&sums[1..]).is_err());
+}
+
+#[test]
+fn an_id_that_belongs_to_other_bytes_is_noticed() {
+    let manifest = pairs(&[1000], 4096);
+    let mut bytes = manifest.as_bytes().to_vec();
+    let at = manifest.tables().shards;
+    bytes[at] ^= 1;
+    let hash = format::hash(&bytes);
+    bytes[format::HASH_AT].copy_from_slice(&hash);
+    let forged = Manifest::parse(Bytes::from(bytes)).unwrap();
+    assert!(!forged.shard_id_holds(0) && forged.shard_id_holds(1));
+}
+
+#[test]
+fn damage_is_refused_with_its_reason() {
+    let bytes = pairs(&[5, 7], 4096).as_bytes().to_vec();
+    let parse = |bytes: Vec<u8>| Manifest::parse(Bytes::from(bytes)).unwrap_err();
+    assert_eq!(parse(Vec::new()), ManifestError::NotAManifest);
+    assert_eq!(
+        parse(bytes[..bytes.len() - 1].to_vec()),
+        ManifestError::Length {
+            said: bytes.len() as u64,
+            found: bytes.len() as u64 - 1
+        }
+    );
+    let mut other = bytes.clone();
+    other[8] = 2;
+    assert_eq!(parse(other), ManifestError::Version { found: 2 });
+    let mut flipped = bytes.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert_eq!(parse(flipped), ManifestError::Checksum);
+}
+
+#[test]
+fn a_million_shards_open() {
+    let rows_each = 4096 / 16;
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 16, 0)], 4096);
+    for index in 0..1000 {
+        let rows = rows_each * 1000;
+        builder.push(group(&format!("part-{index:04}"), rows, rows * 16, &[0]));
+    }
+    let manifest = builder.build().unwrap();
+    assert_eq!(manifest.shard_count(), 1_000_000);
+    let bytes = Bytes::copy_from_slice(manifest.as_bytes());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the time is printed, nothing depends on it"
+    )]
+    let begin = std::time::Instant::now();
+    let again = Manifest::parse(bytes).unwrap();
+    println!(
+        "a million shards, {} bytes: parsed in {:?}",
+        again.as_bytes().len(),
+        begin.elapsed()
+    );
+    assert!(again.as_bytes().len() < 65_000_000, "64 bytes a shard");
+    assert_eq!(again.locate(rows_each * 999_999), Some((999_999, 0)));
+}
+
+/// Writes a valid hash into damaged bytes, so that the checks behind it are reached.
+fn rehash(mut bytes: Vec<u8>) -> Bytes {
+    if bytes.len() >= Header::BYTES {
+        let hash = format::hash(&bytes);
+        bytes[format::HASH_AT].copy_from_slice(&hash);
+    }
+    Bytes::from(bytes)
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_manifest_is_refused_or_usable_but_never_panics(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let mut bytes = pairs(&[40, 2, 9], 256).as_bytes().to_vec();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Ok(manifest) = Manifest::parse(rehash(bytes)) {
+            for sample in 0..manifest.samples() {
+                let (shard, row) = manifest.locate(sample).unwrap();
+                for tensor in 0..manifest.tensors().len() {
+                    manifest.row_read(shard, row, tensor);
+                }
+            }
+            for shard in 0..manifest.shard_count() {
+                manifest.fill_plan(shard, 64);
+                manifest.shard_id_holds(shard);
+            }
+        }
+    }
+
+    #[test]
+    fn any_cut_gives_each_sample_one_place(
+        rows in prop::collection::vec(1u64..300, 1..12),
+        shard_bytes in 1u64..3000,
+        part_bytes in 1u64..500,
+    ) {
+        check_plans(&pairs(&rows, shard_bytes), part_bytes);
+    }
+}
