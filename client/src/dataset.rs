@@ -205,8 +205,9 @@ impl Dataset {
         let column = &self.tensors()[index];
         if column.locator() == RowLocator::Spans {
             let what = format!("tensor '{tensor}' has rows of different lengths");
-            return Err(Error::new(ErrorKind::InvalidArgument, what)
-                .hint("such tensors can't be read yet"));
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, what).hint("such tensors can't be read yet")
+            );
         }
         let size = self.check(&samples, column.row_bytes())?;
         let mut bytes = vec![0; size];
@@ -226,9 +227,10 @@ impl Dataset {
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
         let fetcher = Arc::clone(&self.fetcher);
-        let gather = move |rows: &[RowRef], tensors: &[usize], out: &mut [&mut [u8]]| -> Result<Sources, Error> {
-            fetcher.gather(rows, tensors, out)
-        };
+        let gather = move |rows: &[RowRef],
+                           tensors: &[usize],
+                           out: &mut [&mut [u8]]|
+              -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
         let gather: Arc<Gather> = Arc::new(gather);
         LoaderBuilder::new(self.manifest().clone(), gather, self.cluster.clone())
     }
@@ -248,7 +250,8 @@ impl Dataset {
             let hint = format!("the dataset has {} samples, counted from 0", self.samples());
             return Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint));
         }
-        let bytes = (end - start).checked_mul(row_bytes).and_then(|bytes| isize::try_from(bytes).ok());
+        let bytes =
+            (end - start).checked_mul(row_bytes).and_then(|bytes| isize::try_from(bytes).ok());
         bytes.map(isize::unsigned_abs).ok_or_else(|| {
             let what = format!("samples {start}..{end} are more bytes than memory can hold");
             Error::new(ErrorKind::InvalidArgument, what).hint("read fewer at once")

@@ -15,14 +15,14 @@
 //! Non-goals: where rows come from (it is handed a function that reads them); devices and
 //! frameworks.
 
-mod shuffle;
-mod builder;
-mod pass;
-mod layout;
-mod fetch;
 mod batch;
-mod prefetch;
+mod builder;
 mod epoch;
+mod fetch;
+mod layout;
+mod pass;
+mod prefetch;
+mod shuffle;
 
 use std::{fmt, sync::Arc};
 
@@ -182,7 +182,8 @@ impl fmt::Debug for Loader {
 
 impl From<sampler::Error> for Error {
     fn from(error: sampler::Error) -> Self {
-        Self::new(ErrorKind::InvalidArgument, "the samples can't be put in order").with_source(error)
+        Self::new(ErrorKind::InvalidArgument, "the samples can't be put in order")
+            .with_source(error)
     }
 }
 

@@ -16,9 +16,12 @@ pub(super) fn open_error(name: &DatasetName, error: DatasetError) -> Error {
         DatasetError::Manifest { .. } => ErrorKind::DataLoss,
         _ => ErrorKind::InvalidArgument,
     };
-    let error = Error::new(kind, format!("cannot open {}", name.reference.uri())).with_source(error);
+    let error =
+        Error::new(kind, format!("cannot open {}", name.reference.uri())).with_source(error);
     match kind {
-        ErrorKind::OriginUnavailable => error.hint("larder doctor says what of the origin can be reached"),
+        ErrorKind::OriginUnavailable => {
+            error.hint("larder doctor says what of the origin can be reached")
+        }
         _ => error,
     }
 }

@@ -39,7 +39,9 @@ impl Layout {
         rows: u32,
     ) -> Result<Arc<Self>, Error> {
         let tensors: Box<[usize]> = match names {
-            Some(names) => names.iter().map(|name| tensor_index(manifest, name)).collect::<Result<_, _>>()?,
+            Some(names) => {
+                names.iter().map(|name| tensor_index(manifest, name)).collect::<Result<_, _>>()?
+            }
             None => (0..manifest.tensors().len()).collect(),
         };
         let mut layout = Self { columns: Box::default(), tensors, buffer_bytes: 0 };
@@ -99,7 +101,8 @@ impl Layout {
         let mut parts = Vec::with_capacity(self.columns.len());
         let (mut rest, mut passed) = (buffer, 0);
         for column in &self.columns {
-            let (part, after) = rest[column.offset - passed..].split_at_mut(rows * column.row_bytes);
+            let (part, after) =
+                rest[column.offset - passed..].split_at_mut(rows * column.row_bytes);
             passed = column.offset + part.len();
             parts.push(part);
             rest = after;
@@ -133,7 +136,9 @@ pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     if rows <= limit {
         return Ok(());
     }
-    Err(invalid(format!("the batch size is {rows} where at most {limit} samples are fetched at once")))
+    Err(invalid(format!(
+        "the batch size is {rows} where at most {limit} samples are fetched at once"
+    )))
 }
 
 pub(super) fn invalid(what: impl Into<String>) -> Error {

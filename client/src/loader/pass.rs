@@ -49,8 +49,8 @@ impl Job {
         let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
         // Under `Last::Uneven` a rank may have nothing of the last batch.
-        let idle_at_last = global > 0
-            && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
+        let idle_at_last =
+            global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
         Ok(Pass { order, batches, rank: self.rank, count: global - u64::from(idle_at_last), start })
     }
 }

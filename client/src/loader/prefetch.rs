@@ -106,9 +106,11 @@ impl<T: Send + 'static> Prefetch<T> {
 
     fn take(&self) -> Option<Outcome<T>> {
         if self.process != process::id() {
-            let what = "this epoch was begun in the parent process, whose threads a fork leaves behind";
-            return Some(Err(Error::new(ErrorKind::InvalidArgument, what)
-                .hint("begin the epoch after the fork; a loader itself can be used on both sides")));
+            let what =
+                "this epoch was begun in the parent process, whose threads a fork leaves behind";
+            return Some(Err(Error::new(ErrorKind::InvalidArgument, what).hint(
+                "begin the epoch after the fork; a loader itself can be used on both sides",
+            )));
         }
         let mut window = self.shared.lock();
         loop {

@@ -63,7 +63,9 @@ pub(super) fn resolve_auto(
     if answered < members && world > 1 {
         let what = "cannot decide what shuffle 'auto' is for several ranks";
         return Err(Error::new(ErrorKind::Unavailable, what)
-            .because(format!("{answered} of {members} nodes answer, so ranks could decide differently"))
+            .because(format!(
+                "{answered} of {members} nodes answer, so ranks could decide differently"
+            ))
             .hint("say shuffle 'global' or 'window', or wait until all nodes are up"));
     }
     if answered == 0 {
