@@ -6,11 +6,7 @@ use std::{fs, path::Path};
 fn generate(schema: &Path) -> String {
     let out = tempfile::tempdir().unwrap();
     let descriptors = protox::compile(["larder/v1/node.proto"], [schema]).unwrap();
-    tonic_prost_build::configure()
-        .bytes(".")
-        .out_dir(out.path())
-        .compile_fds(descriptors)
-        .unwrap();
+    tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors).unwrap();
     fs::read_to_string(out.path().join("larder.v1.rs")).unwrap()
 }
 

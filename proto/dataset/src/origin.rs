@@ -124,11 +124,7 @@ impl Origin {
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
-        Self {
-            root: root.clone(),
-            strict: Arc::clone(&store),
-            store,
-        }
+        Self { root: root.clone(), strict: Arc::clone(&store), store }
     }
 }
 
@@ -183,10 +179,7 @@ fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<std::io::Error>()
-            && matches!(
-                io.kind(),
-                NotADirectory | PermissionDenied | ReadOnlyFilesystem
-            )
+            && matches!(io.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem)
         {
             return true;
         }

@@ -26,11 +26,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-#[cfg(not(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    target_endian = "little"
-)))]
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("extents need 64-bit little-endian Linux (memfd seals, pidfd)");
 
 mod error;

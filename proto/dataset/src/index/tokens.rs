@@ -21,12 +21,10 @@ pub(super) async fn plan(
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let size = spec.dtype.size_bytes();
-    let (flat, other): (Vec<_>, Vec<_>) = files
-        .into_iter()
-        .partition(|file| extension(&file.key) == "bin");
-    let (arrays, other): (Vec<_>, Vec<_>) = other
-        .into_iter()
-        .partition(|file| extension(&file.key) == "npy");
+    let (flat, other): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| extension(&file.key) == "bin");
+    let (arrays, other): (Vec<_>, Vec<_>) =
+        other.into_iter().partition(|file| extension(&file.key) == "npy");
     leave_out(other, "is neither a .bin nor a .npy file", left_out);
 
     let mut streams = Vec::new();
@@ -47,16 +45,11 @@ pub(super) async fn plan(
     }
     for (file, array) in read_all(origin, uri, arrays, &npy::Npy, progress).await? {
         if array.shape.len() != 1 {
-            let why = format!(
-                "has {} dimensions where a stream of tokens has one",
-                array.shape.len()
-            );
+            let why =
+                format!("has {} dimensions where a stream of tokens has one", array.shape.len());
             left_out.push(LeftOut::object(&file.key, why));
         } else if array.dtype != spec.dtype {
-            let why = format!(
-                "is {} where tokens of {} were asked for",
-                array.dtype, spec.dtype
-            );
+            let why = format!("is {} where tokens of {} were asked for", array.dtype, spec.dtype);
             return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
         } else {
             streams.push((file, array.offset, array.shape[0]));
@@ -67,10 +60,7 @@ pub(super) async fn plan(
     let mut groups = Vec::with_capacity(streams.len());
     for (file, offset, tokens) in streams {
         let Some(after_first) = tokens.checked_sub(spec.window) else {
-            let why = format!(
-                "holds {tokens} tokens, fewer than a window of {}",
-                spec.window
-            );
+            let why = format!("holds {tokens} tokens, fewer than a window of {}", spec.window);
             left_out.push(LeftOut::object(&file.key, why));
             continue;
         };
@@ -83,15 +73,10 @@ pub(super) async fn plan(
     }
     if groups.is_empty() {
         let why = "there is no .bin or .npy file with at least one window of tokens".into();
-        return Err(DatasetError::NothingToIndex {
-            prefix: uri.clone(),
-            why,
-        });
+        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
-    let locator = RowLocator::Strided {
-        row_bytes: spec.window * size,
-        stride_bytes: spec.stride * size,
-    };
+    let locator =
+        RowLocator::Strided { row_bytes: spec.window * size, stride_bytes: spec.stride * size };
     let tensor = TensorSpec {
         name: TENSOR.into(),
         dtype: spec.dtype,
@@ -99,8 +84,5 @@ pub(super) async fn plan(
         slot: 0,
         locator,
     };
-    Ok(Plan {
-        tensors: vec![tensor],
-        groups,
-    })
+    Ok(Plan { tensors: vec![tensor], groups })
 }

@@ -16,17 +16,9 @@ pub(super) async fn check(
     origin: &OriginUri,
     builder: &AmazonS3Builder,
 ) -> Result<(), OriginError> {
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
-    };
+    let has = |key| builder.get_config_value(&key).is_some_and(|value| !value.is_empty());
     let refused = |why: &str, remedy: String| {
-        Err(OriginError::Credentials {
-            origin: origin.clone(),
-            why: why.into(),
-            remedy,
-        })
+        Err(OriginError::Credentials { origin: origin.clone(), why: why.into(), remedy })
     };
     match (has(Key::AccessKeyId), has(Key::SecretAccessKey)) {
         (true, true) => return Ok(()),
@@ -44,9 +36,8 @@ pub(super) async fn check(
         }
         (false, false) => {}
     }
-    let unsigned = builder
-        .get_config_value(&Key::SkipSignature)
-        .is_some_and(|value| value == "true");
+    let unsigned =
+        builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true");
     let web_identity = has(Key::WebIdentityTokenFile) && has(Key::RoleArn);
     let container =
         has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri);
@@ -108,10 +99,7 @@ async fn metadata_answers(builder: &AmazonS3Builder) -> bool {
     let endpoint = builder
         .get_config_value(&Key::MetadataEndpoint)
         .unwrap_or_else(|| "http://169.254.169.254".into());
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(METADATA_TIMEOUT)
-        .build();
+    let client = reqwest::Client::builder().no_proxy().timeout(METADATA_TIMEOUT).build();
     let Ok(client) = client else { return false };
     client
         .put(format!("{endpoint}/latest/api/token"))
@@ -130,22 +118,16 @@ mod tests {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let builder = AmazonS3Builder::new().with_access_key_id("key");
         let error = check(&origin, &builder).await.unwrap_err().to_string();
-        assert!(
-            error.contains("AWS_SECRET_ACCESS_KEY is not set"),
-            "{error}"
-        );
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY is not set"), "{error}");
     }
 
     #[tokio::test]
     async fn keys_and_unsigned_requests_need_nothing_else() {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
-        let keys = AmazonS3Builder::new()
-            .with_access_key_id("key")
-            .with_secret_access_key("secret");
+        let keys =
+            AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
         check(&origin, &keys).await.unwrap();
-        check(&origin, &AmazonS3Builder::new().with_skip_signature(true))
-            .await
-            .unwrap();
+        check(&origin, &AmazonS3Builder::new().with_skip_signature(true)).await.unwrap();
     }
 
     #[tokio::test]

@@ -126,9 +126,7 @@ impl Origin {
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
         let target = target(manifest, part);
-        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
-            .await
-            .map(|_| ())
+        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink).await.map(|_| ())
     }
 
     /// As [`Origin::read_exact_range`] with a few retries of its own, into memory.
@@ -137,9 +135,8 @@ impl Origin {
         manifest: &Manifest,
         part: &PartRead,
     ) -> Result<Vec<u8>, FetchError> {
-        let read = self
-            .read_header(&target(manifest, part), part.object_offset, part.bytes)
-            .await?;
+        let read =
+            self.read_header(&target(manifest, part), part.object_offset, part.bytes).await?;
         Ok(read.0)
     }
 
@@ -165,10 +162,7 @@ impl Origin {
 fn target(manifest: &Manifest, part: &PartRead) -> Target {
     let object = manifest.object(part.object);
     Target {
-        object: manifest
-            .uri()
-            .join(object.key)
-            .expect("keys are checked with the manifest"),
+        object: manifest.uri().join(object.key).expect("keys are checked with the manifest"),
         etag: object.etag.map(str::to_owned),
         version: object.version.map(str::to_owned),
         size_bytes: object.size_bytes,
@@ -197,29 +191,19 @@ async fn read_exact(
     let result = result.map_err(|error| from_store(object, &error))?;
     check_answer(&result, target, offset, bytes)?;
     let version = result.meta.version.clone();
-    let mut counted = Counted {
-        object,
-        left: bytes,
-        wanted: bytes,
-        sink,
-    };
+    let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
     match result.payload {
         GetResultPayload::File(file, _) => {
             read_file(file, offset, &mut counted).await?;
             // A file can be written to while it is read, so it is looked at once more.
-            let options = GetOptions {
-                head: true,
-                if_match: target.etag.clone(),
-                ..GetOptions::default()
-            };
+            let options =
+                GetOptions { head: true, if_match: target.etag.clone(), ..GetOptions::default() };
             let after = store.get_opts(&path, options).await;
             after.map_err(|error| from_store(object, &error))?;
         }
         GetResultPayload::Stream(mut body) => {
-            while let Some(chunk) = body
-                .try_next()
-                .await
-                .map_err(|error| from_store(object, &error))?
+            while let Some(chunk) =
+                body.try_next().await.map_err(|error| from_store(object, &error))?
             {
                 counted.take(&chunk)?;
             }
@@ -244,10 +228,7 @@ fn check_answer(
             return Err(FetchError::Changed { object, why });
         }
         (Some(_), None) => {
-            return Err(FetchError::NotAsAsked {
-                object,
-                why: "the answer has no etag".into(),
-            });
+            return Err(FetchError::NotAsAsked { object, why: "the answer has no etag".into() });
         }
         (Some(_), Some(_)) if found != wanted => {
             let why = format!("the total is {found} bytes where the same etag had {wanted}");
@@ -267,10 +248,8 @@ fn check_answer(
     }
     if result.range != (offset..offset + bytes) {
         let (start, end) = (result.range.start, result.range.end);
-        let why = format!(
-            "bytes {start}..{end} came where {offset}..{} were asked for",
-            offset + bytes
-        );
+        let why =
+            format!("bytes {start}..{end} came where {offset}..{} were asked for", offset + bytes);
         return Err(FetchError::NotAsAsked { object, why });
     }
     Ok(())
@@ -287,17 +266,12 @@ struct Counted<'a> {
 impl Counted<'_> {
     fn take(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
         let Some(left) = self.left.checked_sub(chunk.len() as u64) else {
-            return Err(FetchError::Overlong {
-                object: self.object.clone(),
-                wanted: self.wanted,
-            });
+            return Err(FetchError::Overlong { object: self.object.clone(), wanted: self.wanted });
         };
         self.left = left;
         match (self.sink)(chunk) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(FetchError::Stopped {
-                object: self.object.clone(),
-            }),
+            ControlFlow::Break(()) => Err(FetchError::Stopped { object: self.object.clone() }),
         }
     }
 
@@ -306,26 +280,18 @@ impl Counted<'_> {
             return Ok(());
         }
         let got = self.wanted - self.left;
-        Err(FetchError::Truncated {
-            object: self.object.clone(),
-            wanted: self.wanted,
-            got,
-        })
+        Err(FetchError::Truncated { object: self.object.clone(), wanted: self.wanted, got })
     }
 }
 
 /// Reads a local file in large pieces, off the async threads.
 async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result<(), FetchError> {
-    let failed = |why: String| FetchError::Failed {
-        object: counted.object.clone(),
-        why,
-    };
+    let failed = |why: String| FetchError::Failed { object: counted.object.clone(), why };
     let mut at = offset;
     let mut shared = (file, Vec::new());
     while counted.left > 0 {
-        let piece = usize::try_from(counted.left)
-            .unwrap_or(usize::MAX)
-            .min(limits::LOCAL_READ_BYTES);
+        let piece =
+            usize::try_from(counted.left).unwrap_or(usize::MAX).min(limits::LOCAL_READ_BYTES);
         let read = tokio::task::spawn_blocking(move || {
             let (file, mut buffer) = shared;
             buffer.resize(piece, 0);
@@ -356,10 +322,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 fn from_store(object: &OriginUri, error: &object_store::Error) -> FetchError {
     let why = chain(error);
     if matches!(error, object_store::Error::Precondition { .. }) {
-        return FetchError::Changed {
-            object: object.clone(),
-            why,
-        };
+        return FetchError::Changed { object: object.clone(), why };
     }
     from_origin(object, OriginError::from_store(object, error))
 }
@@ -369,9 +332,6 @@ fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
     match error {
         OriginError::NotFound { why, .. } => FetchError::NotFound { object, why },
         OriginError::Denied { why, .. } => FetchError::Denied { object, why },
-        other => FetchError::Failed {
-            object,
-            why: other.to_string(),
-        },
+        other => FetchError::Failed { object, why: other.to_string() },
     }
 }

@@ -39,13 +39,7 @@ impl Target {
         let sealed = sealed();
         let fd = handed_out(&sealed);
         let mapped = Attached::shared(handed_out(&sealed), ID).unwrap();
-        let mut target = Self {
-            before: Vec::new(),
-            writable: reopened(&fd),
-            sealed,
-            fd,
-            mapped,
-        };
+        let mut target = Self { before: Vec::new(), writable: reopened(&fd), sealed, fd, mapped };
         target.before = target.now();
         target
     }
@@ -57,32 +51,21 @@ impl Target {
     /// All bytes as another reader would see them.
     fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes()];
-        File::from(handed_out(&self.sealed))
-            .read_exact_at(&mut bytes, 0)
-            .unwrap();
+        File::from(handed_out(&self.sealed)).read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
 
     fn check(&self, attack: &str) {
         assert!(self.now() == self.before, "{attack} changed the file");
-        let size = File::from(handed_out(&self.sealed))
-            .metadata()
-            .unwrap()
-            .len();
+        let size = File::from(handed_out(&self.sealed)).metadata().unwrap().len();
         assert_eq!(size, self.sealed.total_bytes(), "{attack} changed its size");
-        self.mapped
-            .verify()
-            .unwrap_or_else(|row| panic!("{attack} changed a mapping: {row}"));
-        self.sealed
-            .verify()
-            .unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
+        self.mapped.verify().unwrap_or_else(|row| panic!("{attack} changed a mapping: {row}"));
+        self.sealed.verify().unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
     }
 
     /// The attack must fail in one of the ways given.
     fn refuses<T>(&self, attack: &str, outcome: io::Result<T>, with: &[Errno]) {
-        let Err(error) = outcome else {
-            panic!("{attack} was not refused")
-        };
+        let Err(error) = outcome else { panic!("{attack} was not refused") };
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
         assert!(with.contains(&errno), "{attack} was refused with {errno}");
         self.check(attack);
@@ -103,11 +86,7 @@ impl Target {
 /// The file behind `fd`, opened for writing.
 fn reopened(fd: &OwnedFd) -> File {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap()
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
 /// A raw system call's answer as a result.
@@ -116,11 +95,7 @@ macro_rules! raw {
         // SAFETY: the kernel checks what it is given; that is what is tested. Memory named is
         // either a local of the caller or the extent's mapping, which the call must not change.
         let answer = unsafe { $call };
-        if answer == -1 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(answer)
-        }
+        if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer) }
     }};
 }
 
@@ -145,39 +120,17 @@ fn no_descriptor_can_be_mapped_for_writing() {
     let target = Target::new();
     let (fd, writable) = (&target.fd, &target.writable);
     let shared = map(&target, READ_WRITE, libc::MAP_SHARED, fd);
-    target.refuses(
-        "a writable map of the read-only descriptor",
-        shared,
-        &[Errno::EACCES],
-    );
+    target.refuses("a writable map of the read-only descriptor", shared, &[Errno::EACCES]);
     let shared = map(&target, READ_WRITE, libc::MAP_SHARED, writable);
-    target.refuses(
-        "a writable map of a reopened descriptor",
-        shared,
-        &[Errno::EPERM],
-    );
+    target.refuses("a writable map of a reopened descriptor", shared, &[Errno::EPERM]);
     let validated = map(&target, READ_WRITE, libc::MAP_SHARED_VALIDATE, writable);
     target.refuses("MAP_SHARED_VALIDATE", validated, &[Errno::EPERM]);
     let write_only = map(&target, libc::PROT_WRITE, libc::MAP_SHARED, writable);
     target.refuses("a write-only map", write_only, &[Errno::EPERM]);
-    let locked = map(
-        &target,
-        READ_WRITE,
-        libc::MAP_SHARED | libc::MAP_LOCKED,
-        writable,
-    );
+    let locked = map(&target, READ_WRITE, libc::MAP_SHARED | libc::MAP_LOCKED, writable);
     target.refuses("a locked writable map", locked, &[Errno::EPERM]);
-    let stack = map(
-        &target,
-        READ_WRITE,
-        libc::MAP_SHARED | libc::MAP_GROWSDOWN,
-        writable,
-    );
-    target.refuses(
-        "a writable map that grows",
-        stack,
-        &[Errno::EPERM, Errno::EINVAL],
-    );
+    let stack = map(&target, READ_WRITE, libc::MAP_SHARED | libc::MAP_GROWSDOWN, writable);
+    target.refuses("a writable map that grows", stack, &[Errno::EPERM, Errno::EINVAL]);
 }
 
 #[test]
@@ -195,36 +148,16 @@ fn no_writing_call_gets_through_a_descriptor() {
     target.refuses("writev", writable.write_vectored(&evil), &[Errno::EPERM]);
     let pwritev = nix::sys::uio::pwritev(writable, &evil, 5000);
     target.refuses("pwritev", pwritev.map_err(Into::into), &[Errno::EPERM]);
-    let vector = libc::iovec {
-        iov_base: b"evil".as_ptr().cast_mut().cast(),
-        iov_len: 4,
-    };
+    let vector = libc::iovec { iov_base: b"evil".as_ptr().cast_mut().cast(), iov_len: 4 };
     let fd = writable.as_raw_fd();
-    let pwritev2 = raw!(libc::pwritev2(
-        fd,
-        &raw const vector,
-        1,
-        5000,
-        libc::RWF_HIPRI
-    ));
+    let pwritev2 = raw!(libc::pwritev2(fd, &raw const vector, 1, 5000, libc::RWF_HIPRI));
     target.refuses("pwritev2", pwritev2, &[Errno::EPERM, Errno::EOPNOTSUPP]);
     let path = format!("/proc/self/fd/{fd}");
     let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
-    target.refuses(
-        "write with O_APPEND",
-        appending.write(b"evil"),
-        &[Errno::EPERM],
-    );
-    let direct = OpenOptions::new()
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path);
+    target.refuses("write with O_APPEND", appending.write(b"evil"), &[Errno::EPERM]);
+    let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path);
     let direct = direct.and_then(|file| file.write_at(&[0; 4096], 0));
-    target.refuses(
-        "write with O_DIRECT",
-        direct,
-        &[Errno::EPERM, Errno::EINVAL],
-    );
+    target.refuses("write with O_DIRECT", direct, &[Errno::EPERM, Errno::EINVAL]);
 }
 
 #[test]
@@ -238,14 +171,7 @@ fn nothing_is_moved_into_the_file_from_another() {
     write_end.write_all(&[0xee; 4096]).unwrap();
     let (from, into) = (read_end.as_raw_fd(), writable.as_raw_fd());
     let mut offset = 4096;
-    let spliced = raw!(libc::splice(
-        from,
-        null_mut(),
-        into,
-        &raw mut offset,
-        4096,
-        0
-    ));
+    let spliced = raw!(libc::splice(from, null_mut(), into, &raw mut offset, 4096, 0));
     target.refuses("splice", spliced, &[Errno::EPERM]);
 
     let source = tempfile_with(&[0xee; 4096]);
@@ -255,20 +181,10 @@ fn nothing_is_moved_into_the_file_from_another() {
     let expected = [Errno::EPERM, Errno::EXDEV, Errno::EINVAL, Errno::EOPNOTSUPP];
     target.refuses("copy_file_range", copied.map_err(Into::into), &expected);
     let within = copy_file_range(&target.fd, Some(&mut 0), writable, Some(&mut 65536), 4096);
-    target.refuses(
-        "copy_file_range within it",
-        within.map_err(Into::into),
-        &expected,
-    );
+    target.refuses("copy_file_range within it", within.map_err(Into::into), &expected);
     const FICLONE: libc::c_ulong = 0x4004_9409;
     let cloned = raw!(libc::ioctl(into, FICLONE, source.as_raw_fd()));
-    let expected = [
-        Errno::EPERM,
-        Errno::EXDEV,
-        Errno::EOPNOTSUPP,
-        Errno::ENOTTY,
-        Errno::EINVAL,
-    ];
+    let expected = [Errno::EPERM, Errno::EXDEV, Errno::EOPNOTSUPP, Errno::ENOTTY, Errno::EINVAL];
     target.refuses("FICLONE", cloned, &expected);
 }
 
@@ -287,18 +203,10 @@ fn the_file_keeps_its_size_and_its_pages() {
     let bytes = target.sealed.total_bytes();
     target.refuses("ftruncate to less", writable.set_len(4096), &[Errno::EPERM]);
     target.refuses("ftruncate to nothing", writable.set_len(0), &[Errno::EPERM]);
-    target.refuses(
-        "ftruncate to more",
-        writable.set_len(bytes + 4096),
-        &[Errno::EPERM],
-    );
+    target.refuses("ftruncate to more", writable.set_len(bytes + 4096), &[Errno::EPERM]);
     let path = format!("/proc/self/fd/{}", target.fd.as_raw_fd());
     let by_path = nix::unistd::truncate(path.as_str(), 4096);
-    target.refuses(
-        "truncate by path",
-        by_path.map_err(Into::into),
-        &[Errno::EPERM],
-    );
+    target.refuses("truncate by path", by_path.map_err(Into::into), &[Errno::EPERM]);
     let emptied = OpenOptions::new().write(true).truncate(true).open(&path);
     target.refuses("opening with O_TRUNC", emptied, &[Errno::EPERM]);
 
@@ -322,11 +230,7 @@ fn the_file_keeps_its_size_and_its_pages() {
 fn no_seal_comes_off_or_on() {
     let target = Target::new();
     for file in [target.fd.as_fd(), target.writable.as_fd()] {
-        for seals in [
-            SealFlag::empty(),
-            SealFlag::F_SEAL_WRITE,
-            SealFlag::F_SEAL_FUTURE_WRITE,
-        ] {
+        for seals in [SealFlag::empty(), SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_FUTURE_WRITE] {
             let sealed = fcntl(file, FcntlArg::F_ADD_SEALS(seals)).map_err(io::Error::from);
             target.refuses("changing the seals", sealed, &[Errno::EPERM]);
         }
@@ -356,28 +260,13 @@ fn a_mapping_cannot_be_made_writable() {
         target.refuses("mprotect of a map through it", protected, &[Errno::EACCES]);
         // SAFETY: the mapping made above, grown, wherever it then lies.
         let grown = unsafe { libc::mremap(at, bytes, bytes * 2, libc::MREMAP_MAYMOVE) };
-        assert_ne!(
-            grown,
-            libc::MAP_FAILED,
-            "a mapping may be longer than its file"
-        );
+        assert_ne!(grown, libc::MAP_FAILED, "a mapping may be longer than its file");
         let protected = raw!(libc::mprotect(grown, bytes * 2, READ_WRITE));
         target.refuses("mprotect after mremap", protected, &[Errno::EACCES]);
-        let remapped = raw!(libc::syscall(
-            libc::SYS_remap_file_pages,
-            grown,
-            4096,
-            0,
-            1,
-            0
-        ));
+        let remapped = raw!(libc::syscall(libc::SYS_remap_file_pages, grown, 4096, 0, 1, 0));
         target.survives("remap_file_pages", remapped);
         let protected = raw!(libc::mprotect(grown, bytes, READ_WRITE));
-        target.refuses(
-            "mprotect after remap_file_pages",
-            protected,
-            &[Errno::EACCES],
-        );
+        target.refuses("mprotect after remap_file_pages", protected, &[Errno::EACCES]);
         raw!(libc::munmap(grown, bytes * 2)).unwrap();
     }
 }
@@ -389,11 +278,7 @@ fn advice_about_a_mapping_takes_no_bytes_away() {
     let removed = raw!(libc::madvise(page, 4096, libc::MADV_REMOVE));
     target.refuses("MADV_REMOVE", removed, &[Errno::EACCES, Errno::EPERM]);
     let populated = raw!(libc::madvise(page, 4096, libc::MADV_POPULATE_WRITE));
-    target.refuses(
-        "MADV_POPULATE_WRITE",
-        populated,
-        &[Errno::EINVAL, Errno::EFAULT],
-    );
+    target.refuses("MADV_POPULATE_WRITE", populated, &[Errno::EINVAL, Errno::EFAULT]);
     let freed = raw!(libc::madvise(page, 4096, libc::MADV_FREE));
     target.refuses("MADV_FREE", freed, &[Errno::EINVAL]);
     for (name, advice) in [
@@ -416,16 +301,8 @@ fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
     target.refuses("pread into it", read, &[Errno::EFAULT]);
     let (read_end, write_end) = pipe().unwrap();
     nix::unistd::write(&write_end, &[0xee; 64]).unwrap();
-    let vector = libc::iovec {
-        iov_base: page,
-        iov_len: 64,
-    };
-    let moved = raw!(libc::vmsplice(
-        read_end.as_raw_fd(),
-        &raw const vector,
-        1,
-        0
-    ));
+    let vector = libc::iovec { iov_base: page, iov_len: 64 };
+    let moved = raw!(libc::vmsplice(read_end.as_raw_fd(), &raw const vector, 1, 0));
     target.refuses("vmsplice into it", moved, &[Errno::EFAULT]);
     let random = raw!(libc::getrandom(page, 64, 0));
     target.refuses("getrandom into it", random, &[Errno::EFAULT]);
@@ -439,24 +316,14 @@ fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
         (libc::FUTEX_OP_SET << 28) | (0xee << 12)
     ));
     target.refuses("FUTEX_WAKE_OP on it", operation, &[Errno::EFAULT]);
-    let gifted = libc::iovec {
-        iov_base: page,
-        iov_len: 4096,
-    };
+    let gifted = libc::iovec { iov_base: page, iov_len: 4096 };
     let (gift_read, gift_write) = pipe().unwrap();
-    let given = raw!(libc::vmsplice(
-        gift_write.as_raw_fd(),
-        &raw const gifted,
-        1,
-        libc::SPLICE_F_GIFT
-    ));
+    let given =
+        raw!(libc::vmsplice(gift_write.as_raw_fd(), &raw const gifted, 1, libc::SPLICE_F_GIFT));
     target.survives("gifting its pages to a pipe", given);
     drop((gift_read, gift_write));
     target.check("and closing the pipe");
-    let memory = OpenOptions::new()
-        .write(true)
-        .open("/proc/self/mem")
-        .unwrap();
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     let written = memory.write_at(b"evil", u64::try_from(page.addr()).unwrap());
     target.refuses("/proc/self/mem", written, &[Errno::EIO, Errno::EFAULT]);
 }
@@ -481,11 +348,7 @@ fn userfaultfd_does_not_take_a_mapping() {
         let start = u64::try_from(target.page().addr()).unwrap();
         let mut register = Register([start, 4096, mode, 0]);
         let registered = raw!(libc::ioctl(fd, UFFDIO_REGISTER, &raw mut register));
-        target.refuses(
-            "UFFDIO_REGISTER",
-            registered,
-            &[Errno::EPERM, Errno::EINVAL],
-        );
+        target.refuses("UFFDIO_REGISTER", registered, &[Errno::EPERM, Errno::EINVAL]);
     }
     raw!(libc::close(fd)).unwrap();
 }
@@ -498,23 +361,10 @@ fn asynchronous_writes_are_refused_too() {
     let evil = *b"evil";
     // `struct iocb`: data, key, opcode 1 (pwrite) and priority, descriptor, buffer, count, offset.
     let fd = u64::try_from(target.writable.as_raw_fd()).unwrap();
-    let block: [u64; 8] = [
-        0,
-        0,
-        (fd << 32) | 1,
-        u64::try_from(evil.as_ptr().addr()).unwrap(),
-        4,
-        4096,
-        0,
-        0,
-    ];
+    let block: [u64; 8] =
+        [0, 0, (fd << 32) | 1, u64::try_from(evil.as_ptr().addr()).unwrap(), 4, 4096, 0, 0];
     let mut blocks = [&raw const block];
-    let submitted = raw!(libc::syscall(
-        libc::SYS_io_submit,
-        context,
-        1,
-        blocks.as_mut_ptr()
-    ));
+    let submitted = raw!(libc::syscall(libc::SYS_io_submit, context, 1, blocks.as_mut_ptr()));
     assert_eq!(submitted.unwrap(), 1);
     // `struct io_event`: data, object, result, second result.
     let mut event = [0_i64; 4];
@@ -540,28 +390,13 @@ fn another_process_cannot_write_to_it_either() {
     let (node, fd) = (getpid(), target.fd.as_raw_fd());
     in_child(|| {
         let mut evil = *b"evil";
-        let near = libc::iovec {
-            iov_base: evil.as_mut_ptr().cast(),
-            iov_len: 4,
-        };
-        let far = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(at),
-            iov_len: 4,
-        };
+        let near = libc::iovec { iov_base: evil.as_mut_ptr().cast(), iov_len: 4 };
+        let far = libc::iovec { iov_base: std::ptr::without_provenance_mut(at), iov_len: 4 };
         let pid = node.as_raw();
-        let written = raw!(libc::process_vm_writev(
-            pid,
-            &raw const near,
-            1,
-            &raw const far,
-            1,
-            0
-        ));
+        let written = raw!(libc::process_vm_writev(pid, &raw const near, 1, &raw const far, 1, 0));
         let expected = [Errno::EFAULT, Errno::EPERM];
         target.refuses("process_vm_writev", written, &expected);
-        let memory = OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{node}/mem"));
+        let memory = OpenOptions::new().write(true).open(format!("/proc/{node}/mem"));
         let written = memory.and_then(|memory| memory.write_at(b"evil", at.try_into().unwrap()));
         let expected = [Errno::EIO, Errno::EFAULT, Errno::EACCES, Errno::EPERM];
         target.refuses("/proc/PID/mem", written, &expected);
@@ -570,11 +405,7 @@ fn another_process_cannot_write_to_it_either() {
         let written = file.and_then(|file| file.write_at(b"evil", 4096));
         target.refuses("/proc/PID/fd", written, &[Errno::EPERM, Errno::EACCES]);
         let emptied = OpenOptions::new().write(true).truncate(true).open(&path);
-        target.refuses(
-            "/proc/PID/fd with O_TRUNC",
-            emptied,
-            &[Errno::EPERM, Errno::EACCES],
-        );
+        target.refuses("/proc/PID/fd with O_TRUNC", emptied, &[Errno::EPERM, Errno::EACCES]);
     });
     target.check("another process");
 }
@@ -592,12 +423,7 @@ fn a_debugger_cannot_write_to_it_through_a_reader() {
     });
     waitpid(reader, None).unwrap();
     let pid = reader.as_raw();
-    let poked = raw!(libc::ptrace(
-        libc::PTRACE_POKEDATA,
-        pid,
-        target.page(),
-        0x6c69_7665_u64
-    ));
+    let poked = raw!(libc::ptrace(libc::PTRACE_POKEDATA, pid, target.page(), 0x6c69_7665_u64));
     target.refuses("PTRACE_POKEDATA", poked, &[Errno::EIO, Errno::EFAULT]);
     raw!(libc::ptrace(libc::PTRACE_CONT, pid, 0, 0)).unwrap();
     waitpid(reader, None).unwrap();
@@ -615,10 +441,7 @@ fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
             setresgid(nobody.1, nobody.1, nobody.1).unwrap();
             setresuid(nobody.0, nobody.0, nobody.0).unwrap();
             // A process that changed its user may not look at its own descriptors by default.
-            assert_eq!(
-                raw!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)).unwrap(),
-                0
-            );
+            assert_eq!(raw!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)).unwrap(), 0);
             let opened = OpenOptions::new().write(true).open(&path);
             assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::EACCES));
             let changed = fchmod(&target.fd, Mode::from_bits_retain(0o666));
@@ -632,23 +455,11 @@ fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
     // Even with the mode opened wide by its owner, the seals hold.
     fchmod(&target.fd, Mode::from_bits_retain(0o666)).unwrap();
     in_child(|| {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let shared = map(&target, READ_WRITE, libc::MAP_SHARED, &file);
         target.refuses("a writable map after fchmod", shared, &[Errno::EPERM]);
-        target.refuses(
-            "a write after fchmod",
-            file.write_at(b"evil", 0),
-            &[Errno::EPERM],
-        );
-        target.refuses(
-            "a truncation after fchmod",
-            file.set_len(0),
-            &[Errno::EPERM],
-        );
+        target.refuses("a write after fchmod", file.write_at(b"evil", 0), &[Errno::EPERM]);
+        target.refuses("a truncation after fchmod", file.set_len(0), &[Errno::EPERM]);
     });
     target.check("a file mode that lets everybody write");
 }

@@ -14,11 +14,7 @@ fn a_private_map_copies_nothing_by_attaching_and_reading() {
     assert_eq!(private.region(2), sealed.region(2));
     let at = addresses(&private);
     assert_eq!(smaps_kib(&at, "Anonymous"), 0);
-    assert_eq!(
-        smaps_kib(&at, "Rss") * 1024,
-        private.total_bytes(),
-        "it is faulted in"
-    );
+    assert_eq!(smaps_kib(&at, "Rss") * 1024, private.total_bytes(), "it is faulted in");
 }
 
 #[test]
@@ -41,15 +37,9 @@ fn a_stray_write_changes_one_page_of_the_writer_and_nothing_else() {
     // SAFETY: the mapping is private and writable, the byte lies in it, and no slice of it is held.
     unsafe { writer.base().add(offset).write_volatile(!was) };
     assert_eq!(writer.row(0, 0)[0], !was);
-    assert!(
-        !writer.verify_row(0, 0),
-        "the writer's own copy shows its damage"
-    );
+    assert!(!writer.verify_row(0, 0), "the writer's own copy shows its damage");
     assert_eq!(smaps_kib(&addresses(&writer), "Anonymous"), 4);
     reader.verify().unwrap();
     sealed.verify().unwrap();
-    Attached::shared(handed_out(&sealed), ID)
-        .unwrap()
-        .verify()
-        .unwrap();
+    Attached::shared(handed_out(&sealed), ID).unwrap().verify().unwrap();
 }

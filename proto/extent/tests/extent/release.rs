@@ -69,10 +69,7 @@ fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
 
     kill(client, Signal::SIGKILL).unwrap();
     waitpid(client, None).unwrap();
-    assert!(
-        !retired.is_free(),
-        "the client is dead, its child has the map"
-    );
+    assert!(!retired.is_free(), "the client is dead, its child has the map");
     kill(forked, Signal::SIGKILL).unwrap();
     waitpid(forked, None).unwrap();
     assert!(retired.is_free());

@@ -114,11 +114,7 @@ impl PeerLimits {
     }
 
     fn put(self, out: &mut Vec<u8>) {
-        let values = [
-            self.payload_bytes_max,
-            self.gather_rows_max,
-            self.gathers_outstanding_max,
-        ];
+        let values = [self.payload_bytes_max, self.gather_rows_max, self.gathers_outstanding_max];
         codec::put_u32s(out, &values);
     }
 
@@ -316,13 +312,7 @@ impl HelloOk {
         let boot_id = BootId(fields.array()?);
         fields.zero_u32()?;
         fields.zero_u32()?;
-        Ok(Self {
-            version,
-            limits,
-            features,
-            boot_id,
-            node_id: fields.text()?,
-        })
+        Ok(Self { version, limits, features, boot_id, node_id: fields.text()? })
     }
 
     /// Whether this answers `hello`: nothing beyond what was offered.

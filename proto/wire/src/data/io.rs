@@ -14,9 +14,7 @@ use super::{FRAME_HEADER_BYTES, FrameHeader, WireError};
 pub fn read_header(reader: &mut impl Read) -> Result<FrameHeader, WireError> {
     let mut bytes = [0; FRAME_HEADER_BYTES];
     let got = first_bytes(reader, &mut bytes)?;
-    reader
-        .read_exact(&mut bytes[got..])
-        .map_err(WireError::Broken)?;
+    reader.read_exact(&mut bytes[got..]).map_err(WireError::Broken)?;
     FrameHeader::parse(&bytes)
 }
 
