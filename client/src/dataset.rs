@@ -26,7 +26,6 @@ mod origin;
 pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
-    cluster: Option<Arc<Cluster>>,
     indexed_now: bool,
 }
 
@@ -85,8 +84,8 @@ impl OpenOptions {
                 (opened.manifest, None, opened.indexed_now)
             }
         };
-        let fetcher = Fetcher::new(manifest, name.clone(), cluster.clone(), self.fetch);
-        Ok(Dataset { name, fetcher, cluster, indexed_now })
+        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
+        Ok(Dataset { name, fetcher, indexed_now })
     }
 }
 
@@ -173,7 +172,7 @@ impl Dataset {
     /// The cluster it is read through, if there is one that answered.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.cluster.as_ref()
+        self.fetcher.cluster()
     }
 
     /// What reads its rows.
@@ -232,7 +231,7 @@ impl Dataset {
                            out: &mut [&mut [u8]]|
               -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
         let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster.clone())
+        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
     }
 
     fn locate(&self, sample: u64) -> Option<RowRef> {
@@ -264,7 +263,7 @@ impl fmt::Debug for Dataset {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
-            .field("through_cluster", &self.cluster.is_some())
+            .field("through_cluster", &self.cluster().is_some())
             .finish_non_exhaustive()
     }
 }

@@ -31,10 +31,10 @@ mod loader;
 pub mod sampler;
 mod stats;
 
-pub use cluster::{Cluster, ClusterMemory, MemberState, OpenDataset};
+pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
-pub use fetch::{DatasetName, FetchOptions, Fetcher, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};

@@ -58,6 +58,11 @@ fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
     if size > EXTENT_BYTES_MAX {
         return Err(ExtentError::NotAnExtent { reason: "it is larger than any extent" });
     }
+    if metadata.blocks() < size / 512 {
+        return Err(ExtentError::NotAnExtent {
+            reason: "it has holes, and reading those would take memory here",
+        });
+    }
     let mut fixed_bytes = [0; FIXED_BYTES];
     let too_short = |_| ExtentError::NotAnExtent { reason: "it is shorter than its header" };
     file.read_exact_at(&mut fixed_bytes, 0).map_err(too_short)?;

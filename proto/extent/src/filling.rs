@@ -150,7 +150,6 @@ impl Filling {
     /// If the region does not have these bytes, or `target` has not as many.
     #[must_use]
     pub fn copy(&self, region: usize, range: Range<u64>, target: &mut [u8]) -> CopyOutcome {
-        let placed = &self.layout.placed()[region];
         assert_eq!(index(range.end.saturating_sub(range.start)), target.len(), "the target's size");
         let memory = self.memory();
         let Some(memory) = memory.as_ref() else {
@@ -261,7 +260,12 @@ impl Part {
     pub fn finish(mut self) {
         let spec = self.spec();
         let placed = &self.claim.filling.layout.placed()[spec.region];
-        self.memory.hash_units(placed, placed.units_within(&spec.range));
+        for unit in placed.units_within(&spec.range) {
+            let unit_range = placed.unit_range(unit);
+            let start = spec.range.start;
+            let within = indices(&(unit_range.start - start..unit_range.end - start));
+            self.memory.store_crc(placed, unit, &self[within]);
+        }
         self.claim.finished = true;
     }
 }
@@ -276,52 +280,6 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.filling.parts.release(self.index, self.finished);
-    }
-}
-
-#[expect(unsafe_code, reason = "the one place where parts are turned into slices")]
-mod access {
-    use super::{
-        Deref, DerefMut, FillMap, Memory, Ordering, Part, Placed, Range, crc32c, index, indices,
-    };
-
-    impl Deref for Part {
-        type Target = [u8];
-
-        fn deref(&self) -> &[u8] {
-            // SAFETY: the part is claimed, by this value alone, and parts are disjoint: the only
-            // writer of these bytes is `deref_mut`, which borrows `self` exclusively.
-            unsafe { self.memory.map.bytes(self.range.clone()) }
-        }
-    }
-
-    impl DerefMut for Part {
-        fn deref_mut(&mut self) -> &mut [u8] {
-            // SAFETY: as in `deref`; and readers take only bytes of finished parts, which this one
-            // is not.
-            unsafe { self.memory.map.bytes_mut(self.range.clone()) }
-        }
-    }
-
-    impl Memory {
-        /// Bytes that lie in finished parts only, which the caller has just made sure of.
-        pub(super) fn ready_bytes(&self, placed: &Placed, range: &Range<u64>) -> &[u8] {
-            let range = indices(&(placed.offset + range.start..placed.offset + range.end));
-            // SAFETY: a finished part is never claimed again, so nobody writes to it; the state
-            // was read with Acquire, so what was written before is seen.
-            unsafe { self.map.bytes(range) }
-        }
-
-        /// Takes the checksums of `units`, all of whose bytes lie in finished parts or in the
-        /// caller's own.
-        pub(super) fn hash_units(&self, placed: &Placed, units: Range<u64>) {
-            let map: &FillMap = &self.map;
-            for unit in units {
-                let crc = crc32c(self.ready_bytes(placed, &placed.unit_range(unit)));
-                let slot = map.checksum(index(placed.crc_offset + unit * 4));
-                slot.store(crc.to_le(), Ordering::Relaxed);
-            }
-        }
     }
 }
 

@@ -93,9 +93,7 @@ pub fn probe() -> Result<PageReport, ExtentError> {
         .map_err(ExtentError::os("mapping 4 MiB of shared memory"))?;
     let page_size = PageSize::of(&map.addresses());
     let shmem_enabled = fs::read_to_string(SHMEM_ENABLED).ok().map(|text| text.trim().to_owned());
-    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
-    let lock_bytes_max = (limit != RLIM_INFINITY).then_some(limit);
-
+    let lock_bytes_max = lock_bytes_max();
     let mut advice = Vec::new();
     if page_size == PageSize::Small {
         advice.push(match &shmem_enabled {
@@ -113,6 +111,17 @@ pub fn probe() -> Result<PageReport, ExtentError> {
         ));
     }
     Ok(PageReport { page_size, shmem_enabled, lock_bytes_max, advice })
+}
+
+/// How many bytes this process may lock; `None` if it has no limit or the right to ignore it.
+fn lock_bytes_max() -> Option<u64> {
+    const CAP_IPC_LOCK: u64 = 1 << 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    let unlimited = limit == RLIM_INFINITY || capabilities.unwrap_or(0) & CAP_IPC_LOCK != 0;
+    (!unlimited).then_some(limit)
 }
 
 #[cfg(test)]

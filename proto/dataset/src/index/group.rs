@@ -43,12 +43,12 @@ impl Candidate {
 
     /// The leading dimension that most bytes share; of equals the larger.
     fn rows(&self) -> u64 {
-        let mut bytes: BTreeMap<u64, u64> = BTreeMap::new();
-        for tensor in &self.tensors {
-            let sum = bytes.entry(tensor.rows).or_default();
-            *sum = sum.saturating_add(tensor.bytes);
-        }
-        bytes.into_iter().max_by_key(|(rows, bytes)| (*bytes, *rows)).map_or(0, |(rows, _)| rows)
+        leading_rows(self.tensors.iter())
+    }
+
+    /// The leading dimension that most bytes of the named tensors share.
+    fn rows_of(&self, names: &BTreeSet<String>) -> u64 {
+        leading_rows(self.tensors.iter().filter(|tensor| names.contains(&tensor.name)))
     }
 
     fn find(&self, name: &str) -> Option<&Found> {
@@ -176,7 +176,7 @@ fn group(
     one_file: bool,
     left_out: &mut Vec<LeftOut>,
 ) -> GroupSpec {
-    let rows = member.rows();
+    let rows = member.rows_of(names);
     for tensor in member.tensors.iter().filter(|tensor| !names.contains(&tensor.name)) {
         let why = if tensor.rows == rows {
             "is not a tensor of the samples in every file".into()

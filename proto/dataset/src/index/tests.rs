@@ -160,6 +160,22 @@ async fn numbered_arrays_are_concatenated_by_number_and_others_are_tensors() {
 }
 
 #[tokio::test]
+async fn odd_names_of_local_files_are_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a b", "c%20d", "ü#1", "e~[x]"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join("x&y+z.npy"), array(4, 3)).unwrap();
+    }
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let options = IndexOptions { checksum: true, ..IndexOptions::default() };
+    let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    assert_eq!(indexed.manifest.samples(), 16);
+    let keys: Vec<&str> = (0..4).map(|o| indexed.manifest.object(o).key).collect();
+    assert_eq!(keys[1], "c%20d/x&y+z.npy", "names are taken literally");
+}
+
+#[tokio::test]
 async fn a_tag_moves_and_a_damaged_manifest_is_written_again() {
     let (origin, uri) = in_memory(&[("x.npy", array(4, 3))]).await;
     let options = IndexOptions { tag: Some("v1".into()), ..IndexOptions::default() };

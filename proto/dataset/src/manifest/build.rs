@@ -140,53 +140,42 @@ impl ManifestBuilder {
     }
 
     fn check(&self) -> Result<(), BuildError> {
-        let at_most = |what, found: usize, limit: u32| {
-            let (found, limit) = (found as u64, u64::from(limit));
-            if found > limit { Err(BuildError::TooMuch { what, found, limit }) } else { Ok(()) }
-        };
         if self.groups.is_empty() || self.tensors.is_empty() {
             return Err(BuildError::Empty);
         }
-        at_most("tensors:", self.tensors.len(), limits::TENSORS_MAX)?;
-        at_most("objects:", self.groups.len() * self.slots() as usize, limits::OBJECTS_MAX)?;
+        at_most("tensors:", self.tensors.len(), limits::TENSORS_MAX.into())?;
+        let objects = self.groups.len() * self.slots() as usize;
+        at_most("objects:", objects, limits::OBJECTS_MAX.into())?;
         for tensor in &self.tensors {
-            at_most("bytes in a tensor's name:", tensor.name.len(), limits::TENSOR_NAME_BYTES_MAX)?;
-            at_most("dimensions of a tensor:", tensor.shape.len(), limits::DIMENSIONS_MAX)?;
+            let name_max = limits::TENSOR_NAME_BYTES_MAX.into();
+            at_most("bytes in a tensor's name:", tensor.name.len(), name_max)?;
+            let dimensions_max = limits::DIMENSIONS_MAX.into();
+            at_most("dimensions of a tensor:", tensor.shape.len(), dimensions_max)?;
         }
-        let (row_bytes, _) = self.sums();
-        if row_bytes > limits::SAMPLE_BYTES_MAX {
-            let limit = limits::SAMPLE_BYTES_MAX;
-            return Err(BuildError::TooMuch {
-                what: "bytes of one sample:",
-                found: row_bytes,
-                limit,
-            });
-        }
-        let spans = self.tensors.iter().filter(|t| t.locator == RowLocator::Spans).count();
-        for (index, group) in self.groups.iter().enumerate() {
-            let wrong = |why| Err(BuildError::Group { group: index, why });
-            if group.rows == 0 {
-                return wrong("has no samples");
-            }
-            if group.objects.len() != self.slots() as usize {
-                return wrong("has another number of objects than the tensors name");
-            }
-            if group.spans.len() != spans
-                || group.spans.iter().any(|rows| rows.len() as u64 != group.rows)
+        let row_bytes = usize::try_from(self.sums().0).unwrap_or(usize::MAX);
+        at_most("bytes of one sample:", row_bytes, limits::SAMPLE_BYTES_MAX)?;
+        (0..self.groups.len()).try_for_each(|group| self.check_group(group))
+    }
+
+    fn check_group(&self, index: usize) -> Result<(), BuildError> {
+        let group = &self.groups[index];
+        let field = |holds, why| {
+            if holds { Ok(()) } else { Err(BuildError::Group { group: index, why }) }
+        };
+        field(group.rows > 0, "has no samples")?;
+        let objects = group.objects.len() == self.slots() as usize;
+        field(objects, "has another number of objects than the tensors name")?;
+        let ragged = self.tensors.iter().filter(|t| t.locator == RowLocator::Spans).count();
+        let spans = group.spans.len() == ragged
+            && group.spans.iter().all(|rows| rows.len() as u64 == group.rows);
+        field(spans, "does not have one span for each ragged row")?;
+        for (slot, object) in (0u32..).zip(&group.objects) {
+            self.uri.join(&object.key)?;
+            for (what, text) in
+                [("bytes in an etag:", &object.etag), ("bytes in a version:", &object.version)]
             {
-                return wrong("does not have one span for each ragged row");
-            }
-            for (slot, object) in (0u32..).zip(&group.objects) {
-                self.uri.join(&object.key)?;
-                at_most("bytes in an etag:", object.etag.as_ref().map_or(0, String::len), 1024)?;
-                at_most(
-                    "bytes in a version:",
-                    object.version.as_ref().map_or(0, String::len),
-                    1024,
-                )?;
-                if object.columns.len() != self.columns_of(slot) {
-                    return wrong("does not say where each of its tensors begins");
-                }
+                let limit = limits::ETAG_BYTES_MAX as u64;
+                at_most(what, text.as_ref().map_or(0, String::len), limit)?;
             }
             let columns = object.columns.len() == self.columns_of(slot);
             field(columns, "does not say where each of its tensors begins")?;

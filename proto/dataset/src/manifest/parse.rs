@@ -215,40 +215,38 @@ impl Manifest {
         for index in 0..self.shard_count() {
             let field = |holds, why| check(holds, "shard", index, why);
             let record = self.shard_record(index);
-            check(
-                record.first_sample == first,
-                "shard",
-                index,
-                "does not begin where the last one ended",
-            )?;
-            check(record.rows > 0, "shard", index, "has no rows")?;
-            check(record.flags & !SHARD_HAS_CHECKSUM == 0, "shard", index, "has unknown flags")?;
+            field(record.first_sample == first, "does not begin where the last one ended")?;
+            field(record.rows > 0, "has no rows")?;
+            field(record.flags & !SHARD_HAS_CHECKSUM == 0, "has unknown flags")?;
             first = first.saturating_add(record.rows.into());
-            check(first <= self.samples(), "shard", index, "ends after the last sample")?;
-            check(record.first_group < self.group_count(), "shard", index, "begins in no group")?;
-            let (begin, end) =
-                (self.group_begin(record.first_group), self.group_end(record.first_group));
-            let at = record.row_in_group.checked_add(begin);
-            let inside = at == Some(record.first_sample) && record.first_sample < end;
-            check(inside, "shard", index, "begins in another group than it says")?;
-            if first > end {
-                check(spans_groups, "shard", index, "joins rows that do not lie side by side")?;
-                let joined = self.group_of(first - 1) - record.first_group + 1;
-                check(
-                    joined <= self.groups_per_shard_max(),
-                    "shard",
-                    index,
-                    "joins too many objects",
-                )?;
-            }
+            field(first <= self.samples(), "ends after the last sample")?;
+            self.check_shard_place(index, &record, joinable)?;
             let ragged = self.check_spans(index, record.first_sample, record.rows)?;
             let bytes = u64::from(record.rows - 1)
                 .checked_mul(stride_sum)
                 .and_then(|bytes| bytes.checked_add(row_sum))
                 .and_then(|bytes| bytes.checked_add(ragged));
-            check(bytes == Some(record.bytes), "shard", index, "has another size than its rows")?;
+            field(bytes == Some(record.bytes), "has another size than its rows")?;
         }
         check(first == self.samples(), "shard", 0u64, "tables do not cover the samples")
+    }
+
+    /// A shard begins in the group it says, and joins only groups that can be joined.
+    fn check_shard_place(&self, index: u32, record: &ShardRecord, joinable: bool) -> Result<()> {
+        let field = |holds, why| check(holds, "shard", index, why);
+        field(record.first_group < self.group_count(), "begins in no group")?;
+        let begin = self.group_begin(record.first_group);
+        let end = self.group_end(record.first_group);
+        let inside = record.row_in_group.checked_add(begin) == Some(record.first_sample)
+            && record.first_sample < end;
+        field(inside, "begins in another group than it says")?;
+        let last = record.first_sample + u64::from(record.rows - 1);
+        if last >= end {
+            field(joinable, "joins rows that do not lie side by side")?;
+            let joined = self.group_of(last) - record.first_group + 1;
+            field(joined <= self.groups_per_shard_max(), "joins too many objects")?;
+        }
+        Ok(())
     }
 
     /// The spans of a shard grow, lie inside their objects, and sum up to what is returned.

@@ -100,9 +100,13 @@ async fn has_instance_role(builder: &AmazonS3Builder) -> bool {
     let endpoint = builder
         .get_config_value(&Key::MetadataEndpoint)
         .unwrap_or_else(|| "http://169.254.169.254".into());
-    let client = reqwest::Client::builder().no_proxy().timeout(METADATA_TIMEOUT).build();
-    let Ok(client) = client else { return false };
-    client
+    let role = tokio::time::timeout(METADATA_TIMEOUT, instance_role(&endpoint, builder)).await;
+    role.ok().flatten().is_some_and(|role| !role.trim().is_empty())
+}
+
+async fn instance_role(endpoint: &str, builder: &AmazonS3Builder) -> Option<String> {
+    let client = reqwest::Client::builder().no_proxy().build().ok()?;
+    let token = client
         .put(format!("{endpoint}/latest/api/token"))
         .header("X-aws-ec2-metadata-token-ttl-seconds", "60")
         .send()

@@ -43,3 +43,27 @@ fn a_stray_write_changes_one_page_of_the_writer_and_nothing_else() {
     sealed.verify().unwrap();
     Attached::shared(handed_out(&sealed), ID).unwrap().verify().unwrap();
 }
+
+#[test]
+fn every_mapping_of_an_extent_gets_the_pages_that_the_host_gives() {
+    let bytes = 16 << 20;
+    let fill = |preference| {
+        let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+        let parts = vec![PartSpec { region: 0, range: 0..bytes }];
+        let filling = Filling::create(ID, layout, parts, preference).unwrap();
+        filling.take_part(0).unwrap().finish();
+        (filling.page_size(), filling.seal().unwrap())
+    };
+    let best = pages::probe().unwrap().page_size;
+    for (preference, expected) in
+        [(PagePreference::Auto, best), (PagePreference::Small, PageSize::Small)]
+    {
+        let (filled, sealed) = fill(preference);
+        assert_eq!((filled, sealed.page_size()), (expected, expected));
+        let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
+        let private = Attached::private(handed_out(&sealed), ID).unwrap();
+        assert_eq!((shared.page_size(), private.page_size()), (expected, expected));
+        private.verify().unwrap();
+        assert_eq!(smaps_kib(&addresses(&private), "Anonymous"), 0);
+    }
+}

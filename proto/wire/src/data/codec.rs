@@ -105,8 +105,3 @@ pub(super) fn take_u32s(bytes: &[u8], into: &mut Vec<u32>) {
     into.clear();
     into.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
 }
-
-/// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
-pub(super) fn head(text: &str, bytes_max: u32) -> &str {
-    &text[..text.floor_char_boundary(bytes_max as usize)]
-}
