@@ -19,9 +19,7 @@ impl Servers {
     /// # Errors
     /// If one can't be started.
     pub fn start(_shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
-        Ok(Self {
-            _listeners: listeners,
-        })
+        Ok(Self { _listeners: listeners })
     }
 
     /// Stops accepting and waits for requests in flight, at most `grace`. Blocks.

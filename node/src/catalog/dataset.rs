@@ -8,12 +8,15 @@ use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
 use larder_extent::Sealed;
 use larder_wire::{Error, ErrorKind};
 
+use super::OriginHealth;
+
 /// An open dataset: its manifest, in shared memory, and the origin its bytes come from.
 #[derive(Debug)]
 pub struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
     origin: Origin,
+    health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
     last_used: Mutex<Instant>,
@@ -32,6 +35,7 @@ impl Dataset {
             manifest,
             manifest_extent,
             origin,
+            health: OriginHealth::default(),
             vouched,
             last_used: Mutex::new(now),
         }
@@ -53,6 +57,11 @@ impl Dataset {
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Whether the origin answers.
+    pub(crate) fn health(&self) -> &OriginHealth {
+        &self.health
     }
 
     /// The address it lies at.
@@ -93,17 +102,11 @@ impl Dataset {
     }
 
     pub(super) fn touch(&self, now: Instant) {
-        *self
-            .last_used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = now;
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
     pub(super) fn last_used(&self) -> Instant {
-        *self
-            .last_used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
