@@ -128,6 +128,7 @@ impl Cache {
     /// mapped, else when the reaper finds so.
     fn bury(&self, evicted: books::EvictedShard) {
         self.counters.evictions.add(1);
+        self.counters.evicted_bytes.add(evicted.handle.total_bytes());
         self.free(evicted.token, Remains::Sealed(evicted.handle));
     }
 

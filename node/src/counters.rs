@@ -37,6 +37,8 @@ pub struct Counters {
     pub rows_by_range: Counter,
     /// Shards let go of to make room, or because they were found corrupt.
     pub evictions: Counter,
+    /// The bytes of those shards.
+    pub evicted_bytes: Counter,
     /// Shards found corrupt in memory.
     pub corrupt_shards: Counter,
 }

@@ -23,5 +23,6 @@ pub mod shared;
 
 mod clock;
 mod errors;
+mod metrics;
 #[cfg(test)]
 mod testing;

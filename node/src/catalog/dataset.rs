@@ -105,7 +105,7 @@ impl Dataset {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    pub(super) fn last_used(&self) -> Instant {
+    pub(crate) fn last_used(&self) -> Instant {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
