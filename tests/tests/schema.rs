@@ -1,13 +1,24 @@
 //! The control plane's checked-in code against the schema it was made from.
 
-use std::{fs, path::Path};
+use std::{error::Error, fs, path::Path};
 
 /// Makes the code from the schema, without a protobuf compiler.
+<<<<<<< HEAD
 fn generate(schema: &Path) -> String {
     let out = tempfile::tempdir().unwrap();
     let descriptors = protox::compile(["larder/v1/node.proto"], [schema]).unwrap();
     tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors).unwrap();
     fs::read_to_string(out.path().join("larder.v1.rs")).unwrap()
+=======
+fn generate(schema: &Path) -> Result<String, Box<dyn Error>> {
+    let out = tempfile::tempdir()?;
+    let descriptors = protox::compile(["larder/v1/node.proto"], [schema])?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .out_dir(out.path())
+        .compile_fds(descriptors)?;
+    Ok(fs::read_to_string(out.path().join("larder.v1.rs"))?)
+>>>>>>> wire
 }
 
 /// With `LARDER_BLESS=1` it is written instead of compared.
@@ -15,7 +26,7 @@ fn generate(schema: &Path) -> String {
 fn the_checked_in_control_code_is_what_the_schema_generates() {
     let wire = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/wire");
     let checked_in = wire.join("src/control/generated.rs");
-    let generated = generate(&wire.join("schema"));
+    let generated = generate(&wire.join("schema")).unwrap();
     if std::env::var_os("LARDER_BLESS").is_some_and(|value| value == "1") {
         fs::write(&checked_in, generated).unwrap();
         return;
