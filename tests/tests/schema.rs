@@ -3,22 +3,11 @@
 use std::{error::Error, fs, path::Path};
 
 /// Makes the code from the schema, without a protobuf compiler.
-<<<<<<< HEAD
-fn generate(schema: &Path) -> String {
-    let out = tempfile::tempdir().unwrap();
-    let descriptors = protox::compile(["larder/v1/node.proto"], [schema]).unwrap();
-    tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors).unwrap();
-    fs::read_to_string(out.path().join("larder.v1.rs")).unwrap()
-=======
 fn generate(schema: &Path) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     let descriptors = protox::compile(["larder/v1/node.proto"], [schema])?;
-    tonic_prost_build::configure()
-        .bytes(".")
-        .out_dir(out.path())
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors)?;
     Ok(fs::read_to_string(out.path().join("larder.v1.rs"))?)
->>>>>>> wire
 }
 
 /// With `LARDER_BLESS=1` it is written instead of compared.
