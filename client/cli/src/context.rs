@@ -1,6 +1,6 @@
 //! What every command is handed: the ways out, and how to reach a cluster and the origin.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Instant};
 
 use larder_client::Cluster;
 use tokio::runtime::{Builder, Runtime};
@@ -40,6 +40,12 @@ impl Context {
 
     pub(crate) fn progress(&self, doing: &str) -> Progress {
         Progress::start(&self.output, doing)
+    }
+
+    /// The time, for measuring how long something takes.
+    #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now()
     }
 
     /// Runs what asks the origin.

@@ -1,5 +1,6 @@
 //! `larder dataset ...`: what lies on the origin, and what nodes have open of it.
 
+mod cluster;
 mod describe;
 mod index;
 mod ls;
@@ -14,6 +15,7 @@ use clap::Subcommand;
 
 use crate::{context::Context, error::Failure};
 
+pub(super) use cluster::open as open_through_cluster;
 pub(super) use reference::{open, parse_reference};
 
 /// What can be done with datasets.

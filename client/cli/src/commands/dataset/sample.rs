@@ -6,7 +6,7 @@ use clap::Args;
 use larder_client::admin::{Manifest, OriginUri};
 use serde::Serialize;
 
-use super::{describe::shape, npy, open, parse_reference, read};
+use super::{describe::shape, npy, open, open_through_cluster, parse_reference, read};
 use crate::{
     context::Context,
     error::{Exit, Failure},
@@ -56,7 +56,13 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let manifest_uri = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
     let (manifest, tensor, bytes, read_from) = match context.cluster_address() {
         Some(cluster) => {
-            let dataset = super::cluster::open(cluster, &arguments.reference, manifest_uri)?;
+            let dataset = open_through_cluster(
+                context,
+                cluster,
+                &arguments.reference,
+                manifest_uri.as_ref(),
+                true,
+            )?;
             let tensor = find(dataset.manifest(), arguments)?;
             let name = dataset.manifest().tensors()[tensor].name().to_owned();
             let bytes = dataset.read(arguments.index, &name)?;
