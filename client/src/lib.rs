@@ -1,3 +1,29 @@
-//! The client library: datasets, routing, sampling, loaders.
+//! The client: hands the rows of a dataset to a training process from the nearest place that has
+//! them, as single samples or as shuffled batches.
+//!
+//! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
+//! - [`Error`]: what went wrong, why, and what to do about it.
+//!
+//! Thread rule: everything public is `Send + Sync` and may be used from several threads at once. The
+//! data path is blocking sockets on the caller's thread; only the control channel and the fallback
+//! to the origin use an async runtime, which lives on threads of its own. After a `fork()` the child
+//! opens connections of its own at its first call and never uses its parent's.
+//!
+//! Non-goals: writing data, keeping anything on disk.
 
-pub mod sampler;
+mod error;
+mod process;
+mod runtime;
+
+mod cluster;
+mod fetch;
+mod local;
+mod origin;
+mod remote;
+mod route;
+
+pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
+pub use error::Error;
+pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
+pub use larder_wire::{Advice, ErrorKind, data::RowRef};

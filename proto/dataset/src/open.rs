@@ -53,7 +53,7 @@ pub async fn open_with(
             let there = reach(origin, home).await?;
             find(&there, dataset, home, &ManifestLocation::Given).await?
         }
-        None => find_default(origin, dataset).await?,
+        None => find_default(origin, dataset, cache_home(dataset.uri())).await?,
     };
     if let Some((manifest, location)) = found {
         return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
@@ -78,6 +78,7 @@ type Found = (Manifest, ManifestLocation);
 async fn find_default(
     origin: &Origin,
     dataset: &DatasetRef,
+    cache: Option<OriginUri>,
 ) -> Result<Option<Found>, DatasetError> {
     let beside = home_beside(dataset.uri())?;
     let mut denied = None;
@@ -86,11 +87,11 @@ async fn find_default(
         Ok(None) => {}
         // Without the right to list, S3 answers "denied" for what is not there.
         Err(DatasetError::Origin(error @ OriginError::Denied { .. })) => {
-            denied = Some(error.to_string())
+            denied = Some(error.to_string());
         }
         Err(error) => return Err(error),
     }
-    let Some(cache) = cache_home(dataset.uri()) else {
+    let Some(cache) = cache else {
         return Ok(None);
     };
     let local = Origin::connect(&cache).await?;

@@ -163,6 +163,10 @@ impl OriginError {
                 Self::Conflict { object, why }
             }
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
+            // Old S3 servers answer a conditional write like this.
+            E::Generic { .. } if why.contains("501 Not Implemented") => {
+                Self::Unsupported { object, why }
+            }
             other if is_unwritable(other) => Self::Denied { object, why },
             _ => Self::Failed { object, why },
         }

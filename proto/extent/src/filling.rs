@@ -1,12 +1,13 @@
 //! An extent that is being filled: parts are written side by side, finished ones can be copied out.
 
+mod access;
 mod parts;
 
 pub use parts::PartSpec;
 
 use std::fmt;
 use std::fs::File;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -31,6 +32,14 @@ pub enum CopyOutcome {
 struct Memory {
     map: FillMap,
     file: File,
+}
+
+impl Memory {
+    /// Stores the checksum of a unit. Whoever does it twice stores the same again.
+    fn store_crc(&self, placed: &Placed, unit: u64, bytes: &[u8]) {
+        let slot = self.map.checksum(index(placed.crc_offset + unit * 4));
+        slot.store(crc32c(bytes).to_le(), Ordering::Relaxed);
+    }
 }
 
 /// An extent that is being filled, reachable from this process alone.
@@ -69,7 +78,13 @@ impl Filling {
             .map_err(ExtentError::os("mapping memory for an extent"))?;
         let page_size = PageSize::of(&map.addresses());
         let memory = RwLock::new(Some(Arc::new(Memory { map, file })));
-        Ok(Arc::new(Self { id, layout, parts, page_size, memory }))
+        Ok(Arc::new(Self {
+            id,
+            layout,
+            parts,
+            page_size,
+            memory,
+        }))
     }
 
     /// The extent's id.
@@ -119,7 +134,11 @@ impl Filling {
         self.parts.claim(index).then(|| Part {
             memory: Arc::clone(memory),
             range,
-            claim: Claim { filling: Arc::clone(self), index, finished: false },
+            claim: Claim {
+                filling: Arc::clone(self),
+                index,
+                finished: false,
+            },
         })
     }
 
@@ -141,17 +160,22 @@ impl Filling {
     /// If the region does not have these bytes, or `target` has not as many.
     #[must_use]
     pub fn copy(&self, region: usize, range: Range<u64>, target: &mut [u8]) -> CopyOutcome {
-        let placed = &self.layout.placed()[region];
-        assert_eq!(index(range.end.saturating_sub(range.start)), target.len(), "the target's size");
+        assert_eq!(
+            index(range.end.saturating_sub(range.start)),
+            target.len(),
+            "the target's size"
+        );
         let memory = self.memory();
         let Some(memory) = memory.as_ref() else {
             return CopyOutcome::Sealed;
         };
-        if !self.is_ready(region, range.clone()) {
-            return CopyOutcome::NotYet;
+        match self.ready_bytes(memory, region, &range) {
+            None => CopyOutcome::NotYet,
+            Some(bytes) => {
+                target.copy_from_slice(bytes);
+                CopyOutcome::Copied
+            }
         }
-        target.copy_from_slice(memory.ready_bytes(placed, &range));
-        CopyOutcome::Copied
     }
 
     /// Makes the extent immutable. Blocks copies for a moment.
@@ -160,13 +184,19 @@ impl Filling {
     /// If a part is not finished; the filling then goes on. Any other error ends it.
     pub fn seal(&self) -> Result<Sealed, ExtentError> {
         if self.parts_missing() > 0 {
-            return Err(ExtentError::PartsMissing { missing: self.parts_missing() });
+            return Err(ExtentError::PartsMissing {
+                missing: self.parts_missing(),
+            });
         }
         match self.memory().as_ref() {
             Some(memory) => self.hash_units_across_parts(memory),
             None => return Err(ExtentError::AlreadySealed),
         }
-        let memory = self.memory.write().unwrap_or_else(PoisonError::into_inner).take();
+        let memory = self
+            .memory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let memory = memory.ok_or(ExtentError::AlreadySealed)?;
         // Finished parts have let go of the memory before they counted as finished, and no part
         // can be taken any more.
@@ -194,11 +224,19 @@ impl Filling {
             for part in self.parts.of_region(region) {
                 let within = placed.units_within(&part.range);
                 if !within.is_empty() {
-                    memory.hash_units(placed, next..within.start);
+                    self.hash_units(memory, region, next..within.start);
                     next = within.end;
                 }
             }
-            memory.hash_units(placed, next..placed.units);
+            self.hash_units(memory, region, next..placed.units);
+        }
+    }
+
+    fn hash_units(&self, memory: &Memory, region: usize, units: Range<u64>) {
+        let placed = &self.layout.placed()[region];
+        for unit in units {
+            let bytes = self.ready_bytes(memory, region, &placed.unit_range(unit));
+            memory.store_crc(placed, unit, bytes.expect("all parts are finished"));
         }
     }
 }
@@ -242,7 +280,12 @@ impl Part {
     pub fn finish(mut self) {
         let spec = self.spec();
         let placed = &self.claim.filling.layout.placed()[spec.region];
-        self.memory.hash_units(placed, placed.units_within(&spec.range));
+        for unit in placed.units_within(&spec.range) {
+            let unit_range = placed.unit_range(unit);
+            let start = spec.range.start;
+            let within = indices(&(unit_range.start - start..unit_range.end - start));
+            self.memory.store_crc(placed, unit, &self[within]);
+        }
         self.claim.finished = true;
     }
 }
@@ -257,52 +300,6 @@ struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.filling.parts.release(self.index, self.finished);
-    }
-}
-
-#[expect(unsafe_code, reason = "the one place where parts are turned into slices")]
-mod access {
-    use super::{
-        Deref, DerefMut, FillMap, Memory, Ordering, Part, Placed, Range, crc32c, index, indices,
-    };
-
-    impl Deref for Part {
-        type Target = [u8];
-
-        fn deref(&self) -> &[u8] {
-            // SAFETY: the part is claimed, by this value alone, and parts are disjoint: the only
-            // writer of these bytes is `deref_mut`, which borrows `self` exclusively.
-            unsafe { self.memory.map.bytes(self.range.clone()) }
-        }
-    }
-
-    impl DerefMut for Part {
-        fn deref_mut(&mut self) -> &mut [u8] {
-            // SAFETY: as in `deref`; and readers take only bytes of finished parts, which this one
-            // is not.
-            unsafe { self.memory.map.bytes_mut(self.range.clone()) }
-        }
-    }
-
-    impl Memory {
-        /// Bytes that lie in finished parts only, which the caller has just made sure of.
-        pub(super) fn ready_bytes(&self, placed: &Placed, range: &Range<u64>) -> &[u8] {
-            let range = indices(&(placed.offset + range.start..placed.offset + range.end));
-            // SAFETY: a finished part is never claimed again, so nobody writes to it; the state
-            // was read with Acquire, so what was written before is seen.
-            unsafe { self.map.bytes(range) }
-        }
-
-        /// Takes the checksums of `units`, all of whose bytes lie in finished parts or in the
-        /// caller's own.
-        pub(super) fn hash_units(&self, placed: &Placed, units: Range<u64>) {
-            let map: &FillMap = &self.map;
-            for unit in units {
-                let crc = crc32c(self.ready_bytes(placed, &placed.unit_range(unit)));
-                let slot = map.checksum(index(placed.crc_offset + unit * 4));
-                slot.store(crc.to_le(), Ordering::Relaxed);
-            }
-        }
     }
 }
 

@@ -57,3 +57,11 @@ pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
 pub use pages::{PagePreference, PageSize};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};
+
+/// A number that differs between a process and a child it forked, for as long as both use this
+/// function: what `getpid` would tell, without a system call, so that it can be asked for at every
+/// read. Only forks by the C library's `fork` are noticed.
+#[must_use]
+pub fn fork_count() -> u32 {
+    sys::fork_count()
+}

@@ -6,6 +6,10 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{
+    Once,
+    atomic::{AtomicU32, Ordering},
+};
 
 /// `fcntl`: which signal to send in place of SIGIO; missing in libc for this target.
 const F_SETSIG: libc::c_int = 10;
@@ -178,4 +182,24 @@ fn received_fds(message: &libc::msghdr) -> Vec<OwnedFd> {
         }
     }
     fds
+}
+
+/// How many forks lie between the process that first asked and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs in every child, on its only thread, before `fork` returns there.
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// See [`crate::fork_count`].
+pub(crate) fn fork_count() -> u32 {
+    static REGISTERED: Once = Once::new();
+    // SAFETY: the handler is a function that lives as long as the program and does what is allowed
+    // between fork and return: one atomic addition. Should registering fail for want of memory,
+    // nothing was changed.
+    REGISTERED.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(count_fork));
+    });
+    FORKS.load(Ordering::Relaxed)
 }

@@ -110,11 +110,12 @@ pub(crate) async fn read_tag(
 }
 
 /// Writes the manifest, then the tag. Without a home of the caller's choice it goes beside the data,
-/// or into the local cache if the origin denies that.
+/// or into `cache` if the origin denies that.
 pub(super) async fn publish(
     origin: &Origin,
     manifest: &Manifest,
     home: Option<&OriginUri>,
+    cache: Option<OriginUri>,
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
     if let Some(home) = home {
@@ -126,7 +127,7 @@ pub(super) async fn publish(
     match write(origin, manifest, &beside, tag).await {
         Ok(uri) => Ok(ManifestLocation::Beside(uri)),
         Err(DatasetError::Origin(denied @ OriginError::Denied { .. })) => {
-            let Some(home) = cache_home(manifest.uri()) else {
+            let Some(home) = cache else {
                 return Err(denied.into());
             };
             let local = Origin::connect(&home).await?;

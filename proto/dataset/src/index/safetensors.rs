@@ -21,7 +21,7 @@ use super::{
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
 
 /// Bytes before the JSON.
-const LENGTH_BYTES: u64 = 8;
+const LENGTH_BYTES: usize = 8;
 
 /// A tensor of a file. Offsets are from the begin of the file and were checked against its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,16 +110,16 @@ impl Format for SafeTensors {
             );
             return Err(Fault::new("header length", why));
         }
-        if length > size_bytes - LENGTH_BYTES {
+        if length > size_bytes - LENGTH_BYTES as u64 {
             let why = format!("{length} bytes, past the end of a file of {size_bytes}");
             return Err(Fault::new("header length", why));
         }
-        Ok(LENGTH_BYTES + length)
+        Ok(LENGTH_BYTES as u64 + length)
     }
 
     fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Vec<Entry>, Fault> {
         let data_at = bytes.len() as u64;
-        let json = std::str::from_utf8(&bytes[LENGTH_BYTES as usize..])
+        let json = std::str::from_utf8(&bytes[LENGTH_BYTES..])
             .map_err(|error| Fault::new("header", format!("not UTF-8: {error}")))?;
         let raw: RawHeader =
             serde_json::from_str(json).map_err(|error| Fault::new("header", error.to_string()))?;

@@ -11,6 +11,13 @@ use crate::{DatasetError, GroupSpec, ObjectInfo, Origin, OriginUri, RowLocator, 
 /// The name of the one tensor of such a dataset.
 const TENSOR: &str = "tokens";
 
+/// The tokens of one file.
+struct Stream {
+    file: ObjectInfo,
+    offset: u64,
+    tokens: u64,
+}
+
 /// The windows over every `.bin` and one-dimensional `.npy` file, in the order of their keys.
 pub(super) async fn plan(
     origin: &Origin,
@@ -21,46 +28,30 @@ pub(super) async fn plan(
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let size = spec.dtype.size_bytes();
-    let (flat, other): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| extension(&file.key) == "bin");
-    let (arrays, other): (Vec<_>, Vec<_>) =
-        other.into_iter().partition(|file| extension(&file.key) == "npy");
+    let (flat, other): (Vec<_>, Vec<_>) = files
+        .into_iter()
+        .partition(|file| extension(&file.key) == "bin");
+    let (arrays, other): (Vec<_>, Vec<_>) = other
+        .into_iter()
+        .partition(|file| extension(&file.key) == "npy");
     leave_out(other, "is neither a .bin nor a .npy file", left_out);
 
-    let mut streams = Vec::new();
-    for mut file in flat {
-        let object = uri.join(&file.key)?;
-        if file.size_bytes % size != 0 {
-            let why = format!(
-                "{} bytes are not a whole number of {} tokens",
-                file.size_bytes, spec.dtype
-            );
-            return Err(Fault::new("size", why).of(object));
-        }
-        if file.etag.is_none() {
-            file.etag = origin.head(&object).await?.etag;
-        }
-        let tokens = file.size_bytes / size;
-        streams.push((file, 0, tokens));
-    }
-    for (file, array) in read_all(origin, uri, arrays, &npy::Npy, progress).await? {
-        if array.shape.len() != 1 {
-            let why =
-                format!("has {} dimensions where a stream of tokens has one", array.shape.len());
-            left_out.push(LeftOut::object(&file.key, why));
-        } else if array.dtype != spec.dtype {
-            let why = format!("is {} where tokens of {} were asked for", array.dtype, spec.dtype);
-            return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
-        } else {
-            streams.push((file, array.offset, array.shape[0]));
-        }
-    }
-    streams.sort_by(|a, b| a.0.key.cmp(&b.0.key));
+    let mut streams = flat_streams(origin, uri, flat, spec).await?;
+    streams.extend(array_streams(origin, uri, arrays, spec, left_out, progress).await?);
+    streams.sort_by(|a, b| a.file.key.cmp(&b.file.key));
 
     let mut groups = Vec::with_capacity(streams.len());
-    for (file, offset, tokens) in streams {
+    for Stream {
+        file,
+        offset,
+        tokens,
+    } in streams
+    {
         let Some(after_first) = tokens.checked_sub(spec.window) else {
-            let why = format!("holds {tokens} tokens, fewer than a window of {}", spec.window);
+            let why = format!(
+                "holds {tokens} tokens, fewer than a window of {}",
+                spec.window
+            );
             left_out.push(LeftOut::object(&file.key, why));
             continue;
         };
@@ -73,10 +64,15 @@ pub(super) async fn plan(
     }
     if groups.is_empty() {
         let why = "there is no .bin or .npy file with at least one window of tokens".into();
-        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+        return Err(DatasetError::NothingToIndex {
+            prefix: uri.clone(),
+            why,
+        });
     }
-    let locator =
-        RowLocator::Strided { row_bytes: spec.window * size, stride_bytes: spec.stride * size };
+    let locator = RowLocator::Strided {
+        row_bytes: spec.window * size,
+        stride_bytes: spec.stride * size,
+    };
     let tensor = TensorSpec {
         name: TENSOR.into(),
         dtype: spec.dtype,
@@ -84,5 +80,67 @@ pub(super) async fn plan(
         slot: 0,
         locator,
     };
-    Ok(Plan { tensors: vec![tensor], groups })
+    Ok(Plan {
+        tensors: vec![tensor],
+        groups,
+    })
+}
+
+/// Files that are tokens from the first byte to the last.
+async fn flat_streams(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    spec: &TokenSpec,
+) -> Result<Vec<Stream>, DatasetError> {
+    let mut streams = Vec::with_capacity(files.len());
+    for mut file in files {
+        let object = uri.join(&file.key)?;
+        let tokens = file.size_bytes / spec.dtype.size_bytes();
+        if tokens * spec.dtype.size_bytes() != file.size_bytes {
+            let (bytes, dtype) = (file.size_bytes, spec.dtype);
+            let why = format!("{bytes} bytes are not a whole number of {dtype} tokens");
+            return Err(Fault::new("size", why).of(object));
+        }
+        if file.etag.is_none() {
+            file.etag = origin.head(&object).await?.etag;
+        }
+        streams.push(Stream {
+            file,
+            offset: 0,
+            tokens,
+        });
+    }
+    Ok(streams)
+}
+
+/// Arrays of one dimension.
+async fn array_streams(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    spec: &TokenSpec,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Vec<Stream>, DatasetError> {
+    let mut streams = Vec::with_capacity(files.len());
+    for (file, array) in read_all(origin, uri, files, &npy::Npy, progress).await? {
+        let dimensions = array.shape.len();
+        if dimensions != 1 {
+            let why = format!("has {dimensions} dimensions where a stream of tokens has one");
+            left_out.push(LeftOut::object(&file.key, why));
+            continue;
+        }
+        if array.dtype != spec.dtype {
+            let (found, wanted) = (array.dtype, spec.dtype);
+            let why = format!("is {found} where tokens of {wanted} were asked for");
+            return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
+        }
+        streams.push(Stream {
+            file,
+            offset: array.offset,
+            tokens: array.shape[0],
+        });
+    }
+    Ok(streams)
 }

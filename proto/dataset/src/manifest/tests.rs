@@ -290,7 +290,7 @@ fn a_million_shards_open() {
 
 /// Writes a valid hash into damaged bytes, so that the checks behind it are reached.
 fn rehash(mut bytes: Vec<u8>) -> Bytes {
-    if bytes.len() >= format::Header::BYTES {
+    if bytes.len() >= Header::BYTES {
         let hash = format::hash(&bytes);
         bytes[format::HASH_AT].copy_from_slice(&hash);
     }

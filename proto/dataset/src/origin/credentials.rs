@@ -130,6 +130,16 @@ mod tests {
         check(&origin, &AmazonS3Builder::new().with_skip_signature(true)).await.unwrap();
     }
 
+    #[tokio::test]
+    async fn nothing_at_all_is_an_error_and_not_a_wait() {
+        crate::install_crypto();
+        let origin = OriginUri::parse("s3://bucket/x").unwrap();
+        // Nobody listens on port 1.
+        let builder = AmazonS3Builder::new().with_metadata_endpoint("http://127.0.0.1:1");
+        let error = check(&origin, &builder).await.unwrap_err();
+        assert!(matches!(error, OriginError::Credentials { .. }), "{error}");
+    }
+
     #[test]
     fn a_profile_is_answered_with_the_command_that_exports_it() {
         let (why, remedy) = diagnose(Some("research"), true);

@@ -21,12 +21,14 @@ pub struct RowRef {
 ///      0    16  snapshot id
 ///     16     4  rows, 1..=65,536
 ///     20     2  tensors, 1..=4,096
-///     22     2  reserved, 0
+///     22     2  flags: bit 0 VERIFY, the others 0
 ///     24    2t  tensors: their indices in the manifest
 ///  24+2t    8n  rows: shard u32, row u32
 /// ```
 ///
 /// A row or tensor may be named more than once. Whether they exist is for the manifest to say.
+/// VERIFY asks again for rows that arrived with a wrong checksum: the node compares its own bytes
+/// with theirs before it sends them, instead of handing them on unseen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gather {
     /// The snapshot that the indices refer to.
@@ -35,7 +37,11 @@ pub struct Gather {
     pub tensors: Vec<u16>,
     /// The rows wanted, in the order of the answer.
     pub rows: Vec<RowRef>,
+    /// Whether the node is to check its bytes before it sends them.
+    pub verify: bool,
 }
+
+const VERIFY: u16 = 1;
 
 impl Gather {
     /// Appends the frame. Not more than [`limits::GATHER_ROWS_MAX`] rows and
@@ -44,7 +50,7 @@ impl Gather {
     /// # Panics
     /// When either limit is exceeded or nothing is asked for: the caller splits its batches.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        Self::encode_parts(self.snapshot, &self.tensors, &self.rows, request, out);
+        Self::encode_parts(self.snapshot, &self.tensors, &self.rows, self.verify, request, out);
     }
 
     /// As [`Gather::encode`], without owning the lists.
@@ -55,6 +61,7 @@ impl Gather {
         snapshot: SnapshotId,
         tensors: &[u16],
         rows: &[RowRef],
+        verify: bool,
         request: u64,
         out: &mut Vec<u8>,
     ) {
@@ -66,7 +73,7 @@ impl Gather {
             body.extend_from_slice(snapshot.as_bytes());
             body.extend_from_slice(&row_count.to_le_bytes());
             body.extend_from_slice(&tensor_count.to_le_bytes());
-            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&(if verify { VERIFY } else { 0 }).to_le_bytes());
             for tensor in tensors {
                 body.extend_from_slice(&tensor.to_le_bytes());
             }
@@ -83,7 +90,11 @@ impl Gather {
         let snapshot = SnapshotId::from_bytes(fields.array()?);
         let rows = fields.u32()?;
         let tensors = u32::from(fields.u16()?);
-        fields.zero_u16()?;
+        let verify = match fields.u16()? {
+            0 => false,
+            VERIFY => true,
+            _ => return Err(fields.malformed("reserved bits are set")),
+        };
         let row_count = announced("rows", rows, limits::GATHER_ROWS_MAX)?;
         let tensor_count = announced("tensors", tensors, limits::GATHER_TENSORS_MAX)?;
         let tensors = fields.bytes(2 * tensor_count)?.as_chunks::<2>().0;
@@ -93,6 +104,7 @@ impl Gather {
             snapshot,
             tensors: tensors.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect(),
             rows: rows.iter().map(row_from).collect(),
+            verify,
         })
     }
 }

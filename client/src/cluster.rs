@@ -1,0 +1,372 @@
+//! The nodes of a cluster as this process sees them: the ring, who is up, and the control calls.
+//!
+//! Any node tells the ring; after that every member is known by its control address. A member that
+//! failed a read is marked down and passed over; once its time has come the next use of it sends a
+//! probe in the background, and a member that answers is up again. Nobody ever waits for a probe.
+//!
+//! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what the
+//! data path asks here (`view`, health) takes no lock and waits for nothing. A forked child makes its
+//! own channels.
+//! Non-goals: no rows (see `remote` and `local`), no membership of its own.
+
+mod control;
+mod health;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId};
+use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticket, limits};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Error, local, process, runtime};
+use control::Control;
+pub(crate) use health::Health;
+
+/// Members asked for a newer ring before that is put off.
+const REFRESH_MEMBERS_MAX: usize = 3;
+
+/// The nodes of a cluster.
+pub struct Cluster {
+    control: Control,
+    view: ArcSwap<View>,
+    /// When the ring was last asked for, in milliseconds of [`process::uptime`].
+    asked_at: AtomicU64,
+}
+
+/// The members of one ring.
+pub(crate) struct View {
+    pub(crate) ring: Arc<Ring>,
+    /// In the order of the ring's members.
+    pub(crate) members: Box<[Arc<Member>]>,
+}
+
+/// A node as the ring knows it, with what was seen of it.
+pub(crate) struct Member {
+    pub(crate) id: String,
+    /// `http://host:port`.
+    pub(crate) control: String,
+    pub(crate) health: Health,
+}
+
+/// Under which name nodes know a dataset: what they are asked to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetName {
+    /// Prefix and tag.
+    pub reference: DatasetRef,
+    /// Where the manifest lies when it is not beside the data.
+    pub manifest: Option<OriginUri>,
+}
+
+impl DatasetName {
+    /// The same dataset, pinned to one snapshot: a tag may be moved while a job runs.
+    pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
+        let reference = DatasetRef::parse(&format!("{}@{snapshot}", self.reference.uri()));
+        let reference = reference.expect("32 hex digits are a tag");
+        Self { reference, manifest: self.manifest.clone() }
+    }
+}
+
+/// What a node said when it opened a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenDataset {
+    /// What the tag names now.
+    pub snapshot: SnapshotId,
+    /// Samples of the snapshot.
+    pub samples: u64,
+    /// Its shards.
+    pub shards: u32,
+    /// Bytes of all its tensors.
+    pub bytes: u64,
+    /// Length of its manifest.
+    pub manifest_bytes: u64,
+    /// Whether nobody had indexed it before.
+    pub indexed_now: bool,
+    /// Where its manifest lies, as the node says.
+    pub manifest_uri: String,
+    pub(crate) ticket: Ticket,
+}
+
+/// Memory of the members that answered, summed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClusterMemory {
+    /// What they may use for shards.
+    pub budget_bytes: u64,
+    /// What is resident.
+    pub resident_bytes: u64,
+    /// Members of the ring.
+    pub members: usize,
+    /// Members that answered.
+    pub answered: usize,
+}
+
+/// One member, for listings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberState {
+    /// Its name in the ring.
+    pub id: String,
+    /// Its control address, `http://host:port`.
+    pub control: String,
+    /// Whether it is taken to be up.
+    pub up: bool,
+}
+
+impl Cluster {
+    /// Learns the ring from the first of `addresses` that answers: `http://host:port`, several
+    /// separated by commas, any nodes of the cluster.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is not an address, `Unavailable` when no node answers.
+    pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
+        let addresses = parse_addresses(addresses)?;
+        let control = Control::new();
+        let ring = runtime::block_on(first_ring(&control, &addresses))?;
+        let view = ArcSwap::from_pointee(View::new(ring, &[]));
+        let asked_at = AtomicU64::new(now_millis());
+        Ok(Arc::new(Self { control, view, asked_at }))
+    }
+
+    /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all
+    /// clients while that is up, so that it is indexed once.
+    ///
+    /// # Errors
+    /// The node's; `Unavailable` when no member answers.
+    pub fn open_dataset(&self, name: &DatasetName) -> Result<OpenDataset, Error> {
+        self.on_any(name, |member| {
+            runtime::block_on(async {
+                self.control.describe(&member.control).await?;
+                self.control.open_dataset(&member.control, name).await
+            })
+        })
+    }
+
+    /// The manifest of a dataset that was opened: mapped from a node on this host if `local` allows
+    /// and one is there, so that all processes share one copy; else fetched.
+    ///
+    /// # Errors
+    /// The node's; `DataLoss` when what came is not that manifest.
+    pub fn manifest(&self, name: &DatasetName, open: &OpenDataset, local: bool) -> Result<Manifest, Error> {
+        let pinned = name.pinned(open.snapshot);
+        self.on_any(name, |member| {
+            let (node, open) = runtime::block_on(self.open_on(member, &pinned))?;
+            if local && !node.socket_path.is_empty() {
+                let path = node.socket_path.as_ref();
+                match local::map_manifest(path, &node.node_id, open.snapshot) {
+                    Ok(manifest) => return Ok(manifest),
+                    Err(error) => tracing::debug!(%error, ?path, "the manifest was not mapped"),
+                }
+            }
+            runtime::block_on(self.control.manifest(&member.control, &open))
+        })
+    }
+
+    /// The memory of the cluster: every member is asked at once, and none is waited for longer than
+    /// two seconds.
+    pub fn memory(&self) -> ClusterMemory {
+        let view = self.view();
+        let asked = view.members.iter().map(|member| self.control.describe(&member.control));
+        let answers = runtime::block_on(join_all(asked));
+        let mut sum = ClusterMemory { members: answers.len(), ..ClusterMemory::default() };
+        for node in answers.into_iter().flatten() {
+            let memory = node.memory.unwrap_or_default();
+            sum.answered += 1;
+            sum.budget_bytes = sum.budget_bytes.saturating_add(memory.budget_bytes);
+            sum.resident_bytes = sum.resident_bytes.saturating_add(memory.resident_bytes);
+        }
+        sum
+    }
+
+    /// The members in the order of the ring.
+    pub fn members(&self) -> Vec<MemberState> {
+        let state = |member: &Arc<Member>| MemberState {
+            id: member.id.clone(),
+            control: member.control.clone(),
+            up: member.health.is_up(),
+        };
+        self.view().members.iter().map(state).collect()
+    }
+
+    /// The members now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// What is due by now is started in the background: a look at the ring, probes of members that are
+    /// down. Costs a clock reading when nothing is.
+    pub(crate) fn keep_up(self: &Arc<Self>, view: &View) {
+        let now = process::uptime();
+        let due = view.members.iter().filter(|member| !member.health.is_up());
+        for member in due.filter(|member| member.health.claim_probe(now)) {
+            let (cluster, member) = (Arc::clone(self), Arc::clone(member));
+            runtime::spawn(async move { cluster.probe(&member).await });
+        }
+        let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
+        let interval = limits::RING_REFRESH_INTERVAL.as_millis();
+        if u128::from(millis.saturating_sub(asked_at)) < interval
+            || self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let cluster = Arc::clone(self);
+        runtime::spawn(async move { cluster.refresh().await });
+    }
+
+    /// Where a member's data plane and socket are, and the right to read a snapshot from it.
+    pub(crate) async fn open_on(
+        &self,
+        member: &Member,
+        name: &DatasetName,
+    ) -> Result<(NodeDescription, OpenDataset), Error> {
+        let node = self.control.describe(&member.control).await?;
+        let open = self.control.open_dataset(&member.control, name).await?;
+        Ok((node, open))
+    }
+
+    async fn probe(&self, member: &Member) {
+        match self.control.describe(&member.control).await {
+            Ok(node) if !node.draining => {
+                tracing::info!(node = %member.id, "a node answers again");
+                member.health.recover();
+            }
+            Ok(_) => tracing::debug!(node = %member.id, "a node is draining"),
+            Err(error) => tracing::debug!(node = %member.id, %error, "a node is still away"),
+        }
+    }
+
+    /// Takes over a newer ring, if a member knows one.
+    async fn refresh(&self) {
+        let view = self.view();
+        let up = view.members.iter().filter(|member| member.health.is_up());
+        for member in up.take(REFRESH_MEMBERS_MAX) {
+            let Ok(ring) = self.control.ring(&member.control).await else { continue };
+            if ring.version() > view.ring.version() {
+                tracing::info!(version = ring.version(), "the ring changed");
+                self.view.store(Arc::new(View::new(ring, &view.members)));
+            }
+            return;
+        }
+    }
+
+    /// Calls members in an order that depends on the dataset only, those that are up first, until one
+    /// does not fail in a way that the next may mend.
+    fn on_any<T>(
+        &self,
+        name: &DatasetName,
+        call: impl Fn(&Member) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let view = self.view();
+        let first = xxh3_64(name.reference.uri().to_string().as_bytes()) % view.members.len() as u64;
+        let first = usize::try_from(first).expect("an index is smaller than a length");
+        let mut order: Vec<_> = view.members[first..].iter().chain(&view.members[..first]).collect();
+        order.sort_by_key(|member| !member.health.is_up());
+        let mut failed = None;
+        for member in order {
+            match call(member) {
+                Err(error) if error.advice() == Advice::TryNextNode => {
+                    member.health.fail(process::uptime());
+                    failed = Some(error);
+                }
+                answer => return answer,
+            }
+        }
+        Err(failed.expect("a ring has members").context("no node of the cluster answers"))
+    }
+}
+
+impl View {
+    /// The members of a ring; those that were known before keep what was seen of them.
+    fn new(ring: Ring, known: &[Arc<Member>]) -> Self {
+        let member = |member: &larder_wire::Member| {
+            let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
+            known.iter().find(same).cloned().unwrap_or_else(|| {
+                let (id, control) = (member.id.clone(), member.control.clone());
+                Arc::new(Member { id, control, health: Health::default() })
+            })
+        };
+        let members = ring.members().iter().map(member).collect();
+        Self { ring: Arc::new(ring), members }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("members", &self.members()).finish_non_exhaustive()
+    }
+}
+
+fn now_millis() -> u64 {
+    u64::try_from(process::uptime().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
+    let refused = |why: String| {
+        Error::new(ErrorKind::InvalidArgument, format!("{text:?} does not name a cluster"))
+            .because(why)
+            .hint("give http://host:port of one node or, separated by commas, of several")
+    };
+    let addresses: Vec<String> =
+        text.split(',').map(|one| one.trim().trim_end_matches('/').to_owned()).collect();
+    if addresses.len() > limits::CLUSTER_ADDRESSES_MAX {
+        let (count, max) = (addresses.len(), limits::CLUSTER_ADDRESSES_MAX);
+        return Err(refused(format!("it has {count} addresses, the limit is {max}")));
+    }
+    match addresses.iter().find(|address| !control::is_address(address)) {
+        Some(address) => Err(refused(format!("{address:?} is not http://host:port"))),
+        None => Ok(addresses),
+    }
+}
+
+async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
+    let mut reasons = Vec::new();
+    for address in addresses {
+        match control.ring(address).await {
+            Ok(ring) => return Ok(ring),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    let hint = "check that larder-node runs there and that --cluster or LARDER_CLUSTER names its --listen address";
+    let error = Error::new(ErrorKind::Unavailable, "no node of the cluster answers");
+    Err(error.because(reasons.join("; ")).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_named_by_one_or_more_addresses() {
+        let addresses = parse_addresses("http://a:7070, http://[::1]:7070/").unwrap();
+        assert_eq!(addresses, ["http://a:7070", "http://[::1]:7070"]);
+        for text in ["", "a:7070", "http://a", "http://a:7070,,", "ftp://a:1", "http://a:7070/x"] {
+            let error = parse_addresses(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
+            assert!(error.advice_text().is_some());
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_named_with_every_reason() {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Cluster::connect(&format!("http://{unused}")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains(&unused.to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_pinned_name_is_that_of_the_snapshot() {
+        let name = DatasetName {
+            reference: DatasetRef::parse("s3://bucket/prefix@v3").unwrap(),
+            manifest: None,
+        };
+        let pinned = name.pinned(SnapshotId::from_bytes([0xab; 16]));
+        assert_eq!(pinned.reference.to_string(), format!("s3://bucket/prefix@{}", "ab".repeat(16)));
+    }
+}

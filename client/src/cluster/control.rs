@@ -1,0 +1,183 @@
+//! The control calls of a client, each with its time limit, over one channel a node.
+//!
+//! Channels belong to the process that made them: their sockets are driven by its runtime.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use larder_dataset::{Manifest, SnapshotId};
+use larder_wire::{
+    ErrorKind, Ring,
+    control::{
+        self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, ManifestChunk,
+        NodeDescription, OpenDatasetRequest, node_client::NodeClient,
+    },
+    limits,
+};
+use tonic::{
+    Response, Status, Streaming,
+    codegen::http::Uri,
+    transport::{Channel, Endpoint},
+};
+
+use super::{DatasetName, OpenDataset};
+use crate::{Error, process::PerProcess, remote};
+
+/// How often a connection with a call on it is asked for a sign of life: a node that is gone is
+/// noticed within two seconds, also by calls that may take long.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The channels of this process, by control address.
+pub(super) struct Control {
+    channels: PerProcess<Mutex<HashMap<String, Channel>>>,
+}
+
+impl Control {
+    pub(super) fn new() -> Self {
+        Self { channels: PerProcess::new() }
+    }
+
+    pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
+        let mut client = self.client(address)?;
+        let call = client.get_ring(GetRingRequest {});
+        let ring = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
+        Ok(Ring::from_proto(ring)?)
+    }
+
+    pub(super) async fn describe(&self, address: &str) -> Result<NodeDescription, Error> {
+        let mut client = self.client(address)?;
+        let call = client.describe(DescribeRequest {});
+        within(address, limits::OWNER_SILENT_TIMEOUT, call).await
+    }
+
+    pub(super) async fn open_dataset(
+        &self,
+        address: &str,
+        name: &DatasetName,
+    ) -> Result<OpenDataset, Error> {
+        let request = OpenDatasetRequest {
+            uri: name.reference.to_string(),
+            manifest_uri: name.manifest.as_ref().map(ToString::to_string).unwrap_or_default(),
+            client_name: remote::client_name(),
+        };
+        let mut client = self.client(address)?;
+        let call = client.open_dataset(request);
+        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await;
+        let open = open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
+        Ok(OpenDataset {
+            snapshot: schema::snapshot_id(&open.snapshot)?,
+            samples: open.samples,
+            shards: open.shards,
+            bytes: open.bytes,
+            manifest_bytes: open.manifest_bytes,
+            indexed_now: open.indexed_now,
+            manifest_uri: open.manifest_uri,
+            ticket: schema::ticket(&open.ticket)?,
+        })
+    }
+
+    /// A manifest in pieces. A node that announces one and sends another is found out by its hash.
+    pub(super) async fn manifest(&self, address: &str, open: &OpenDataset) -> Result<Manifest, Error> {
+        let snapshot = Bytes::copy_from_slice(open.snapshot.as_bytes());
+        let mut client = self.client(address)?;
+        let call = client.fetch_manifest(FetchManifestRequest { snapshot });
+        let pieces = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
+        let bytes = collect(address, pieces, open.manifest_bytes).await?;
+        let manifest = Manifest::parse(bytes)
+            .map_err(|error| not_that(address, open.snapshot).with_source(error))?;
+        if manifest.snapshot() != open.snapshot {
+            return Err(not_that(address, open.snapshot)
+                .because(format!("it is that of snapshot {}", manifest.snapshot())));
+        }
+        Ok(manifest)
+    }
+
+    fn client(&self, address: &str) -> Result<NodeClient<Channel>, Error> {
+        let channels = self.channels.get(|_| Mutex::default());
+        let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match channels.get(address) {
+            Some(channel) => channel.clone(),
+            None => {
+                let channel = channel(address)?;
+                channels.insert(address.to_owned(), channel.clone());
+                channel
+            }
+        };
+        let max = limits::CONTROL_MESSAGE_BYTES_MAX;
+        Ok(NodeClient::new(channel).max_decoding_message_size(max))
+    }
+}
+
+/// Connects at its first call, and again after it broke.
+fn channel(address: &str) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| {
+        Error::new(ErrorKind::InvalidArgument, format!("{address} is not an address")).with_source(error)
+    })?;
+    let endpoint = endpoint
+        .connect_timeout(limits::CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_INTERVAL);
+    Ok(endpoint.connect_lazy())
+}
+
+/// The answer to a call, which may take `limit`.
+async fn within<T>(
+    address: &str,
+    limit: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>> + Send,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(from_status(address, status)),
+        Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
+            .because(format!("it did not answer within {limit:?}"))),
+    }
+}
+
+fn from_status(address: &str, status: Status) -> Error {
+    let error = larder_wire::Error::from(status);
+    let what = format!("the call to node {address} failed");
+    Error::new(error.kind(), what).with_source(error)
+}
+
+async fn collect(
+    address: &str,
+    mut pieces: Streaming<ManifestChunk>,
+    announced: u64,
+) -> Result<Bytes, Error> {
+    let max = announced.min(limits::MANIFEST_BYTES_MAX);
+    let mut bytes = BytesMut::new();
+    loop {
+        let next = tokio::time::timeout(limits::CONTROL_CALL_TIMEOUT, pieces.message()).await;
+        let next = next.unwrap_or_else(|_| Err(Status::deadline_exceeded("it stopped")));
+        let Some(piece) = next.map_err(|status| from_status(address, status))? else {
+            return Ok(bytes.freeze());
+        };
+        if (bytes.len() + piece.chunk.len()) as u64 > max {
+            let what = format!("node {address} sends more of a manifest than the {max} bytes it has");
+            return Err(Error::new(ErrorKind::DataLoss, what));
+        }
+        bytes.extend_from_slice(&piece.chunk);
+    }
+}
+
+fn not_that(address: &str, snapshot: SnapshotId) -> Error {
+    let what = format!("node {address} sent what is not the manifest of snapshot {snapshot}");
+    Error::new(ErrorKind::DataLoss, what)
+}
+
+/// Whether a text is `http://host:port`.
+pub(super) fn is_address(text: &str) -> bool {
+    text.parse::<Uri>().is_ok_and(|uri| {
+        uri.scheme_str() == Some("http")
+            && uri.host().is_some_and(|host| !host.is_empty())
+            && uri.port_u16().is_some()
+            && uri.path() == "/"
+    })
+}

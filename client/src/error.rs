@@ -1,0 +1,156 @@
+//! The one error of the client: a coarse kind for programs; what, why and a hint for people.
+
+use std::{error, fmt, sync::Arc};
+
+use larder_wire::{Advice, ErrorKind};
+
+/// What went wrong, why, and what to do about it. Cheap to clone.
+#[derive(Clone)]
+pub struct Error {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    why: Option<String>,
+    hint: Option<String>,
+    source: Option<Arc<dyn error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of this kind. `what` is what could not be done: lower case, no full stop.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        let inner = Inner { kind, what: what.into(), why: None, hint: None, source: None };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The same error with the reason in words.
+    #[must_use]
+    pub fn because(self, why: impl fmt::Display) -> Self {
+        self.change(|inner| inner.why = Some(why.to_string()))
+    }
+
+    /// The same error with what the user can do about it.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        self.change(|inner| inner.hint = Some(hint.into()))
+    }
+
+    /// The same error with the error behind it, whose text becomes the reason unless one is given.
+    #[must_use]
+    pub fn with_source(self, source: impl error::Error + Send + Sync + 'static) -> Self {
+        self.change(|inner| {
+            inner.why.get_or_insert_with(|| chain(&source));
+            inner.source = Some(Arc::new(source));
+        })
+    }
+
+    /// The same failure seen from further out: `what` could not be done, because of this.
+    #[must_use]
+    pub fn context(self, what: impl Into<String>) -> Self {
+        self.change(|inner| {
+            let before = std::mem::replace(&mut inner.what, what.into());
+            inner.why = Some(match inner.why.take() {
+                Some(why) => format!("{before}: {why}"),
+                None => before,
+            });
+        })
+    }
+
+    /// What kind of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// What the caller should do: shorthand for `kind().advice()`.
+    pub fn advice(&self) -> Advice {
+        self.inner.kind.advice()
+    }
+
+    /// What could not be done.
+    pub fn what(&self) -> &str {
+        &self.inner.what
+    }
+
+    /// The reason, where there is one.
+    pub fn why(&self) -> Option<&str> {
+        self.inner.why.as_deref()
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn advice_text(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.inner));
+        self
+    }
+}
+
+/// The texts of an error and of those behind it, joined unless one repeats the next.
+fn chain(error: &(dyn error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let reason = source.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
+        }
+        next = source.source();
+    }
+    text
+}
+
+/// `what: why`; the hint is for whoever prints errors in full.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.what)?;
+        self.inner.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.inner.kind)?;
+        self.inner.hint.as_ref().map_or(Ok(()), |hint| write!(f, " (hint: {hint})"))
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.inner.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// A node's error keeps its kind; its message is what went wrong.
+impl From<larder_wire::Error> for Error {
+    fn from(error: larder_wire::Error) -> Self {
+        Self::new(error.kind(), error.message())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_and_why_and_keeps_its_hint_apart() {
+        let error = Error::new(ErrorKind::Unavailable, "node b does not answer")
+            .because("connection refused")
+            .hint("start it")
+            .context("cannot read 3 rows");
+        assert_eq!(error.to_string(), "cannot read 3 rows: node b does not answer: connection refused");
+        assert_eq!(error.advice_text(), Some("start it"));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn the_reason_is_the_text_of_the_errors_behind() {
+        let io = std::io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Internal, "cannot read").with_source(io);
+        assert_eq!(error.to_string(), "cannot read: disk on fire");
+    }
+}

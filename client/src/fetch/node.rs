@@ -1,0 +1,118 @@
+//! One node as a fetcher knows it: where its data plane is, the right to use it, and what is open.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    sync::{Arc, OnceLock},
+};
+
+use arc_swap::ArcSwapOption;
+use larder_wire::{ErrorKind, data::Ticket};
+
+use super::Fetcher;
+use crate::{
+    Cluster, Error,
+    cluster::Member,
+    local::{Slots, Socket},
+    remote::{Connection, Failure, Pool},
+};
+
+/// A node and the connections to it.
+pub(super) struct Node {
+    pub(super) member: Arc<Member>,
+    pub(super) pool: Arc<Pool>,
+    access: ArcSwapOption<Access>,
+    socket: OnceLock<Socket>,
+}
+
+/// The right to read the snapshot from a node, since its last start.
+struct Access {
+    /// `host:port` of its data plane.
+    address: String,
+    ticket: Ticket,
+}
+
+impl Node {
+    pub(super) fn new(member: Arc<Member>) -> Self {
+        let (pool, access, socket) = (Arc::default(), ArcSwapOption::empty(), OnceLock::new());
+        Self { member, pool, access, socket }
+    }
+
+    /// Whether connections can be made, or have to be asked for by [`Node::open`] first.
+    pub(super) fn is_open(&self) -> bool {
+        self.access.load().is_some()
+    }
+
+    /// The node's socket, if it listens on this host.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        self.socket.get()
+    }
+
+    /// Asks for the right to read, and where to.
+    pub(super) async fn open(
+        &self,
+        cluster: &Cluster,
+        fetcher: &Fetcher,
+        slots: &Arc<Slots>,
+    ) -> Result<(), Error> {
+        let (node, open) = cluster.open_on(&self.member, &fetcher.name).await?;
+        let (wanted, found) = (fetcher.manifest.snapshot(), open.snapshot);
+        if found != wanted {
+            let what = format!("node {} opened snapshot {found} for {wanted}", self.member.id);
+            return Err(Error::new(ErrorKind::Internal, what));
+        }
+        let address = reachable(&node.data_address, &self.member.control);
+        self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
+        if fetcher.options.local && !node.socket_path.is_empty() {
+            let (manifest, slots) = (fetcher.manifest.clone(), Arc::clone(slots));
+            self.socket.get_or_init(|| {
+                Socket::open(node.socket_path.into(), node.node_id, manifest, slots)
+            });
+        }
+        Ok(())
+    }
+
+    /// The node no longer knows the ticket, or the dataset: it was restarted.
+    pub(super) fn forget(&self) {
+        self.access.store(None);
+        self.pool.clear();
+    }
+
+    /// A new connection.
+    pub(super) fn connect(&self) -> Result<Connection, Failure> {
+        let access = self.access.load_full();
+        let access = access.ok_or_else(|| Failure::Broken("it was restarted".to_owned()))?;
+        let addresses = access.address.to_socket_addrs();
+        let addresses: Vec<SocketAddr> = addresses
+            .map_err(|error| Failure::Broken(format!("{}: {error}", access.address)))?
+            .collect();
+        let (connection, ok) = Connection::open(&addresses, access.ticket)?;
+        if ok.node_id == self.member.id {
+            return Ok(connection);
+        }
+        Err(Failure::Broken(format!("node {} answers at {}", ok.node_id, access.address)))
+    }
+}
+
+/// A node that listens on all interfaces is reached where its control plane was.
+fn reachable(address: &str, control: &str) -> String {
+    let unspecified = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+    let port = address.rsplit(':').next();
+    let host = control.split("://").nth(1).and_then(|rest| rest.rsplit_once(':'));
+    match (unspecified, host, port) {
+        (true, Some((host, _)), Some(port)) => format!("{host}:{port}"),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_listens_everywhere_is_reached_where_its_control_plane_is() {
+        assert_eq!(reachable("0.0.0.0:7071", "http://host-a:7070"), "host-a:7071");
+        assert_eq!(reachable("[::]:7071", "http://[fe80::1]:7070"), "[fe80::1]:7071");
+        assert_eq!(reachable("10.0.0.1:7071", "http://host-a:7070"), "10.0.0.1:7071");
+        assert_eq!(reachable("host-b:7071", "http://host-a:7070"), "host-b:7071");
+    }
+}

@@ -1,0 +1,420 @@
+//! The fetcher against scripted nodes over real sockets.
+
+mod fake;
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use larder_dataset::DatasetRef;
+use larder_wire::{
+    ErrorKind,
+    data::{DataRun, FRAME_HEADER_BYTES, RowRef},
+};
+
+use super::{FetchOptions, Fetcher, Sources};
+use crate::{Cluster, DatasetName, Error, process};
+use fake::{Act, FakeNode, Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES, cluster};
+
+fn name(fixture: &Fixture) -> DatasetName {
+    let reference = DatasetRef::latest(fixture.manifest.uri().clone());
+    DatasetName { reference, manifest: None }
+}
+
+fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {
+    let options = FetchOptions { local, patience: Duration::from_secs(20) };
+    let cluster = Cluster::connect(address).unwrap();
+    Fetcher::new(fixture.manifest.clone(), &name(fixture), Some(cluster), options)
+}
+
+/// All samples in an order that mixes the shards.
+fn shuffled(fixture: &Fixture) -> Vec<RowRef> {
+    fixture.refs((0..SAMPLES).map(|sample| sample * 37 % SAMPLES))
+}
+
+/// Gathers both tensors and compares every byte with the source.
+fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sources, Error> {
+    let mut labels = vec![0xee; rows.len() * LABEL_BYTES];
+    let mut images = vec![0xee; rows.len() * IMAGE_BYTES];
+    let sources = fetcher.gather(rows, &[1, 0], &mut [&mut labels, &mut images])?;
+    for (index, &row) in rows.iter().enumerate() {
+        assert_eq!(&labels[index * LABEL_BYTES..][..LABEL_BYTES], fixture.row(row, 1));
+        assert!(&images[index * IMAGE_BYTES..][..IMAGE_BYTES] == fixture.row(row, 0), "{row:?}");
+    }
+    let rows = rows.len() as u64;
+    assert_eq!(sources.rows_local + sources.rows_remote + sources.rows_origin, rows);
+    assert_eq!(sources.bytes, rows * (IMAGE_BYTES + LABEL_BYTES) as u64);
+    Ok(sources)
+}
+
+/// Cells (rows times tensors) that a node was asked for.
+fn cells(node: &FakeNode) -> usize {
+    node.asked().iter().map(|asked| asked.rows.len() * asked.tensors.len()).sum()
+}
+
+/// The node that owns the most shards, so that its script surely matters.
+fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
+    gather(fixture, fetcher, &shuffled(fixture)).unwrap();
+    let busiest = (0..nodes.len()).max_by_key(|&index| cells(&nodes[index])).unwrap();
+    nodes.iter().for_each(|node| node.state.asked.lock().unwrap().clear());
+    busiest
+}
+
+#[test]
+fn each_node_is_asked_once_and_its_rows_come_to_their_places() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let rows = shuffled(&fixture);
+    let sources = gather(&fixture, &fetcher, &rows).unwrap();
+    assert_eq!(sources.rows_remote, SAMPLES);
+    assert!(nodes.iter().all(|node| node.asked().len() == 1));
+    assert_eq!(nodes.iter().map(cells).sum::<usize>(), 2 * rows.len());
+    gather(&fixture, &fetcher, &rows).unwrap();
+    for node in &nodes {
+        assert_eq!(node.state.connections.load(SeqCst), 1);
+        assert_eq!(node.state.opened.load(SeqCst), 1);
+    }
+}
+
+#[test]
+fn what_a_dying_node_had_sent_is_not_asked_for_again() {
+    for frames in [0, 1, 3, 6, 7] {
+        let fixture = Fixture::new();
+        let (mut nodes, address) = cluster(&fixture, 3, false);
+        let fetcher = fetcher(&fixture, &address, true);
+        let dying = busiest(&fixture, &nodes, &fetcher);
+        nodes[dying].plan([Act::Die { frames }, Act::Die { frames: 0 }, Act::Die { frames: 0 }]);
+        let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+        assert_eq!(sources.rows_origin, 0);
+        let asked = nodes[dying].asked();
+        let wanted = asked[0].rows.len() * 2;
+        let arrived = (frames * 5).min(wanted);
+        let others: usize = (0..3).filter(|&index| index != dying).map(|index| cells(&nodes[index])).sum();
+        assert_eq!(others, 2 * SAMPLES as usize - arrived, "{frames} frames came");
+        nodes[dying].kill();
+        gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_node_costs_its_rows_a_detour_and_is_asked_again_when_it_is_back() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let killed = busiest(&fixture, &nodes, &fetcher);
+    nodes[killed].kill();
+    let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!(sources.rows_remote, SAMPLES);
+    nodes[killed].restart();
+    nodes[killed].state.asked.lock().unwrap().clear();
+    let deadline = process::now() + Duration::from_secs(20);
+    while nodes[killed].asked().is_empty() {
+        assert!(process::now() < deadline, "the node was never asked again");
+        gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_row_is_asked_for_again_on_a_new_connection_and_with_a_check() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let flipping = busiest(&fixture, &nodes, &fetcher);
+    nodes[flipping].plan([Act::Flip { frame: 2 }]);
+    gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    let asked = nodes[flipping].asked();
+    assert!(!asked[0].verify);
+    assert!(asked[1..].iter().all(|asked| asked.verify));
+    assert!(asked.len() >= 2);
+    assert!(cells(&nodes[flipping]) < 4 * asked[0].rows.len(), "rows that were sound came twice");
+    assert_eq!(nodes[flipping].state.connections.load(SeqCst), 2);
+}
+
+#[test]
+fn damaged_rows_are_never_delivered_though_every_node_sends_them() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    for node in &nodes {
+        node.plan((0..20).map(|_| Act::Flip { frame: 0 }));
+    }
+    let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert!(sources.rows_origin > 0);
+}
+
+#[test]
+fn a_silent_node_is_passed_over_and_then_left_alone() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let silent = busiest(&fixture, &nodes, &fetcher);
+    nodes[silent].plan((0..10).map(|_| Act::Silence));
+    let before = process::now();
+    let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!(sources.rows_remote, SAMPLES);
+    assert!(process::now() - before >= Duration::from_secs(2));
+    assert_eq!(nodes[silent].asked().len(), 1);
+    gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!(nodes[silent].asked().len(), 1);
+}
+
+#[test]
+fn a_node_that_shows_signs_of_life_is_waited_for() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    for node in &nodes {
+        node.plan([Act::Slow { pongs: 3 }]);
+    }
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
+}
+
+#[test]
+fn an_error_is_acted_upon_by_its_kind() {
+    let fixture = Fixture::new();
+    let rows = shuffled(&fixture);
+    for (kind, again) in [
+        (ErrorKind::ResourceExhausted, true),
+        (ErrorKind::OriginUnavailable, true),
+        (ErrorKind::DataLoss, true),
+        (ErrorKind::Unavailable, true),
+        (ErrorKind::Unauthenticated, true),
+        (ErrorKind::NotFound, true),
+        (ErrorKind::InvalidArgument, false),
+        (ErrorKind::PermissionDenied, false),
+        (ErrorKind::DataChanged, false),
+        (ErrorKind::Internal, false),
+    ] {
+        let (nodes, address) = cluster(&fixture, 2, false);
+        let fetcher = fetcher(&fixture, &address, true);
+        let failing = busiest(&fixture, &nodes, &fetcher);
+        nodes[failing].plan([Act::Fail(kind)]);
+        match gather(&fixture, &fetcher, &rows) {
+            Ok(sources) => {
+                assert!(again, "{kind:?}");
+                assert_eq!(sources.rows_remote, SAMPLES, "{kind:?}");
+            }
+            Err(error) => {
+                assert!(!again, "{kind:?}");
+                assert_eq!(error.kind(), kind);
+            }
+        }
+        let reopened = matches!(kind, ErrorKind::Unauthenticated | ErrorKind::NotFound);
+        let opened = nodes[failing].state.opened.load(SeqCst);
+        assert_eq!(opened, if reopened { 2 } else { 1 }, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_node_that_does_not_know_us_though_told_is_an_error() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    nodes[0].plan((0..3).map(|_| Act::Fail(ErrorKind::Unauthenticated)));
+    let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+}
+
+/// A header as a hostile peer would write it, with a checksum that nobody gets to compare.
+fn header(request: u64, kind: u8, body: u32, payload: u64) -> Vec<u8> {
+    let mut bytes = vec![0; FRAME_HEADER_BYTES];
+    bytes[..4].copy_from_slice(b"LRD1");
+    bytes[4] = kind;
+    bytes[8..16].copy_from_slice(&request.to_le_bytes());
+    bytes[16..24].copy_from_slice(&payload.to_le_bytes());
+    bytes[24..28].copy_from_slice(&body.to_le_bytes());
+    bytes
+}
+
+fn run(request: u64, tensor_slot: u16, first: u32, rows: usize, payload_bytes: u64) -> Vec<u8> {
+    let (crcs, mut out) = (vec![0; rows], Vec::new());
+    let run = DataRun { tensor_slot, first, crcs: &crcs, lengths: None, payload_bytes };
+    run.encode(request, &mut out);
+    out
+}
+
+#[test]
+fn a_node_that_breaks_the_protocol_is_passed_over() {
+    let hostile: [fn(u64) -> Vec<u8>; 10] = [
+        |_| b"HTTP/1.1 400 Bad Request\r\n\r\nand much more text".to_vec(),
+        |request| header(request, 17, u32::MAX, 8),
+        |request| header(request, 17, 20, u64::MAX),
+        |request| header(request, 18, 16, 1),
+        |request| run(request + 1, 0, 0, 1, 8),
+        |request| run(request, 1, 0, 1, 6000),
+        |request| run(request, 0, 1, 1, 8),
+        |request| run(request, 0, 0, 60_000, 60_000 * 8),
+        |request| run(request, 0, 0, 1, 4_000_000_000),
+        |request| {
+            let mut out = Vec::new();
+            larder_wire::data::GatherEnd::default().encode(request, &mut out);
+            out
+        },
+    ];
+    let fixture = Fixture::new();
+    for bytes in hostile {
+        let (nodes, address) = cluster(&fixture, 2, false);
+        let fetcher = fetcher(&fixture, &address, true);
+        let bad = busiest(&fixture, &nodes, &fetcher);
+        nodes[bad].plan([Act::Raw(bytes)]);
+        let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+        assert_eq!(sources.rows_remote, SAMPLES);
+        assert_eq!(nodes[bad].asked().len(), 1);
+    }
+}
+
+#[test]
+fn rows_come_from_the_origin_when_no_node_is_left_and_from_nodes_again_later() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    nodes.iter_mut().for_each(FakeNode::kill);
+    let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!(sources.rows_origin, SAMPLES);
+    nodes[1].restart();
+    let deadline = process::now() + Duration::from_secs(20);
+    while gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote < SAMPLES {
+        assert!(process::now() < deadline, "the nodes were never asked again");
+    }
+}
+
+#[test]
+fn without_a_cluster_rows_come_from_the_origin() {
+    let fixture = Fixture::new();
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_origin, SAMPLES);
+    std::fs::remove_file(fixture.folder.path().join("data.bin")).unwrap();
+    let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn with_neither_nodes_nor_origin_the_error_names_both_once_patience_ends() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = cluster(&fixture, 1, false);
+    let options = FetchOptions { patience: Duration::from_millis(600), ..FetchOptions::default() };
+    let cluster = Cluster::connect(&address).unwrap();
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
+    nodes[0].kill();
+    std::fs::remove_file(fixture.folder.path().join("data.bin")).unwrap();
+    let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err().to_string();
+    assert!(error.contains("node-0") && error.contains("data.bin") && error.contains("600ms"), "{error}");
+}
+
+#[test]
+fn several_threads_read_while_nodes_misbehave() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    for (index, node) in nodes.iter().enumerate() {
+        node.plan((0..60).map(|turn| match (turn + index) % 7 {
+            0 => Act::Die { frames: turn % 9 },
+            1 => Act::Flip { frame: turn % 5 },
+            2 => Act::Slow { pongs: 2 },
+            3 => Act::Fail(ErrorKind::ResourceExhausted),
+            _ => Act::Serve,
+        }));
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (fixture, fetcher) = (&fixture, &fetcher);
+            scope.spawn(move || {
+                for batch in 0..25 {
+                    let first = thread * 17 + batch * 5;
+                    let samples = (0..40).map(|sample| (first + sample * 13) % SAMPLES);
+                    gather(fixture, fetcher, &fixture.refs(samples)).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn shards_of_a_node_on_this_host_are_mapped_and_then_read_without_it() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = cluster(&fixture, 2, true);
+    let fetcher = fetcher(&fixture, &address, true);
+    let rows = shuffled(&fixture);
+    let deadline = process::now() + Duration::from_secs(20);
+    while gather(&fixture, &fetcher, &rows).unwrap().rows_local < SAMPLES {
+        assert!(process::now() < deadline, "not all shards were mapped");
+    }
+    let attaches: usize = nodes.iter().map(|node| node.state.attaches.load(SeqCst)).sum();
+    assert_eq!(attaches, 12, "each shard is asked for once");
+    nodes.iter_mut().for_each(FakeNode::kill);
+    assert_eq!(gather(&fixture, &fetcher, &rows).unwrap().rows_local, SAMPLES);
+}
+
+#[test]
+fn a_row_is_seen_where_it_lies_and_its_map_given_back_when_nothing_uses_it() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, true);
+    let fetcher = fetcher(&fixture, &address, true);
+    let row = RowRef { shard: 3, row: 5 };
+    let view = fetcher.view(row, 0).unwrap();
+    assert_eq!(&*view, fixture.row(row, 0));
+    assert!(fetcher.view(RowRef { shard: 3, row: 8 }, 0).is_none());
+    assert!(fetcher.view(row, 2).is_none());
+    let idle = fetcher.view(RowRef { shard: 4, row: 0 }, 1).map(drop);
+    assert!(idle.is_some());
+    nodes[0].recall(3);
+    nodes[0].recall(4);
+    let released = |shard| nodes[0].state.releases.lock().unwrap().contains(&shard);
+    let wait_for = |shard| {
+        let deadline = process::now() + Duration::from_secs(20);
+        while !released(shard) {
+            assert!(process::now() < deadline, "shard {shard} was not given back");
+            std::thread::yield_now();
+        }
+    };
+    wait_for(4);
+    assert!(!released(3));
+    assert_eq!(&*view, fixture.row(row, 0));
+    drop(view);
+    wait_for(3);
+}
+
+#[test]
+fn a_client_told_not_to_map_does_not() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, true);
+    let fetcher = fetcher(&fixture, &address, false);
+    assert!(fetcher.view(RowRef { shard: 0, row: 0 }, 0).is_none());
+    gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
+    assert_eq!(nodes[0].state.attaches.load(SeqCst), 0);
+}
+
+#[test]
+fn what_is_not_in_the_snapshot_is_refused_before_anybody_is_asked() {
+    let fixture = Fixture::new();
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
+    let mut label = [0; LABEL_BYTES];
+    for (row, tensor, short) in [
+        (RowRef { shard: 12, row: 0 }, 1, 0),
+        (RowRef { shard: u32::MAX, row: 0 }, 1, 0),
+        (RowRef { shard: 0, row: 8 }, 1, 0),
+        (RowRef { shard: 0, row: 0 }, 2, 0),
+        (RowRef { shard: 0, row: 0 }, 1, 1),
+    ] {
+        let out = &mut label[short..];
+        let error = fetcher.gather(&[row], &[tensor], &mut [out]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{row:?} {tensor}");
+    }
+    assert_eq!(fetcher.gather(&[], &[1], &mut [&mut []]).unwrap(), Sources::default());
+}
+
+#[test]
+fn a_manifest_comes_over_the_control_plane_and_is_the_one_announced() {
+    let fixture = Fixture::new();
+    let (_nodes, address) = cluster(&fixture, 2, false);
+    let cluster = Cluster::connect(&address).unwrap();
+    let open = cluster.open_dataset(&name(&fixture)).unwrap();
+    let manifest = cluster.manifest(&name(&fixture), &open, true).unwrap();
+    assert_eq!(manifest.snapshot(), fixture.manifest.snapshot());
+    assert_eq!(cluster.memory().budget_bytes, 2 << 30);
+    assert_eq!(cluster.members().len(), 2);
+}

@@ -1,0 +1,496 @@
+//! A node that does what its script says: real sockets, the real control schema, real frames.
+
+use std::{
+    collections::VecDeque,
+    io::Write,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
+    os::{fd::AsFd, unix::net::{UnixListener, UnixStream}},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use bytes::Bytes;
+use futures_util::stream;
+use larder_dataset::{
+    Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri, RowLocator, TensorSpec,
+};
+use larder_extent::{
+    ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed, crc::crc32c,
+    socket::send_with_fds,
+};
+use larder_wire::{
+    Error as WireFailure, ErrorKind, Member,
+    control::{self as schema, node_server},
+    data::{
+        Attach, Attached, BootId, DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind,
+        Pong, Recall, RowRef, read_body, read_header,
+    },
+};
+use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+pub(super) const IMAGE_BYTES: usize = 6000;
+pub(super) const LABEL_BYTES: usize = 8;
+pub(super) const SAMPLES: u64 = 96;
+
+/// A small dataset in a folder: 96 images and labels in twelve shards.
+pub(super) struct Fixture {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) manifest: Manifest,
+    bytes: Vec<u8>,
+}
+
+impl Fixture {
+    pub(super) fn new() -> Arc<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..SAMPLES * 6008).map(|at| (at * 31 % 251) as u8 ^ (at / 6000) as u8).collect();
+        std::fs::write(folder.path().join("data.bin"), &bytes).unwrap();
+        let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
+        let tensor = |name: &str, dtype, shape: Vec<u64>, bytes: usize| TensorSpec {
+            name: name.to_owned(),
+            dtype,
+            shape,
+            slot: 0,
+            locator: RowLocator::Strided { row_bytes: bytes as u64, stride_bytes: bytes as u64 },
+        };
+        let tensors = vec![
+            tensor("image", Dtype::U8, vec![IMAGE_BYTES as u64], IMAGE_BYTES),
+            tensor("label", Dtype::I64, vec![], LABEL_BYTES),
+        ];
+        let mut builder = ManifestBuilder::new(uri, tensors, 8 * 6008);
+        let object = ObjectSpec {
+            key: "data.bin".to_owned(),
+            etag: None,
+            version: None,
+            size_bytes: bytes.len() as u64,
+            columns: vec![0, SAMPLES * IMAGE_BYTES as u64],
+        };
+        builder.push(GroupSpec { rows: SAMPLES, objects: vec![object], spans: vec![] });
+        let manifest = builder.build().unwrap();
+        assert_eq!(manifest.shard_count(), 12);
+        Arc::new(Self { folder, manifest, bytes })
+    }
+
+    pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
+        let read = self.manifest.row_read(row.shard, row.row, tensor);
+        &self.bytes[read.object_offset as usize..][..read.bytes as usize]
+    }
+
+    pub(super) fn refs(&self, samples: impl Iterator<Item = u64>) -> Vec<RowRef> {
+        let locate = |sample| self.manifest.locate(sample).unwrap();
+        samples.map(locate).map(|(shard, row)| RowRef { shard, row }).collect()
+    }
+
+    fn seal(&self, shard: u32) -> Sealed {
+        let rows = u64::from(self.manifest.shard(shard).rows);
+        let widths = [IMAGE_BYTES, LABEL_BYTES].map(|bytes| bytes as u64);
+        let regions = widths.map(|bytes| Region::Rows { rows, row_bytes: bytes, stride_bytes: bytes });
+        let parts = widths.iter().enumerate();
+        let parts = parts.map(|(region, bytes)| PartSpec { region, range: 0..rows * bytes }).collect();
+        let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
+        let layout = Layout::new(&regions).unwrap();
+        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
+        for (index, &bytes) in widths.iter().enumerate() {
+            let mut part = filling.take_part(index).unwrap();
+            for (row, into) in (0..).zip(part.chunks_exact_mut(bytes as usize)) {
+                into.copy_from_slice(self.row(RowRef { shard, row }, index));
+            }
+            part.finish();
+        }
+        filling.seal().unwrap()
+    }
+}
+
+/// What the node does with its next gather. Without a script it serves.
+pub(super) enum Act {
+    Serve,
+    /// Sends so many DATA frames, then closes.
+    Die { frames: usize },
+    /// Serves, but with one bit of this DATA frame's payload turned.
+    Flip { frame: usize },
+    /// Says nothing until the client hangs up.
+    Silence,
+    /// Shows signs of life, then serves.
+    Slow { pongs: usize },
+    Fail(ErrorKind),
+    /// Sends these bytes in place of an answer.
+    Raw(fn(u64) -> Vec<u8>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) rows: Vec<RowRef>,
+    pub(super) tensors: Vec<u16>,
+    pub(super) verify: bool,
+}
+
+pub(super) struct State {
+    id: String,
+    fixture: Arc<Fixture>,
+    members: Arc<Mutex<Vec<Member>>>,
+    data: SocketAddr,
+    socket: PathBuf,
+    dead: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+    pub(super) script: Mutex<VecDeque<Act>>,
+    pub(super) asked: Mutex<Vec<Asked>>,
+    pub(super) connections: AtomicUsize,
+    pub(super) opened: AtomicUsize,
+    pub(super) attaches: AtomicUsize,
+    pub(super) releases: Mutex<Vec<u32>>,
+    local: Mutex<Option<UnixStream>>,
+}
+
+pub(super) struct FakeNode {
+    pub(super) state: Arc<State>,
+    control: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// So many nodes that know each other, and the address of the cluster.
+pub(super) fn cluster(fixture: &Arc<Fixture>, nodes: usize, local: bool) -> (Vec<FakeNode>, String) {
+    let members = Arc::<Mutex<Vec<Member>>>::default();
+    let nodes: Vec<_> = (0..nodes)
+        .map(|index| FakeNode::start(format!("node-{index}"), fixture, &members, local))
+        .collect();
+    let member = |node: &FakeNode| Member {
+        id: node.state.id.clone(),
+        weight: 1,
+        control: format!("http://{}", node.control),
+        host: "here".to_owned(),
+    };
+    *members.lock().unwrap() = nodes.iter().map(member).collect();
+    let address = format!("http://{}", nodes[0].control);
+    (nodes, address)
+}
+
+impl FakeNode {
+    fn start(id: String, fixture: &Arc<Fixture>, members: &Arc<Mutex<Vec<Member>>>, local: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = if local { fixture.folder.path().join(&id) } else { PathBuf::new() };
+        let state = Arc::new(State {
+            id,
+            fixture: Arc::clone(fixture),
+            members: Arc::clone(members),
+            data: listener.local_addr().unwrap(),
+            socket: socket.clone(),
+            dead: AtomicBool::new(false),
+            streams: Mutex::default(),
+            script: Mutex::default(),
+            asked: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            opened: AtomicUsize::new(0),
+            attaches: AtomicUsize::new(0),
+            releases: Mutex::default(),
+            local: Mutex::default(),
+        });
+        let own = Arc::clone(&state);
+        thread::spawn(move || own.accept(&listener));
+        if local {
+            let (own, listener) = (Arc::clone(&state), UnixListener::bind(socket).unwrap());
+            thread::spawn(move || own.accept_local(&listener));
+        }
+        let (runtime, control) = serve_control(&state, "127.0.0.1:0".parse().unwrap());
+        Self { state, control, runtime: Some(runtime) }
+    }
+
+    pub(super) fn plan(&self, acts: impl IntoIterator<Item = Act>) {
+        self.state.script.lock().unwrap().extend(acts);
+    }
+
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.state.asked.lock().unwrap().clone()
+    }
+
+    /// As by SIGKILL: nothing answers any more, connections are reset.
+    pub(super) fn kill(&mut self) {
+        self.state.dead.store(true, SeqCst);
+        for stream in self.state.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the acceptor, which then closes the listener.
+        let _ = TcpStream::connect(self.state.data);
+        while TcpStream::connect(self.state.data).is_ok() {}
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// The node is back at the same addresses.
+    pub(super) fn restart(&mut self) {
+        self.state.dead.store(false, SeqCst);
+        let (own, listener) = (Arc::clone(&self.state), TcpListener::bind(self.state.data).unwrap());
+        thread::spawn(move || own.accept(&listener));
+        self.runtime = Some(serve_control(&self.state, self.control).0);
+    }
+
+    pub(super) fn recall(&self, shard: u32) {
+        let (snapshot, mut frame) = (self.state.fixture.manifest.snapshot(), Vec::new());
+        Recall { snapshot, shard }.encode(0, &mut frame);
+        self.state.local.lock().unwrap().as_mut().unwrap().write_all(&frame).unwrap();
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl State {
+    fn boot(&self) -> BootId {
+        BootId::from_bytes([7; 16])
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            if self.dead.load(SeqCst) {
+                return;
+            }
+            let (own, stream) = (Arc::clone(self), stream.unwrap());
+            self.streams.lock().unwrap().push(stream.try_clone().unwrap());
+            self.connections.fetch_add(1, SeqCst);
+            thread::spawn(move || own.talk(stream));
+        }
+    }
+
+    /// Ends when the client does anything but talk.
+    fn talk(&self, mut stream: TcpStream) -> Option<()> {
+        let mut body = Vec::new();
+        hello(&mut stream, self)?;
+        loop {
+            let header = read_header(&mut stream).ok()?;
+            read_body(&mut stream, &header, &mut body).ok()?;
+            let gather = Gather::decode(&body).unwrap();
+            let asked = Asked {
+                rows: gather.rows.clone(),
+                tensors: gather.tensors.clone(),
+                verify: gather.verify,
+            };
+            self.asked.lock().unwrap().push(asked);
+            let act = self.script.lock().unwrap().pop_front().unwrap_or(Act::Serve);
+            self.act(&mut stream, header.request(), &gather, &act)?;
+        }
+    }
+
+    fn act(&self, stream: &mut TcpStream, request: u64, gather: &Gather, act: &Act) -> Option<()> {
+        let mut out = Vec::new();
+        match *act {
+            Act::Serve => self.send(stream, request, gather, usize::MAX, None)?,
+            Act::Die { frames } => {
+                self.send(stream, request, gather, frames, None);
+                let _ = stream.shutdown(Shutdown::Both);
+                return None;
+            }
+            Act::Flip { frame } => self.send(stream, request, gather, usize::MAX, Some(frame))?,
+            Act::Silence => {
+                let _ = read_header(stream);
+                return None;
+            }
+            Act::Slow { pongs } => {
+                for _ in 0..pongs {
+                    Pong.encode(request, &mut out);
+                }
+                stream.write_all(&out).ok()?;
+                self.send(stream, request, gather, usize::MAX, None)?;
+            }
+            Act::Fail(kind) => {
+                let error = WireFailure::new(kind, "as the script says");
+                ErrorReply { error }.encode(request, &mut out);
+                stream.write_all(&out).ok()?;
+            }
+            Act::Raw(bytes) => stream.write_all(&bytes(request)).ok()?,
+        }
+        Some(())
+    }
+
+    fn send(
+        &self,
+        stream: &mut TcpStream,
+        request: u64,
+        gather: &Gather,
+        frames: usize,
+        flip: Option<usize>,
+    ) -> Option<()> {
+        let mut sent = 0;
+        for (slot, &tensor) in (0..).zip(&gather.tensors) {
+            for rows in chunks(gather.rows.len(), 5) {
+                if sent == frames {
+                    return None;
+                }
+                let wanted = &gather.rows[rows.clone()];
+                let payload: Vec<&[u8]> =
+                    wanted.iter().map(|&row| self.fixture.row(row, tensor.into())).collect();
+                let crcs: Vec<u32> = payload.iter().map(|row| crc32c(row)).collect();
+                let mut payload = payload.concat();
+                let run = DataRun {
+                    tensor_slot: slot,
+                    first: rows.start as u32,
+                    crcs: &crcs,
+                    lengths: None,
+                    payload_bytes: payload.len() as u64,
+                };
+                let mut out = Vec::new();
+                run.encode(request, &mut out);
+                if flip == Some(sent) {
+                    let middle = payload.len() / 2;
+                    payload[middle] ^= 16;
+                }
+                stream.write_all(&out).ok()?;
+                stream.write_all(&payload).ok()?;
+                sent += 1;
+            }
+        }
+        let mut out = Vec::new();
+        let end = GatherEnd { rows_memory: gather.rows.len() as u64, rows_origin: 0 };
+        end.encode(request, &mut out);
+        stream.write_all(&out).ok()
+    }
+
+    fn accept_local(self: &Arc<Self>, listener: &UnixListener) {
+        for stream in listener.incoming() {
+            let (own, stream) = (Arc::clone(self), stream.unwrap());
+            thread::spawn(move || own.talk_local(stream));
+        }
+    }
+
+    fn talk_local(&self, mut stream: UnixStream) -> Option<()> {
+        hello(&mut stream, self)?;
+        *self.local.lock().unwrap() = Some(stream.try_clone().unwrap());
+        let mut body = Vec::new();
+        loop {
+            let header = read_header(&mut stream).ok()?;
+            read_body(&mut stream, &header, &mut body).ok()?;
+            match header.kind() {
+                Kind::Attach => {
+                    self.attaches.fetch_add(1, SeqCst);
+                    let shard = Attach::decode(&body).unwrap().shard;
+                    let sealed = self.fixture.seal(shard);
+                    let mut frame = Vec::new();
+                    let extent = *self.fixture.manifest.shard(shard).id.as_bytes();
+                    Attached { extent }.encode(header.request(), &mut frame);
+                    let fd = sealed.open_for_peer().unwrap();
+                    send_with_fds(&stream, &frame, &[fd.as_fd()]).unwrap();
+                }
+                Kind::Release => {
+                    let release = larder_wire::data::Release::decode(&body).unwrap();
+                    self.releases.lock().unwrap().push(release.shard);
+                }
+                other => panic!("{other:?} on the unix socket"),
+            }
+        }
+    }
+}
+
+fn hello(stream: &mut (impl std::io::Read + Write), state: &State) -> Option<()> {
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    let header = read_header(stream).ok()?;
+    read_body(stream, &header, &mut body).ok()?;
+    let hello = Hello::decode(&body).unwrap();
+    HelloOk::answer(&hello, state.boot(), &state.id).unwrap().encode(header.request(), &mut out);
+    stream.write_all(&out).ok()
+}
+
+fn chunks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(size).map(move |start| start..count.min(start + size))
+}
+
+fn serve_control(state: &Arc<State>, address: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let incoming = runtime.block_on(async { TcpIncoming::bind(address) }).unwrap();
+    let address = incoming.local_addr().unwrap();
+    let server = tonic::transport::Server::builder()
+        .add_service(node_server::NodeServer::new(Control(Arc::clone(state))))
+        .serve_with_incoming(incoming);
+    runtime.spawn(async move { server.await.unwrap() });
+    (runtime, address)
+}
+
+struct Control(Arc<State>);
+
+fn id(bytes: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(bytes)
+}
+
+#[tonic::async_trait]
+impl node_server::Node for Control {
+    type FetchManifestStream =
+        stream::Iter<std::vec::IntoIter<Result<schema::ManifestChunk, Status>>>;
+
+    async fn describe(
+        &self,
+        _: Request<schema::DescribeRequest>,
+    ) -> Result<Response<schema::NodeDescription>, Status> {
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        Ok(Response::new(schema::NodeDescription {
+            node_id: self.0.id.clone(),
+            boot_id: id(self.0.boot().as_bytes()),
+            data_address: self.0.data.to_string(),
+            socket_path: path(&self.0.socket),
+            memory: Some(schema::MemoryUse { budget_bytes: 1 << 30, ..Default::default() }),
+            ..Default::default()
+        }))
+    }
+
+    async fn get_ring(
+        &self,
+        _: Request<schema::GetRingRequest>,
+    ) -> Result<Response<schema::Ring>, Status> {
+        let members = self.0.members.lock().unwrap().clone();
+        Ok(Response::new(larder_wire::Ring::new(1, members)?.to_proto()))
+    }
+
+    async fn open_dataset(
+        &self,
+        _: Request<schema::OpenDatasetRequest>,
+    ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
+        self.0.opened.fetch_add(1, SeqCst);
+        let manifest = &self.0.fixture.manifest;
+        Ok(Response::new(schema::OpenDatasetResponse {
+            snapshot: id(manifest.snapshot().as_bytes()),
+            samples: manifest.samples(),
+            shards: manifest.shard_count(),
+            bytes: manifest.total_bytes(),
+            manifest_bytes: manifest.as_bytes().len() as u64,
+            ticket: id(&[9; 16]),
+            ..Default::default()
+        }))
+    }
+
+    async fn fetch_manifest(
+        &self,
+        _: Request<schema::FetchManifestRequest>,
+    ) -> Result<Response<Self::FetchManifestStream>, Status> {
+        let pieces: Vec<_> = (self.0.fixture.manifest.as_bytes().chunks(100))
+            .map(|chunk| Ok(schema::ManifestChunk { chunk: id(chunk) }))
+            .collect();
+        Ok(Response::new(stream::iter(pieces)))
+    }
+
+    async fn list_datasets(
+        &self,
+        _: Request<schema::ListDatasetsRequest>,
+    ) -> Result<Response<schema::ListDatasetsResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn list_shards(
+        &self,
+        _: Request<schema::ListShardsRequest>,
+    ) -> Result<Response<schema::ListShardsResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn list_failures(
+        &self,
+        _: Request<schema::ListFailuresRequest>,
+    ) -> Result<Response<schema::ListFailuresResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+}

@@ -1,0 +1,23 @@
+//! Rows from a node on the same host: its sealed extents, mapped into this process.
+//!
+//! - [`Slots`]: which shards are mapped. Looked up for each row, without a lock or a system call.
+//! - [`Socket`]: the session on a node's unix socket. Asks for shards, takes in what comes, and drops
+//!   maps that the node wants back once nothing uses them.
+//! - [`map_manifest`]: the one map that is made by a call of its own.
+//!
+//! Nobody waits here for a shard that is not mapped: it is asked for, and until it is there its rows
+//! come over a data connection.
+//!
+//! Thread rule: `Slots` is shared by everybody; each socket has one thread of its own, which ends
+//! with it. A forked child drops the maps it inherited and opens sessions of its own: leases are
+//! those of a process.
+//! Non-goals: which node is asked for what (see `fetch`).
+
+mod manifest;
+mod session;
+mod slots;
+mod socket;
+
+pub(crate) use manifest::map_manifest;
+pub(crate) use slots::Slots;
+pub(crate) use socket::Socket;

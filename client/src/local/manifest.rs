@@ -1,0 +1,71 @@
+//! A manifest where the node on this host holds it.
+
+use std::{os::unix::net::UnixStream, path::Path, sync::Arc};
+
+use larder_dataset::{Manifest, SnapshotId};
+use larder_extent::{Attached, ExtentId};
+use larder_wire::{
+    ErrorKind,
+    data::{AttachManifest, ErrorReply, Kind, WireError},
+};
+
+use super::session::{NoSession, Session};
+use crate::{Error, remote::Failure};
+
+/// The mapped bytes of a manifest, and the connection that is the lease on them.
+struct Mapped {
+    extent: Attached,
+    _lease: UnixStream,
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        self.extent.region(0)
+    }
+}
+
+/// Maps the manifest of a snapshot that is open on the node `node_id`, if that node listens at
+/// `path`. All processes of the host then share one copy. The map lives as long as the manifest.
+///
+/// # Errors
+/// Whatever prevents it; the manifest can be fetched then.
+pub(crate) fn map_manifest(
+    path: &Path,
+    node_id: &str,
+    snapshot: SnapshotId,
+) -> Result<Manifest, Error> {
+    let mut session = Session::connect(path, node_id).map_err(|no| match no {
+        NoSession::OtherNode(found) => {
+            let what = format!("the socket {} is that of node {found}", path.display());
+            Error::new(ErrorKind::NotFound, what)
+        }
+        NoSession::Failed(failure) => failure.to_error(node_id),
+    })?;
+    let extent = attach(&mut session, snapshot).map_err(|failure| failure.to_error(node_id))?;
+    let damaged = || Error::new(ErrorKind::DataLoss, format!("node {node_id} handed out what is not the manifest of {snapshot}"));
+    if extent.layout().region_count() != 1 {
+        return Err(damaged());
+    }
+    let lease = session.stream().try_clone();
+    let lease = lease.map_err(|error| Failure::from_io(&error).to_error(node_id))?;
+    let mapped = Arc::new(Mapped { extent, _lease: lease });
+    let manifest = Manifest::over(mapped).map_err(|error| damaged().with_source(error))?;
+    if manifest.snapshot() == snapshot { Ok(manifest) } else { Err(damaged()) }
+}
+
+fn attach(session: &mut Session, snapshot: SnapshotId) -> Result<Attached, Failure> {
+    let mut frame = Vec::new();
+    AttachManifest { snapshot }.encode(1, &mut frame);
+    let sent = std::io::Write::write_all(&mut session.stream(), &frame);
+    sent.map_err(|error| Failure::from_io(&error))?;
+    let answer = session.next()?;
+    match answer.kind {
+        Kind::Attached => {
+            let id = ExtentId::from_bytes(*snapshot.as_bytes());
+            let attached = Attached::shared(session.take_fd()?, id);
+            attached.map_err(|error| Failure::Broken(error.to_string()))
+        }
+        Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
+        found => Err(WireError::Unexpected { found, expected: "ATTACHED" }.into()),
+    }
+}

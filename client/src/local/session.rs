@@ -1,0 +1,127 @@
+//! Frames and descriptors over a node's unix socket, after HELLO.
+
+use std::{collections::VecDeque, io, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, process};
+
+use larder_extent::socket::recv_with_fds;
+use larder_wire::{
+    data::{ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, Ticket, WireError, split_frame},
+    limits,
+};
+
+use crate::remote::{self, Failure};
+
+/// Descriptors that came and were not taken yet: more than the node has reason to send.
+const FDS_WAITING_MAX: usize = 64;
+
+/// Bytes received at a time; the frames of this socket have some 50.
+const RECEIVE_BYTES: usize = 4 << 10;
+
+/// The connection to a node's unix socket.
+pub(super) struct Session {
+    stream: UnixStream,
+    /// Received, and not made a frame of.
+    buffer: Vec<u8>,
+    /// Descriptors, in the order of the frames that they rode with.
+    fds: VecDeque<OwnedFd>,
+}
+
+/// A frame that came.
+pub(super) struct Incoming {
+    pub(super) kind: Kind,
+    pub(super) request: u64,
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub(super) enum NoSession {
+    /// Another node listens there: that of another host, under the same path.
+    OtherNode(String),
+    /// No answer that could be used.
+    Failed(Failure),
+}
+
+impl From<Failure> for NoSession {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Session {
+    /// Connects and says HELLO. No ticket is shown: the kernel says who we are.
+    pub(super) fn connect(path: &Path, node_id: &str) -> Result<Self, NoSession> {
+        let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
+        let mut session = Self { stream, buffer: Vec::new(), fds: VecDeque::new() };
+        let hello = Hello::new(Ticket::from_bytes([0; 16]), process::id(), remote::client_name());
+        let ok = session.hello(&hello)?;
+        if ok.node_id != node_id {
+            return Err(NoSession::OtherNode(ok.node_id));
+        }
+        Ok(session)
+    }
+
+    fn hello(&mut self, hello: &Hello) -> Result<HelloOk, Failure> {
+        let timeout = Some(limits::OWNER_SILENT_TIMEOUT);
+        let set = self.stream.set_read_timeout(timeout).and(self.stream.set_write_timeout(timeout));
+        set.map_err(|error| Failure::from_io(&error))?;
+        let mut frame = Vec::new();
+        hello.encode(0, &mut frame);
+        io::Write::write_all(&mut self.stream, &frame).map_err(|error| Failure::from_io(&error))?;
+        let answer = self.next()?;
+        match answer.kind {
+            Kind::HelloOk => {
+                let ok = HelloOk::decode(&answer.body)?;
+                ok.check(hello)?;
+                Ok(ok)
+            }
+            Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
+            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
+        }
+    }
+
+    /// The socket, for writing.
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// The next frame. [`Failure::Silent`] when none came within the socket's read timeout; nothing
+    /// is lost then.
+    pub(super) fn next(&mut self) -> Result<Incoming, Failure> {
+        loop {
+            if let Some(split) = split_frame(&self.buffer)? {
+                let incoming = Incoming {
+                    kind: split.header.kind(),
+                    request: split.header.request(),
+                    body: split.body.to_vec(),
+                };
+                if split.header.payload_bytes() > 0 {
+                    return Err(Failure::Protocol("payload came on the unix socket".to_owned()));
+                }
+                self.buffer.drain(..FRAME_HEADER_BYTES + incoming.body.len());
+                return Ok(incoming);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The descriptor that rode with the frame just read.
+    pub(super) fn take_fd(&mut self) -> Result<OwnedFd, Failure> {
+        let missing = || Failure::Protocol("no descriptor came with ATTACHED".to_owned());
+        self.fds.pop_front().ok_or_else(missing)
+    }
+
+    fn fill(&mut self) -> Result<(), Failure> {
+        let mut bytes = [0; RECEIVE_BYTES];
+        let (got, fds) =
+            recv_with_fds(&self.stream, &mut bytes).map_err(|error| Failure::from_io(&error))?;
+        if got == 0 {
+            return Err(WireError::Closed.into());
+        }
+        if self.fds.len() + fds.len() > FDS_WAITING_MAX {
+            return Err(Failure::Protocol("descriptors came that nobody asked for".to_owned()));
+        }
+        self.buffer.extend_from_slice(&bytes[..got]);
+        self.fds.extend(fds);
+        Ok(())
+    }
+}

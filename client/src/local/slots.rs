@@ -1,0 +1,134 @@
+//! Which shards of a snapshot are mapped, and when one that is not may be asked for.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{
+            AtomicU32, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+use arc_swap::{ArcSwapOption, Guard};
+use larder_extent::Attached;
+use larder_wire::limits;
+
+/// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that a
+/// dataset of millions of shards costs what is used of it.
+const CHUNK_SHARDS: usize = 1 << 10;
+
+/// In place of a time: the node was asked and has not answered.
+const ASKED: u32 = u32::MAX;
+
+/// Times are kept in ticks of this length: 32 bits then last for years.
+const TICK: Duration = Duration::from_millis(50);
+
+struct Slot {
+    map: ArcSwapOption<Attached>,
+    /// The tick from which the shard may be asked for, or [`ASKED`].
+    ask_at: AtomicU32,
+}
+
+/// The attach table of one snapshot.
+pub(crate) struct Slots {
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    mapped: AtomicUsize,
+}
+
+impl Slots {
+    pub(crate) fn new(shards: u32) -> Self {
+        let chunks = (shards as usize).div_ceil(CHUNK_SHARDS);
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), mapped: AtomicUsize::new(0) }
+    }
+
+    /// The map of a shard, if there is one.
+    pub(crate) fn get(&self, shard: u32) -> Option<Guard<Option<Arc<Attached>>>> {
+        let chunk = self.chunks[shard as usize / CHUNK_SHARDS].get()?;
+        let map = chunk[shard as usize % CHUNK_SHARDS].map.load();
+        map.is_some().then_some(map)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mapped.load(Acquire) == 0
+    }
+
+    /// Whether the caller should ask for a shard now. True for one caller, until the answer.
+    pub(crate) fn claim(&self, shard: u32, now: Duration) -> bool {
+        let slot = self.slot(shard);
+        let ask_at = slot.ask_at.load(Relaxed);
+        ask_at <= tick(now)
+            && self.mapped.load(Relaxed) < limits::MAPPED_EXTENTS_MAX
+            && slot.map.load().is_none()
+            && slot.ask_at.compare_exchange(ask_at, ASKED, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Whether an answer about a shard is outstanding.
+    pub(crate) fn is_asked(&self, shard: u32) -> bool {
+        self.slot(shard).ask_at.load(Acquire) == ASKED
+    }
+
+    /// The answer was that it can't be had now; it may be asked for again from `when` on.
+    pub(crate) fn refuse(&self, shard: u32, when: Duration) {
+        self.slot(shard).ask_at.store(tick(when), Release);
+    }
+
+    /// The answer was a map.
+    pub(crate) fn put(&self, shard: u32, map: Attached) {
+        let slot = self.slot(shard);
+        if slot.map.swap(Some(Arc::new(map))).is_none() {
+            self.mapped.fetch_add(1, AcqRel);
+        }
+        slot.ask_at.store(0, Release);
+    }
+
+    /// Takes a map out of the table. Readers that have it keep it; the last reference unmaps it.
+    pub(crate) fn take(&self, shard: u32, ask_again: Duration) -> Option<Arc<Attached>> {
+        let slot = self.slot(shard);
+        slot.ask_at.store(tick(ask_again), Release);
+        let map = slot.map.swap(None);
+        if map.is_some() {
+            self.mapped.fetch_sub(1, AcqRel);
+        }
+        map
+    }
+
+    /// Drops every map: in a forked child, whose parent holds the leases.
+    pub(crate) fn clear(&self) {
+        for slot in self.chunks.iter().filter_map(OnceLock::get).flatten() {
+            slot.map.store(None);
+        }
+    }
+
+    fn slot(&self, shard: u32) -> &Slot {
+        let empty = || Slot { map: ArcSwapOption::const_empty(), ask_at: AtomicU32::new(0) };
+        let chunk = self.chunks[shard as usize / CHUNK_SHARDS]
+            .get_or_init(|| (0..CHUNK_SHARDS).map(|_| empty()).collect());
+        &chunk[shard as usize % CHUNK_SHARDS]
+    }
+}
+
+fn tick(time: Duration) -> u32 {
+    u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(ASKED - 1).min(ASKED - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_shard_is_asked_for_once_until_the_answer_and_not_before_its_time() {
+        let slots = Slots::new(5000);
+        assert!(slots.get(4321).is_none());
+        assert!(slots.claim(4321, Duration::ZERO));
+        assert!(!slots.claim(4321, SECOND * 1000));
+        assert!(slots.is_asked(4321));
+        slots.refuse(4321, SECOND * 5);
+        assert!(!slots.claim(4321, SECOND * 4));
+        assert!(slots.claim(4321, SECOND * 5));
+        assert!(slots.claim(4320, Duration::ZERO));
+    }
+}

@@ -1,0 +1,355 @@
+//! The session on a node's unix socket, and the thread that looks after it.
+
+use std::{
+    collections::HashSet,
+    io::Write,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use larder_dataset::{Manifest, RowLocator};
+use larder_extent::{Attached, ExtentId, Region};
+use larder_wire::data::{Attach, ErrorReply, Kind, Pong, Recall, Release};
+
+use super::{
+    Slots,
+    session::{Incoming, NoSession, Session},
+};
+use crate::{process, remote::Failure};
+
+/// Shards asked for and not answered. Their frames fit the socket's buffer, so that asking does not
+/// block while the node is alive.
+const ASKED_MAX: usize = 256;
+
+/// After an answer that a shard is being filled. Its rows come by gather meanwhile.
+const ASK_AGAIN_PENDING: Duration = Duration::from_millis(100);
+
+/// After an answer that a shard is not kept, or that we hold too much.
+const ASK_AGAIN_REFUSED: Duration = Duration::from_secs(5);
+
+/// After a recall: the node has better use for the memory.
+const ASK_AGAIN_RECALLED: Duration = Duration::from_secs(1);
+
+/// How often maps that were recalled while in use are looked at.
+const LINGER_CHECK: Duration = Duration::from_millis(100);
+
+/// Waits between two attempts to connect.
+const RECONNECT_MIN: Duration = Duration::from_millis(100);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// A node on this host, as far as its socket lets us in.
+pub(crate) struct Socket {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    node_id: String,
+    manifest: Manifest,
+    slots: Arc<Slots>,
+    state: Mutex<State>,
+    /// An answer came, the session began or ended, or the socket is to stop.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// For writing, while there is a session.
+    writer: Option<UnixStream>,
+    asked: HashSet<u32>,
+    /// Another node listens there, or nobody needs the socket any more.
+    stopped: bool,
+}
+
+impl Socket {
+    /// Connects in the background, and again whenever the session breaks.
+    pub(crate) fn open(path: PathBuf, node_id: String, manifest: Manifest, slots: Arc<Slots>) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed });
+        let own = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("larder-local".to_owned());
+        if let Err(error) = thread.spawn(move || own.run()) {
+            tracing::warn!(%error, "no thread for the local socket: rows of this host come over TCP");
+            shared.state().stopped = true;
+        }
+        Self { shared }
+    }
+
+    /// Asks for shards that the caller has claimed. Does not wait for answers.
+    pub(crate) fn ask(&self, shards: &[u32]) {
+        let (shared, mut frames) = (&*self.shared, Vec::new());
+        let mut state = shared.state();
+        for &shard in shards {
+            if state.writer.is_none() || state.asked.len() >= ASKED_MAX {
+                shared.slots.refuse(shard, process::uptime() + ASK_AGAIN_PENDING);
+                continue;
+            }
+            state.asked.insert(shard);
+            let snapshot = shared.manifest.snapshot();
+            Attach { snapshot, shard }.encode(u64::from(shard), &mut frames);
+        }
+        state.send(&frames);
+    }
+
+    /// Waits until there is an answer about a shard that was asked for.
+    pub(crate) fn wait_for(&self, shard: u32, patience: Duration) {
+        let shared = &*self.shared;
+        let waiting = |_: &mut State| shared.slots.is_asked(shard);
+        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
+        drop(waited);
+    }
+
+    /// Waits until there is a session, or there will be none.
+    pub(crate) fn wait_connected(&self, patience: Duration) -> bool {
+        let shared = &*self.shared;
+        let waiting = |state: &mut State| state.writer.is_none() && !state.stopped;
+        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
+        waited.unwrap_or_else(PoisonError::into_inner).0.writer.is_some()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.stopped = true;
+        state.disconnect();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Writes frames. When that fails the session ends, and its thread notices.
+    fn send(&mut self, frames: &[u8]) {
+        let sent = self.writer.as_mut().map(|writer| writer.write_all(frames));
+        if let Some(Err(error)) = sent {
+            tracing::debug!(%error, "the local socket takes nothing");
+            self.disconnect();
+        }
+    }
+
+    fn disconnect(&mut self) {
+        // Fails when the peer was faster; the session is over either way.
+        let _ = self.writer.take().map(|writer| writer.shutdown(Shutdown::Both));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut keeper = Keeper { shared: self, held: HashSet::new(), lingering: Vec::new() };
+        let mut wait = RECONNECT_MIN;
+        loop {
+            match Session::connect(&self.path, &self.node_id) {
+                Ok(session) => {
+                    wait = RECONNECT_MIN;
+                    keeper.keep(session);
+                }
+                Err(NoSession::OtherNode(found)) => {
+                    tracing::debug!(node = self.node_id, found, "the socket is another node's");
+                    break;
+                }
+                Err(NoSession::Failed(failure)) => {
+                    tracing::debug!(node = self.node_id, ?failure, path = ?self.path, "no local session");
+                }
+            }
+            let state = self.state();
+            let waiting = |state: &mut State| !state.stopped;
+            let waited = self.changed.wait_timeout_while(state, wait, waiting);
+            if waited.unwrap_or_else(PoisonError::into_inner).0.stopped {
+                break;
+            }
+            wait = (wait * 2).min(RECONNECT_MAX);
+        }
+        self.state().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+/// What the thread of a socket knows: which maps came over it.
+struct Keeper<'a> {
+    shared: &'a Shared,
+    held: HashSet<u32>,
+    /// Recalled while somebody used them.
+    lingering: Vec<(u32, Arc<Attached>)>,
+}
+
+impl Keeper<'_> {
+    /// Takes in what comes until the session ends.
+    fn keep(&mut self, mut session: Session) {
+        if !self.begin(&session) {
+            return;
+        }
+        loop {
+            let timeout = (!self.lingering.is_empty()).then_some(LINGER_CHECK);
+            let set = session.stream().set_read_timeout(timeout);
+            let next = set.map_err(|error| Failure::from_io(&error)).and_then(|()| session.next());
+            let taken = match next {
+                Ok(incoming) => self.take(&mut session, &incoming),
+                Err(Failure::Silent) => {
+                    self.drop_idle();
+                    Ok(())
+                }
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = taken {
+                tracing::debug!(node = self.shared.node_id, ?failure, "the local session ended");
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// A new session holds nothing: maps of the one before are dropped, and asked for again when
+    /// they are needed. While there was no session they were as good as ever.
+    fn begin(&mut self, session: &Session) -> bool {
+        self.lingering.clear();
+        for shard in self.held.drain() {
+            drop(self.shared.slots.take(shard, process::uptime()));
+        }
+        let Ok(writer) = session.stream().try_clone() else { return false };
+        let mut state = self.shared.state();
+        if state.stopped {
+            return false;
+        }
+        state.writer = Some(writer);
+        drop(state);
+        self.shared.changed.notify_all();
+        true
+    }
+
+    fn end(&mut self) {
+        let mut state = self.shared.state();
+        state.disconnect();
+        let again = process::uptime() + ASK_AGAIN_PENDING;
+        for shard in state.asked.drain() {
+            self.shared.slots.refuse(shard, again);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    fn take(&mut self, session: &mut Session, incoming: &Incoming) -> Result<(), Failure> {
+        let body = &incoming.body;
+        match incoming.kind {
+            Kind::Attached => {
+                let fd = session.take_fd()?;
+                let shard = self.answered(incoming.request)?;
+                match self.attach(shard, fd) {
+                    Ok(()) => {}
+                    Err(why) => {
+                        tracing::warn!(shard, why, "an extent can't be used: its rows come over TCP");
+                        self.release(shard);
+                        self.refused(shard, ASK_AGAIN_REFUSED);
+                    }
+                }
+            }
+            Kind::Pending => {
+                let shard = self.answered(incoming.request)?;
+                self.refused(shard, ASK_AGAIN_PENDING);
+            }
+            Kind::NotKept => {
+                let shard = self.answered(incoming.request)?;
+                self.refused(shard, ASK_AGAIN_REFUSED);
+            }
+            Kind::Error => {
+                let shard = self.answered(incoming.request)?;
+                let error = ErrorReply::decode(body)?.error;
+                tracing::debug!(shard, %error, "a shard can't be attached");
+                self.refused(shard, ASK_AGAIN_REFUSED);
+            }
+            Kind::Recall => self.recall(Recall::decode(body)?),
+            Kind::Ping => {
+                let mut frame = Vec::new();
+                Pong.encode(incoming.request, &mut frame);
+                self.shared.state().send(&frame);
+            }
+            Kind::Pong => {}
+            found => return Err(Failure::Protocol(format!("{found:?} came on the unix socket"))),
+        }
+        Ok(())
+    }
+
+    /// The shard that an answer is about: requests are numbered by shard.
+    fn answered(&self, request: u64) -> Result<u32, Failure> {
+        let shard = u32::try_from(request).ok();
+        let shard = shard.filter(|shard| self.shared.state().asked.remove(shard));
+        shard.ok_or_else(|| Failure::Protocol(format!("an answer came to request {request}")))
+    }
+
+    fn refused(&self, shard: u32, again: Duration) {
+        let state = self.shared.state();
+        self.shared.slots.refuse(shard, process::uptime() + again);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    fn attach(&mut self, shard: u32, fd: std::os::fd::OwnedFd) -> Result<(), String> {
+        let id = ExtentId::from_bytes(*self.shared.manifest.shard(shard).id.as_bytes());
+        let map = Attached::shared(fd, id).map_err(|error| error.to_string())?;
+        fits(&self.shared.manifest, shard, &map)?;
+        let state = self.shared.state();
+        self.shared.slots.put(shard, map);
+        drop(state);
+        self.held.insert(shard);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// The node wants an extent back: at once when nothing uses it, else when that is so.
+    fn recall(&mut self, recall: Recall) {
+        if recall.snapshot != self.shared.manifest.snapshot() || !self.held.remove(&recall.shard) {
+            return;
+        }
+        let again = process::uptime() + ASK_AGAIN_RECALLED;
+        match self.shared.slots.take(recall.shard, again) {
+            Some(map) => self.lingering.push((recall.shard, map)),
+            None => self.release(recall.shard),
+        }
+        self.drop_idle();
+    }
+
+    /// Drops recalled maps that only we still hold.
+    fn drop_idle(&mut self) {
+        let (busy, idle) = std::mem::take(&mut self.lingering)
+            .into_iter()
+            .partition(|(_, map)| Arc::strong_count(map) > 1);
+        self.lingering = busy;
+        for (shard, map) in Vec::from(idle) {
+            drop(map);
+            self.release(shard);
+        }
+    }
+
+    fn release(&self, shard: u32) {
+        let (snapshot, mut frame) = (self.shared.manifest.snapshot(), Vec::new());
+        Release { snapshot, shard }.encode(u64::from(shard), &mut frame);
+        self.shared.state().send(&frame);
+    }
+}
+
+/// Whether an extent is laid out as the manifest says: after this, rows of the manifest are rows of
+/// the extent.
+fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
+    let (layout, wanted_rows) = (map.layout(), u64::from(manifest.shard(shard).rows));
+    if layout.region_count() != manifest.tensors().len() {
+        let (found, wanted) = (layout.region_count(), manifest.tensors().len());
+        return Err(format!("it has {found} regions for {wanted} tensors"));
+    }
+    for (index, tensor) in manifest.tensors().iter().enumerate() {
+        let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator() else { continue };
+        let wanted = Region::Rows { rows: wanted_rows, row_bytes, stride_bytes };
+        if layout.region(index) != wanted {
+            let found = layout.region(index);
+            return Err(format!("tensor {} lies as {found:?}, not as {wanted:?}", tensor.name()));
+        }
+    }
+    Ok(())
+}

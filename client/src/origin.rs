@@ -1,0 +1,178 @@
+//! Rows from the origin, when no node answers.
+//!
+//! Rows that lie side by side in an object are read together. Everything that comes has passed the
+//! strict read of `larder-dataset`: the version of the manifest, exactly the range, exactly its
+//! length.
+//!
+//! Thread rule: blocks its caller; reads run side by side on the runtime, a bounded number of them.
+//! Non-goals: no retries (the caller goes round again), no caching.
+
+use std::{
+    ops::{ControlFlow, Range},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_dataset::{FetchError, Manifest, Origin, OriginError, PartRead};
+use larder_wire::{ErrorKind, data::RowRef, limits};
+
+use crate::{
+    Error,
+    process::PerProcess,
+    remote::{Batch, Job},
+    runtime,
+};
+
+/// Most bytes of one read: as large as the parts in which nodes fill, to which memory is bounded
+/// together with the number of reads. A single row may be larger.
+const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
+
+/// The way to the origin with this process's own credentials, made at first use.
+pub(crate) struct Fallback {
+    origin: PerProcess<tokio::sync::OnceCell<Origin>>,
+    warned: AtomicBool,
+}
+
+/// One ranged read, and the rows in it.
+struct Read {
+    part: PartRead,
+    slot: usize,
+    /// Places in the batch and the rows' offsets within what is read.
+    rows: Vec<(u32, usize)>,
+}
+
+impl Fallback {
+    pub(crate) fn new() -> Self {
+        Self { origin: PerProcess::new(), warned: AtomicBool::new(false) }
+    }
+
+    /// Fetches the rows of a job into the batch.
+    pub(crate) fn read(
+        &self,
+        manifest: &Manifest,
+        job: &Job,
+        rows: &[RowRef],
+        tensors: &[u16],
+        batch: &mut Batch<'_, '_>,
+    ) -> Result<(), Error> {
+        let mut reads = Vec::new();
+        for slot in job.slots.clone() {
+            plan(manifest, job, slot, rows, usize::from(tensors[slot]), &mut reads);
+        }
+        runtime::block_on(self.run(manifest, reads, batch))?;
+        metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
+        Ok(())
+    }
+
+    /// Says once that rows come from the origin because no node gives them, and why none does.
+    pub(crate) fn warn(&self, manifest: &Manifest, why: Option<&Error>) {
+        if self.warned.swap(true, Relaxed) {
+            return;
+        }
+        let (uri, why) = (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
+        tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
+    }
+
+    async fn run(
+        &self,
+        manifest: &Manifest,
+        reads: Vec<Read>,
+        batch: &mut Batch<'_, '_>,
+    ) -> Result<(), Error> {
+        let cell = self.origin.get(|_| tokio::sync::OnceCell::new());
+        let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
+        let origin = origin.map_err(from_origin)?;
+        let mut done = stream::iter(reads)
+            .map(|read| fetch(origin, manifest, read))
+            .buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
+        while let Some((read, bytes)) = done.try_next().await? {
+            let row_bytes = batch.row_bytes[read.slot];
+            for (at, offset) in read.rows {
+                let row = &bytes[offset..offset + row_bytes];
+                batch.out[read.slot][at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<(Read, Vec<u8>), Error> {
+    let mut bytes = Vec::with_capacity(usize::try_from(read.part.bytes).unwrap_or(0));
+    let mut sink = |chunk: &[u8]| {
+        bytes.extend_from_slice(chunk);
+        ControlFlow::Continue(())
+    };
+    let fetched = origin.read_exact_range(manifest, &read.part, &mut sink).await;
+    fetched.map_err(from_fetch)?;
+    Ok((read, bytes))
+}
+
+/// Appends the reads for one tensor: rows in the order of the dataset, those that touch or overlap
+/// in an object together.
+fn plan(
+    manifest: &Manifest,
+    job: &Job,
+    slot: usize,
+    rows: &[RowRef],
+    tensor: usize,
+    reads: &mut Vec<Read>,
+) {
+    let mut order = job.at.clone();
+    order.sort_unstable_by_key(|&at| rows[at as usize]);
+    let mut open: Option<Read> = None;
+    for at in order {
+        let row = rows[at as usize];
+        let part = manifest.row_read(row.shard, row.row, tensor);
+        if let Some(read) = &mut open
+            && let Some(offset) = join(&mut read.part, &part)
+        {
+            read.rows.push((at, offset));
+            continue;
+        }
+        reads.extend(open.replace(Read { part, slot, rows: vec![(at, 0)] }));
+    }
+    reads.extend(open);
+}
+
+/// Makes a read cover a row too, if the row touches or overlaps it and it does not grow too large:
+/// the row's offset in it.
+fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
+    let span = |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
+    let (have, want) = (span(read), span(row));
+    let touches = row.object == read.object && (have.start..=have.end).contains(&want.start);
+    let bytes = have.end.max(want.end) - have.start;
+    if !touches || bytes > READ_BYTES_MAX {
+        return None;
+    }
+    read.bytes = bytes;
+    usize::try_from(want.start - have.start).ok()
+}
+
+fn from_origin(error: OriginError) -> Error {
+    let kind = match error {
+        OriginError::Credentials { .. } | OriginError::Denied { .. } => ErrorKind::PermissionDenied,
+        OriginError::Settings { .. } => ErrorKind::InvalidArgument,
+        OriginError::NotFound { .. } => ErrorKind::NotFound,
+        _ => ErrorKind::OriginUnavailable,
+    };
+    Error::new(kind, "cannot reach the origin").with_source(error)
+}
+
+fn from_fetch(error: FetchError) -> Error {
+    let kind = if error.is_retryable() {
+        ErrorKind::OriginUnavailable
+    } else if error.is_changed() {
+        ErrorKind::DataChanged
+    } else {
+        match error {
+            FetchError::Denied { .. } => ErrorKind::PermissionDenied,
+            FetchError::NotFound { .. } => ErrorKind::NotFound,
+            _ => ErrorKind::OriginUnavailable,
+        }
+    };
+    let error = Error::new(kind, "cannot read rows from the origin").with_source(error);
+    if kind == ErrorKind::DataChanged {
+        return error.hint("the objects were changed after indexing: index the dataset again");
+    }
+    error
+}

@@ -1,0 +1,117 @@
+//! What belongs to one process and must not be shared with a forked child; and the clock.
+//!
+//! A fork copies sockets, locks and the memory of threads, but not the threads. So everything that
+//! has a socket, a lock or a thread behind it is kept in a [`PerProcess`] cell: the first use in a
+//! child makes its own, and what the parent had is left untouched. Its locks may have been held at
+//! the moment of the fork, by threads that do not exist in the child.
+
+use std::{
+    mem,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwapOption;
+use larder_extent::fork_count;
+
+/// The time now. The one place where the client reads a clock.
+#[expect(clippy::disallowed_methods, reason = "the edge at which time enters")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Time since this library was first used: small numbers, to be kept in atomics.
+pub(crate) fn uptime() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let now = now();
+    now.saturating_duration_since(*START.get_or_init(|| now))
+}
+
+/// A value of which each process has its own.
+pub(crate) struct PerProcess<T> {
+    slot: ArcSwapOption<Owned<T>>,
+}
+
+/// A value and the process that made it. In any other process dropping it does nothing.
+pub(crate) struct Owned<T> {
+    /// Its [`fork_count`].
+    process: u32,
+    value: Option<T>,
+}
+
+impl<T> PerProcess<T> {
+    /// Nothing is made before the first use.
+    pub(crate) const fn new() -> Self {
+        Self { slot: ArcSwapOption::const_empty() }
+    }
+
+    /// This process's value, made now if there is none. `make` may run in several threads at once,
+    /// of which one wins; it is handed what the parent process had, if this is the first use since a
+    /// fork.
+    pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> Arc<Owned<T>> {
+        let process = fork_count();
+        let current = self.slot.load();
+        let current = match &*current {
+            Some(owned) if owned.process == process => return Arc::clone(owned),
+            other => other.clone(),
+        };
+        let value = Some(make(current.as_deref().map(Deref::deref)));
+        let made = Arc::new(Owned { process, value });
+        let before = self.slot.compare_and_swap(&current, Some(Arc::clone(&made)));
+        match &*before {
+            Some(winner) if winner.process == process => Arc::clone(winner),
+            _ => made,
+        }
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.process != fork_count() {
+            mem::forget(self.value.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_made_once_and_then_shared() {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let cell = PerProcess::new();
+        let make = |_: Option<&usize>| MADE.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(**cell.get(make), 0);
+        assert_eq!(**cell.get(make), 0);
+    }
+
+    #[test]
+    fn what_another_process_made_is_handed_over_and_never_dropped() {
+        struct Loud;
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                panic!("dropped in a process that does not own it");
+            }
+        }
+        let cell = PerProcess::new();
+        let parents = Owned { process: fork_count() + 1, value: Some(Some(Loud)) };
+        cell.slot.store(Some(Arc::new(parents)));
+        let own = cell.get(|parents| {
+            assert!(parents.is_some_and(Option::is_some));
+            None
+        });
+        assert!(own.is_none());
+    }
+}

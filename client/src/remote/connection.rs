@@ -1,0 +1,242 @@
+//! One data connection: HELLO, then one gather after the other.
+
+use std::{
+    io::{BufReader, Write},
+    net::{SocketAddr, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+    process,
+};
+
+use larder_dataset::SnapshotId;
+use larder_wire::{
+    data::{
+        Data, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket, WireError,
+        read_body, read_header,
+    },
+    limits,
+};
+
+use super::{
+    Batch, Failure, Job, Progress,
+    receive::{Run, receive},
+};
+
+/// What is read ahead of a frame: headers and most tables come with one system call, and little
+/// payload is copied twice.
+const READ_AHEAD_BYTES: usize = 8 << 10;
+
+/// A socket that said HELLO.
+pub(crate) struct Connection {
+    reader: BufReader<TcpStream>,
+    /// The request that is being answered, or the last one.
+    request: u64,
+    /// Whether a request was answered on it: a fresh connection that fails speaks against the node, an
+    /// old one may only have outlived it.
+    used: bool,
+    /// Whether an answer is outstanding: the place in the stream is lost if nobody takes it in.
+    busy: bool,
+    frame: Vec<u8>,
+    body: Vec<u8>,
+    data: Data,
+    staging: Vec<u8>,
+}
+
+/// What a frame brought.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// Rows, or a sign of life.
+    More,
+    /// The request is complete.
+    End(GatherEnd),
+}
+
+impl Connection {
+    /// Connects to one of `addresses` and shows the ticket.
+    pub(crate) fn open(
+        addresses: &[SocketAddr],
+        ticket: Ticket,
+    ) -> Result<(Self, HelloOk), Failure> {
+        let stream = connect(addresses)?;
+        let set = |stream: &TcpStream| {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(limits::OWNER_SILENT_TIMEOUT))?;
+            stream.set_write_timeout(Some(limits::OWNER_SILENT_TIMEOUT))
+        };
+        set(&stream).map_err(|error| Failure::from_io(&error))?;
+        let mut connection = Self {
+            reader: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
+            request: 0,
+            used: false,
+            busy: false,
+            frame: Vec::new(),
+            body: Vec::new(),
+            data: Data::default(),
+            staging: Vec::new(),
+        };
+        let ok = connection.hello(&Hello::new(ticket, process::id(), client_name()))?;
+        Ok((connection, ok))
+    }
+
+    fn hello(&mut self, hello: &Hello) -> Result<HelloOk, Failure> {
+        hello.encode(self.request, &mut self.frame);
+        self.send()?;
+        let header = read_header(&mut self.reader)?;
+        read_body(&mut self.reader, &header, &mut self.body)?;
+        match header.kind() {
+            Kind::HelloOk => {
+                let ok = HelloOk::decode(&self.body)?;
+                ok.check(hello)?;
+                Ok(ok)
+            }
+            Kind::Error => Err(ErrorReply::decode(&self.body)?.error.into()),
+            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
+        }
+    }
+
+    /// Asks for the rows of a job. `rows` and `tensors` are the whole batch's.
+    pub(crate) fn ask(
+        &mut self,
+        snapshot: SnapshotId,
+        job: &Job,
+        rows: &[RowRef],
+        tensors: &[u16],
+    ) -> Result<(), Failure> {
+        self.request += 1;
+        self.busy = true;
+        let wanted: Vec<RowRef> = job.at.iter().map(|&at| rows[at as usize]).collect();
+        let tensors = &tensors[job.slots.clone()];
+        Gather::encode_parts(snapshot, tensors, &wanted, job.verify, self.request, &mut self.frame);
+        self.send()
+    }
+
+    fn send(&mut self) -> Result<(), Failure> {
+        let sent = self.reader.get_mut().write_all(&self.frame);
+        self.frame.clear();
+        sent.map_err(|error| Failure::from_io(&error))
+    }
+
+    /// Receives one frame of the answer. Rows that came are counted in `progress`, also those before
+    /// the one that failed.
+    pub(crate) fn receive(
+        &mut self,
+        job: &Job,
+        progress: &mut Progress,
+        batch: &mut Batch<'_, '_>,
+    ) -> Result<Received, Failure> {
+        let header = read_header(&mut self.reader)?;
+        read_body(&mut self.reader, &header, &mut self.body)?;
+        if header.kind() == Kind::Pong {
+            return Ok(Received::More);
+        }
+        if header.request() != self.request {
+            let why = format!("an answer to request {} came to {}", header.request(), self.request);
+            return Err(Failure::Protocol(why));
+        }
+        match header.kind() {
+            Kind::Data => {
+                self.data.decode_into(&header, &self.body)?;
+                self.receive_rows(job, progress, batch)?;
+                Ok(Received::More)
+            }
+            Kind::GatherEnd if job.is_complete(*progress) => {
+                let end = GatherEnd::decode(&self.body)?;
+                (self.used, self.busy) = (true, false);
+                Ok(Received::End(end))
+            }
+            Kind::GatherEnd => Err(Failure::Protocol("it ends before all rows were sent".to_owned())),
+            Kind::Error => {
+                let reply = ErrorReply::decode(&self.body)?;
+                self.busy = false;
+                Err(reply.error.into())
+            }
+            found => Err(WireError::Unexpected { found, expected: "DATA or GATHER_END" }.into()),
+        }
+    }
+
+    fn receive_rows(
+        &mut self,
+        job: &Job,
+        progress: &mut Progress,
+        batch: &mut Batch<'_, '_>,
+    ) -> Result<(), Failure> {
+        self.is_due(job, *progress, batch.row_bytes)?;
+        let slot = job.slots.start + progress.slots;
+        let rows = self.data.rows();
+        let run = Run {
+            at: &job.at[rows],
+            crcs: self.data.crcs(),
+            row_bytes: batch.row_bytes[slot],
+        };
+        let mut done = 0;
+        let out = &mut *batch.out[slot];
+        let received = receive(&mut self.reader, &run, out, &mut self.staging, &mut done);
+        let first = progress.rows;
+        job.advance(progress, done);
+        received.map_err(|failure| match failure {
+            Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
+            other => other,
+        })
+    }
+
+    /// Whether the run that was announced is the next one of the job, and its bytes those of its rows.
+    fn is_due(&self, job: &Job, progress: Progress, row_bytes: &[usize]) -> Result<(), Failure> {
+        let (slot, rows) = (usize::from(self.data.tensor_slot()), self.data.rows());
+        let in_turn = !job.is_complete(progress)
+            && slot == progress.slots
+            && rows.start == progress.rows
+            && rows.end <= job.at.len();
+        if !in_turn {
+            let why = format!(
+                "rows {}..{} of slot {slot} came where row {} of slot {} was due",
+                rows.start, rows.end, progress.rows, progress.slots
+            );
+            return Err(Failure::Protocol(why));
+        }
+        let expected = row_bytes[job.slots.start + slot] as u64 * rows.len() as u64;
+        if self.data.is_ragged() || self.data.payload_bytes() != expected {
+            let (rows, bytes) = (rows.len(), self.data.payload_bytes());
+            let why = format!("{rows} rows came as {bytes} bytes, they are {expected}");
+            return Err(Failure::Protocol(why));
+        }
+        Ok(())
+    }
+
+    /// Whether bytes were received that no frame was made of yet: polling the socket would miss them.
+    pub(crate) fn has_buffered(&self) -> bool {
+        !self.reader.buffer().is_empty()
+    }
+
+    /// Whether an earlier request was answered on this connection.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used
+    }
+
+    /// Whether the next request can be sent: no answer is outstanding.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.busy
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.get_ref().as_fd()
+    }
+}
+
+fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {
+    let mut failure = Failure::Broken("the node has no data address".to_owned());
+    for address in addresses {
+        match TcpStream::connect_timeout(address, limits::CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = Failure::from_io(&error),
+        }
+    }
+    Err(failure)
+}
+
+/// How this process calls itself towards nodes: for listings only.
+pub(crate) fn client_name() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
+    format!("{}:{}", name.as_deref().unwrap_or("client"), process::id())
+}

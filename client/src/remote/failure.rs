@@ -1,0 +1,71 @@
+//! What can go wrong with a node, by what is to be done about it.
+
+use std::io;
+
+use larder_wire::{Error as WireFailure, ErrorKind, data::WireError};
+
+use crate::Error;
+
+/// Why a node did not give what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection was refused, or broke: ask the next node at once.
+    Broken(String),
+    /// Nothing came for too long: ask the next node.
+    Silent,
+    /// A row arrived with a wrong checksum: ask again on another connection, with VERIFY.
+    Corrupt {
+        /// The tensor slot and the row of the request.
+        slot: usize,
+        row: usize,
+    },
+    /// The node broke the protocol: it is not to be trusted with this read again.
+    Protocol(String),
+    /// The node answered with an error, whose kind says what to do.
+    Answer(Error),
+}
+
+impl Failure {
+    /// From an error of a socket with a read timeout.
+    pub(crate) fn from_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Broken(error.to_string()),
+        }
+    }
+
+    /// What the user is told if nothing else helps.
+    pub(crate) fn to_error(&self, node: &str) -> Error {
+        let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
+        match self {
+            Self::Broken(why) => unavailable(format!("the connection to node {node} failed")).because(why),
+            Self::Silent => unavailable(format!("node {node} is silent")),
+            Self::Corrupt { slot, row } => Error::new(
+                ErrorKind::DataLoss,
+                format!("node {node} sent a row with a wrong checksum (row {row} of tensor slot {slot})"),
+            ),
+            Self::Protocol(why) => {
+                Error::new(ErrorKind::Internal, format!("node {node} broke the protocol")).because(why)
+            }
+            Self::Answer(error) => error.clone().context(format!("node {node} answered")),
+        }
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Idle => Self::Silent,
+            WireError::Closed => Self::Broken("the node closed it".to_owned()),
+            WireError::Broken(io) => Self::from_io(&io),
+            WireError::Checksum { .. } => Self::Broken(error.to_string()),
+            _ => Self::Protocol(error.to_string()),
+        }
+    }
+}
+
+impl From<WireFailure> for Failure {
+    fn from(error: WireFailure) -> Self {
+        Self::Answer(error.into())
+    }
+}

@@ -1,0 +1,86 @@
+//! What is asked in one request, and how much of it has come.
+
+use std::ops::Range;
+
+/// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Job {
+    /// Which of the batch's tensors.
+    pub(crate) slots: Range<usize>,
+    /// Where in the batch the rows stand, ascending.
+    pub(crate) at: Vec<u32>,
+    /// Whether the node is to check its own bytes before it sends them.
+    pub(crate) verify: bool,
+}
+
+/// How much of a job has come. Rows come in order, one tensor after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Tensors that are complete.
+    pub(crate) slots: usize,
+    /// Rows of the next tensor that are in and checked.
+    pub(crate) rows: usize,
+}
+
+impl Job {
+    /// Counts rows that came, moving on to the next tensor when one is complete.
+    pub(crate) fn advance(&self, progress: &mut Progress, rows: usize) {
+        progress.rows += rows;
+        if progress.rows >= self.at.len() {
+            *progress = Progress { slots: progress.slots + 1, rows: 0 };
+        }
+    }
+
+    pub(crate) fn is_complete(&self, progress: Progress) -> bool {
+        progress.slots >= self.slots.len()
+    }
+
+    /// What is left to fetch, as at most two rectangles: the rest of a tensor that was begun, and the
+    /// tensors that were not.
+    pub(crate) fn rest(mut self, progress: Progress) -> impl Iterator<Item = Self> {
+        let begun = self.slots.start + progress.slots;
+        let untouched = if progress.rows == 0 { begun } else { begun + 1 };
+        let rest_of_begun = (progress.rows > 0).then(|| Self {
+            slots: begun..begun + 1,
+            at: self.at[progress.rows..].to_vec(),
+            verify: self.verify,
+        });
+        self.slots.start = untouched;
+        let jobs = rest_of_begun.into_iter().chain([self]);
+        jobs.filter(|job| !job.slots.is_empty() && !job.at.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        Job { slots: 1..4, at: vec![3, 5, 8, 9], verify: false }
+    }
+
+    fn rest(slots: usize, rows: usize) -> Vec<Job> {
+        job().rest(Progress { slots, rows }).collect()
+    }
+
+    #[test]
+    fn rows_that_came_are_not_asked_for_again() {
+        assert_eq!(rest(0, 0), [job()]);
+        assert_eq!(rest(1, 0), [Job { slots: 2..4, ..job() }]);
+        let begun = Job { slots: 2..3, at: vec![8, 9], verify: false };
+        assert_eq!(rest(1, 2), [begun, Job { slots: 3..4, ..job() }]);
+        assert_eq!(rest(2, 3), [Job { slots: 3..4, at: vec![9], verify: false }]);
+        assert_eq!(rest(3, 0), []);
+    }
+
+    #[test]
+    fn progress_counts_cells_in_the_order_in_which_they_come() {
+        let (job, mut progress) = (job(), Progress::default());
+        for (rows, slots, left) in [(3, 0, 3), (1, 1, 0), (4, 2, 0), (4, 3, 0)] {
+            assert!(!job.is_complete(progress));
+            job.advance(&mut progress, rows);
+            assert_eq!(progress, Progress { slots, rows: left });
+        }
+        assert!(job.is_complete(progress));
+    }
+}

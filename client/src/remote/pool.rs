@@ -1,0 +1,134 @@
+//! The few connections kept to one node.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use larder_wire::limits;
+
+use super::Connection;
+use crate::process;
+
+/// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections; who finds all in use waits.
+///
+/// Who takes from several pools takes in the order of the members, or does not wait: so that no two
+/// readers each wait for what the other holds.
+#[derive(Default)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Connection>,
+    taken: usize,
+}
+
+/// The right to one connection, and the connection once there is one. Given back when dropped; a
+/// connection with an answer outstanding is closed then.
+pub(crate) struct Slot {
+    pool: Arc<Pool>,
+    connection: Option<Connection>,
+}
+
+impl Pool {
+    /// A slot, when one is free now.
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Slot> {
+        self.take_from(&mut self.state())
+    }
+
+    /// A slot, waiting for one if need be, but not longer than `patience`.
+    pub(crate) fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
+        let deadline: Instant = process::now() + patience;
+        let mut state = self.state();
+        loop {
+            if let Some(slot) = self.take_from(&mut state) {
+                return Some(slot);
+            }
+            let left = deadline.checked_duration_since(process::now())?;
+            let waited = self.freed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Closes what is idle: the node it led to is gone.
+    pub(crate) fn clear(&self) {
+        let idle = std::mem::take(&mut self.state().idle);
+        drop(idle);
+    }
+
+    fn take_from(self: &Arc<Self>, state: &mut State) -> Option<Slot> {
+        if state.taken >= limits::CONNECTIONS_PER_NODE_MAX {
+            return None;
+        }
+        state.taken += 1;
+        Some(Slot { pool: Arc::clone(self), connection: state.idle.pop() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    pub(crate) fn set(&mut self, connection: Connection) {
+        self.connection = Some(connection);
+    }
+}
+
+impl Deref for Slot {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("connected before it is used")
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("connected before it is used")
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        state.taken -= 1;
+        state.idle.extend(self.connection.take().filter(Connection::is_free));
+        drop(state);
+        self.pool.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_slots_are_out_than_connections_may_be_open() {
+        let pool = Arc::new(Pool::default());
+        let slots: Vec<_> = (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
+        assert!(pool.try_take().is_none());
+        assert!(pool.take(Duration::ZERO).is_none());
+        drop(slots);
+        assert!(pool.try_take().is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_slot_gets_the_next_one_given_back() {
+        let pool = Arc::new(Pool::default());
+        let slots: Vec<_> = (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.take(Duration::from_secs(60)).is_some());
+            drop(slots);
+            assert!(waiting.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! The rows of one DATA frame, from the socket into their places in the batch.
+//!
+//! Rows arrive back to back and belong to ascending places of the batch. They are received in pieces
+//! that stay in the cache until they are checked:
+//!
+//! | rows of a piece | received |
+//! |---|---|
+//! | neighbours in the batch | in one read, straight into place |
+//! | scattered, 4 KiB and more | by a scattered read, straight into place |
+//! | scattered and small | into a staging buffer, then copied: cheaper than a place each for the kernel |
+//! | one row larger than a piece | in pieces of its own, under one running checksum |
+
+use std::io::{self, IoSliceMut, Read};
+
+use larder_extent::crc::{Crc32c, crc32c};
+
+use super::Failure;
+
+/// Bytes received between two checks: they are still in the second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// From this row size on rows are received straight into scattered places.
+const SCATTER_ROW_BYTES_MIN: usize = 4 << 10;
+
+/// Places of one scattered read: as many rows of the smallest size as fill a piece.
+const PLACES_MAX: usize = PIECE_BYTES / SCATTER_ROW_BYTES_MIN;
+
+/// The buffers of a batch, one a tensor, and the bytes of a row in each.
+pub(crate) struct Batch<'a, 'b> {
+    pub(crate) out: &'a mut [&'b mut [u8]],
+    pub(crate) row_bytes: &'a [usize],
+}
+
+/// The rows of one frame.
+pub(super) struct Run<'a> {
+    /// Where they stand in the batch, ascending.
+    pub(super) at: &'a [u32],
+    /// Their checksums.
+    pub(super) crcs: &'a [u32],
+    pub(super) row_bytes: usize,
+}
+
+/// Receives the payload of a run into `out`, the buffer of its tensor. Counts in `done` the rows
+/// that are in place and sound.
+pub(super) fn receive(
+    reader: &mut impl Read,
+    run: &Run<'_>,
+    out: &mut [u8],
+    staging: &mut Vec<u8>,
+    done: &mut usize,
+) -> Result<(), Failure> {
+    let row_bytes = run.row_bytes;
+    if row_bytes > PIECE_BYTES {
+        return receive_large(reader, run, out, done);
+    }
+    let scatter = row_bytes >= SCATTER_ROW_BYTES_MIN;
+    let rows_max = PIECE_BYTES / row_bytes.max(1);
+    while *done < run.at.len() {
+        let rows = *done..run.at.len().min(*done + rows_max);
+        let (at, crcs) = (&run.at[rows.clone()], &run.crcs[rows]);
+        if (at[at.len() - 1] - at[0]) as usize == at.len() - 1 {
+            let place = &mut out[at[0] as usize * row_bytes..][..at.len() * row_bytes];
+            reader.read_exact(place).map_err(|error| Failure::from_io(&error))?;
+        } else if scatter {
+            receive_scattered(reader, at, row_bytes, out).map_err(|error| Failure::from_io(&error))?;
+        } else {
+            staging.resize(at.len() * row_bytes, 0);
+            reader.read_exact(staging).map_err(|error| Failure::from_io(&error))?;
+            for (row, &at) in staging.chunks_exact(row_bytes.max(1)).zip(at) {
+                out[at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+            }
+        }
+        for (&at, &crc) in at.iter().zip(crcs) {
+            if crc32c(&out[at as usize * row_bytes..][..row_bytes]) != crc {
+                return Err(Failure::Corrupt { slot: 0, row: *done });
+            }
+            *done += 1;
+        }
+    }
+    Ok(())
+}
+
+fn receive_large(
+    reader: &mut impl Read,
+    run: &Run<'_>,
+    out: &mut [u8],
+    done: &mut usize,
+) -> Result<(), Failure> {
+    for (&at, &crc) in run.at.iter().zip(run.crcs) {
+        let mut computed = Crc32c::new();
+        let row = &mut out[at as usize * run.row_bytes..][..run.row_bytes];
+        for piece in row.chunks_mut(PIECE_BYTES) {
+            reader.read_exact(piece).map_err(|error| Failure::from_io(&error))?;
+            computed.update(piece);
+        }
+        if computed.finish() != crc {
+            return Err(Failure::Corrupt { slot: 0, row: *done });
+        }
+        *done += 1;
+    }
+    Ok(())
+}
+
+/// Fills the places of at most [`PLACES_MAX`] rows, in order.
+fn receive_scattered(
+    reader: &mut impl Read,
+    at: &[u32],
+    row_bytes: usize,
+    out: &mut [u8],
+) -> io::Result<()> {
+    let mut places: [IoSliceMut<'_>; PLACES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let (mut rest, mut rest_at) = (out, 0);
+    for (place, &at) in places.iter_mut().zip(at) {
+        let start = at as usize * row_bytes;
+        let (_, from_start) = rest.split_at_mut(start - rest_at);
+        let (row, after) = from_start.split_at_mut(row_bytes);
+        *place = IoSliceMut::new(row);
+        (rest, rest_at) = (after, start + row_bytes);
+    }
+    let mut places = &mut places[..at.len()];
+    while !places.is_empty() {
+        match reader.read_vectored(places) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => IoSliceMut::advance_slices(&mut places, got),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A reader that gives at most `most` bytes at a time, into one place at a time.
+    struct Trickle<'a>(&'a [u8], usize);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let most = into.len().min(self.1);
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    fn row(index: u32, row_bytes: usize) -> Vec<u8> {
+        let byte = |at: usize| u8::try_from((at * 31 + index as usize * 7) % 251).unwrap();
+        (0..row_bytes).map(byte).collect()
+    }
+
+    fn receive_all(at: &[u32], row_bytes: usize, most: usize, flip: Option<usize>) -> (Vec<u8>, usize, bool) {
+        let rows: Vec<_> = at.iter().map(|&at| row(at, row_bytes)).collect();
+        let crcs: Vec<_> = rows.iter().map(|row| crc32c(row)).collect();
+        let mut sent = rows.concat();
+        if let Some(flip) = flip {
+            sent[flip] ^= 4;
+        }
+        let places = at.last().unwrap() + 2;
+        let mut out = vec![0xee; places as usize * row_bytes];
+        let (mut staging, mut done) = (Vec::new(), 0);
+        let run = Run { at, crcs: &crcs, row_bytes };
+        let result = receive(&mut Trickle(&sent, most), &run, &mut out, &mut staging, &mut done);
+        (out, done, result.is_ok())
+    }
+
+    #[test]
+    fn rows_of_every_size_reach_their_places_and_no_others() {
+        let scattered: Vec<u32> = (0..150).map(|row| row * 2 + 1).collect();
+        let together: Vec<u32> = (3..153).collect();
+        for row_bytes in [1, 3, 512, 4096, 5000, 70_000, PIECE_BYTES, PIECE_BYTES + 1, 600_001] {
+            for at in [&scattered, &together] {
+                let at = if row_bytes > 10_000 { &at[..8] } else { &at[..] };
+                let (out, done, sound) = receive_all(at, row_bytes, 1000 + row_bytes / 3, None);
+                assert!(sound);
+                assert_eq!(done, at.len());
+                for (place, bytes) in (0..).zip(out.chunks_exact(row_bytes)) {
+                    let wanted = at.contains(&place).then(|| row(place, row_bytes));
+                    assert_eq!(bytes, wanted.unwrap_or_else(|| vec![0xee; row_bytes]), "{place}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_is_noticed_at_its_row(
+            row_bytes in prop_oneof![1_usize..100, 4000_usize..6000, Just(PIECE_BYTES + 5)],
+            gaps in proptest::collection::vec(1_u32..3, 1..20),
+            flip in any::<proptest::sample::Index>(),
+        ) {
+            let at: Vec<u32> = gaps.iter().scan(0, |sum, gap| { *sum += gap; Some(*sum) }).collect();
+            let flip = flip.index(at.len() * row_bytes);
+            let (_, done, sound) = receive_all(&at, row_bytes, usize::MAX, Some(flip));
+            prop_assert!(!sound);
+            prop_assert_eq!(done, flip / row_bytes);
+        }
+    }
+
+    #[test]
+    fn an_end_that_comes_too_soon_is_a_broken_connection() {
+        let run = Run { at: &[0, 2], crcs: &[1, 2], row_bytes: 8 };
+        let mut done = 0;
+        let result = receive(&mut &[0_u8; 9][..], &run, &mut [0; 24], &mut Vec::new(), &mut done);
+        assert!(matches!(result, Err(Failure::Broken(_))), "{result:?}");
+        assert_eq!(done, 0);
+    }
+}

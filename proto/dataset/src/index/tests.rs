@@ -1,0 +1,380 @@
+//! Hostile files get one clear error each and nothing is published; odd ones are left out or
+//! understood; mutated ones never panic a parser.
+
+mod hostile;
+
+use std::{path::Path, sync::Arc};
+
+use object_store::memory::InMemory;
+use proptest::prelude::*;
+
+use super::{
+    headers::{Fault, Format},
+    npy::Npy,
+    safetensors::SafeTensors,
+    *,
+};
+
+fn folder_uri(folder: &Path) -> OriginUri {
+    OriginUri::parse(&format!("file://{}", folder.display())).unwrap()
+}
+
+/// A safetensors file with this header and so many bytes of data.
+fn safetensors(header: &str, data: usize) -> Vec<u8> {
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.resize(file.len() + data, 7);
+    file
+}
+
+/// An npy file with this dictionary and so many bytes of data.
+fn npy(dictionary: &str, data: usize) -> Vec<u8> {
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let mut text = dictionary.as_bytes().to_vec();
+    while !(10 + text.len() + 1).is_multiple_of(64) {
+        text.push(b' ');
+    }
+    text.push(b'\n');
+    file.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+    file.extend_from_slice(&text);
+    file.resize(file.len() + data, 7);
+    file
+}
+
+const GOOD: &str = r#"{"x":{"dtype":"F32","shape":[4,2],"data_offsets":[0,32]}}"#;
+
+fn entry(dtype: &str, shape: &str, offsets: &str) -> String {
+    format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
+}
+
+#[tokio::test]
+async fn each_hostile_file_gets_one_error_that_names_it_and_nothing_is_published() {
+    for case in hostile::safetensors_files()
+        .into_iter()
+        .chain(hostile::arrays())
+    {
+        let folder = tempfile::tempdir().unwrap();
+        // A good file beside it does not help.
+        let good = if case.file == "bad.npy" {
+            (
+                "good.npy",
+                npy(
+                    "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }",
+                    32,
+                ),
+            )
+        } else {
+            ("good.safetensors", safetensors(GOOD, 32))
+        };
+        std::fs::create_dir(folder.path().join("deep")).unwrap();
+        std::fs::write(folder.path().join(good.0), good.1).unwrap();
+        std::fs::write(folder.path().join("deep").join(case.file), &case.bytes).unwrap();
+        let uri = folder_uri(folder.path());
+        let origin = Origin::connect(&uri).await.unwrap();
+        let error = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await;
+        let error = error.map(|_| ()).expect_err(case.name).to_string();
+        let named = format!("deep/{}", case.file);
+        for part in case.says.iter().chain([&named.as_str()]) {
+            assert!(
+                error.contains(part),
+                "{}: '{error}' does not say '{part}'",
+                case.name
+            );
+        }
+        assert!(
+            error.len() < 1000 && !error.contains('\n'),
+            "{}: {error}",
+            case.name
+        );
+        assert!(!folder.path().join(".larder").exists(), "{}", case.name);
+    }
+}
+
+/// An origin in memory with these objects under `s3://bucket/data`.
+async fn in_memory(files: &[(&str, Vec<u8>)]) -> (Origin, OriginUri) {
+    let uri = OriginUri::parse("s3://bucket/data").unwrap();
+    let origin = Origin::over(&uri, Arc::new(InMemory::new()));
+    for (key, bytes) in files {
+        assert!(
+            origin
+                .put_if_absent(&uri.join(key).unwrap(), bytes.clone().into())
+                .await
+                .unwrap()
+        );
+    }
+    (origin, uri)
+}
+
+async fn index_memory(files: &[(&str, Vec<u8>)]) -> Result<Indexed, DatasetError> {
+    let (origin, uri) = in_memory(files).await;
+    index(&origin, &uri, &IndexOptions::default(), &|_| {}).await
+}
+
+fn array(rows: usize, columns: usize) -> Vec<u8> {
+    let shape = format!("({rows}, {columns})");
+    npy(
+        &format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}"),
+        rows * columns,
+    )
+}
+
+#[tokio::test]
+async fn nothing_to_index_is_said_with_what_would_help() {
+    let error = index_memory(&[]).await.unwrap_err().to_string();
+    assert!(error.contains("there is nothing"), "{error}");
+    let error = index_memory(&[("a.bin", vec![1; 100])])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("--window"), "{error}");
+    let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, DatasetError::NothingToIndex { .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_left_out_is_listed_with_the_reason() {
+    let indexed = index_memory(&[
+        ("a.safetensors", safetensors(GOOD, 32)),
+        ("b/c.safetensors", safetensors(GOOD, 32)),
+        ("empty.safetensors", Vec::new()),
+        ("notes.txt", vec![1]),
+        ("beside.npy", array(2, 2)),
+        (".larder/old.safetensors", vec![1]),
+        (
+            "z-mean.safetensors",
+            safetensors(
+                &entry("F32", "[1,2]", "[0,8]").replace("\"x\"", "\"mean\""),
+                8,
+            ),
+        ),
+    ])
+    .await
+    .unwrap();
+    assert_eq!(indexed.manifest.samples(), 8);
+    let left: Vec<&str> = indexed.left_out.iter().map(|l| l.object.as_str()).collect();
+    assert_eq!(
+        left,
+        [
+            "beside.npy",
+            "empty.safetensors",
+            "notes.txt",
+            "z-mean.safetensors"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn files_that_disagree_are_named_both() {
+    let error = index_memory(&[
+        ("a.safetensors", safetensors(GOOD, 32)),
+        (
+            "b.safetensors",
+            safetensors(&entry("F32", "[2,3]", "[0,24]"), 24),
+        ),
+    ])
+    .await
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("a.safetensors") && error.contains("b.safetensors"),
+        "{error}"
+    );
+    let error = index_memory(&[
+        ("image-0.npy", array(4, 9)),
+        ("label-0.npy", array(4, 1)),
+        ("image-1.npy", array(4, 9)),
+    ])
+    .await
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("image-1.npy") && error.contains("label"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn numbered_arrays_are_concatenated_by_number_and_others_are_tensors() {
+    let files: Vec<(String, Vec<u8>)> = (0..12)
+        .map(|i| (format!("x{i}.npy"), array(i + 1, 3)))
+        .collect();
+    let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(k, b)| (k.as_str(), b.clone())).collect();
+    let manifest = index_memory(&files).await.unwrap().manifest;
+    assert_eq!(manifest.samples(), 78);
+    assert_eq!(manifest.object(10).key, "x10.npy", "ten comes after nine");
+    let manifest = index_memory(&[("f1.npy", array(5, 3)), ("f2.npy", array(5, 4))])
+        .await
+        .unwrap()
+        .manifest;
+    let tensors: Vec<_> = manifest
+        .tensors()
+        .iter()
+        .map(|t| (t.name(), t.row_bytes()))
+        .collect();
+    assert_eq!(
+        (manifest.samples(), tensors),
+        (5, vec![("f1", 3), ("f2", 4)])
+    );
+}
+
+#[tokio::test]
+async fn a_tag_moves_and_a_damaged_manifest_is_written_again() {
+    let (origin, uri) = in_memory(&[("x.npy", array(4, 3))]).await;
+    let options = IndexOptions {
+        tag: Some("v1".into()),
+        ..IndexOptions::default()
+    };
+    let first = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    let manifest_at = first.location.uri().clone();
+    origin
+        .put(&manifest_at, vec![1].into(), crate::origin::Put::Always)
+        .await
+        .unwrap();
+    let again = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    assert_eq!(again.manifest.snapshot(), first.manifest.snapshot());
+    let (bytes, _) = origin.get(&manifest_at, 1 << 20).await.unwrap();
+    assert_eq!(bytes, first.manifest.as_bytes());
+
+    origin
+        .put_if_absent(&uri.join("x2.npy").unwrap(), array(2, 3).into())
+        .await
+        .unwrap();
+    let moved = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    assert_ne!(moved.manifest.snapshot(), first.manifest.snapshot());
+    let dataset = crate::DatasetRef::parse("s3://bucket/data@v1").unwrap();
+    let opened = crate::open_with(&origin, &dataset, None).await.unwrap();
+    assert_eq!(opened.manifest.snapshot(), moved.manifest.snapshot());
+}
+
+#[tokio::test]
+async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.npy"), array(4, 3)).unwrap();
+    // A file in the place of the folder refuses everybody, root too.
+    std::fs::write(folder.path().join(".larder"), "").unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let (memory, memory_uri) = in_memory(&[("x.npy", array(4, 3))]).await;
+    let manifest = index(&memory, &memory_uri, &IndexOptions::default(), &|_| {})
+        .await
+        .unwrap()
+        .manifest;
+    let mut builder = ManifestBuilder::new(uri.clone(), Vec::new(), 4096);
+    builder.push(crate::GroupSpec {
+        rows: 1,
+        objects: Vec::new(),
+        spans: Vec::new(),
+    });
+    assert!(builder.build().is_err());
+    // The publisher writes under the address of the manifest, here that of the folder.
+    let tensors = vec![crate::TensorSpec {
+        name: "x".into(),
+        dtype: Dtype::U8,
+        shape: vec![3],
+        slot: 0,
+        locator: manifest.tensors()[0].locator(),
+    }];
+    let mut builder = ManifestBuilder::new(uri.clone(), tensors, 4096);
+    let object = crate::ObjectSpec {
+        key: "x.npy".into(),
+        etag: None,
+        version: None,
+        size_bytes: 76,
+        columns: vec![64],
+    };
+    builder.push(crate::GroupSpec {
+        rows: 4,
+        objects: vec![object],
+        spans: Vec::new(),
+    });
+    let manifest = builder.build().unwrap();
+    let home = Some(folder_uri(cache.path()));
+    let location = publish::publish(&origin, &manifest, None, home, "latest")
+        .await
+        .unwrap();
+    assert!(
+        matches!(&location, ManifestLocation::LocalCache { why, .. } if why.contains("denied"))
+    );
+    assert!(location.uri().starts_with(&folder_uri(cache.path())));
+    let error = publish::publish(&origin, &manifest, None, None, "latest")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DatasetError::Origin(crate::OriginError::Denied { .. })
+        ),
+        "{error}"
+    );
+}
+
+fn parse<F: Format>(format: &F, file: &[u8]) -> Result<F::Header, Fault> {
+    let size = file.len() as u64;
+    let wanted = usize::try_from(format.header_bytes(file, size)?).unwrap();
+    format.parse(&file[..wanted], size)
+}
+
+fn mutated(seed: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<prop::sample::Index>(), any::<u8>(), 0u8..3);
+    prop::collection::vec(change, 0..8).prop_map(move |changes| {
+        let mut file = seed.clone();
+        for (at, value, kind) in changes {
+            let at = at.index(file.len());
+            match kind {
+                0 => file[at] = value,
+                1 => file.insert(at, value),
+                _ => drop(file.remove(at)),
+            }
+        }
+        file
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_mutated_safetensors_file_is_accepted_only_if_the_library_of_the_format_accepts_it(
+        file in mutated(safetensors(
+            r#"{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[4,2],"data_offsets":[0,32]},"y":{"dtype":"U8","shape":[4],"data_offsets":[32,36]}}"#,
+            36,
+        )),
+    ) {
+        if let Ok(entries) = parse(&SafeTensors, &file) {
+            let theirs = ::safetensors::SafeTensors::deserialize(&file).expect("the library accepts it");
+            prop_assert_eq!(entries.len(), theirs.len());
+            for entry in entries {
+                let tensor = theirs.tensor(&entry.name).unwrap();
+                prop_assert_eq!(tensor.data().len() as u64, entry.bytes);
+                let at = usize::try_from(entry.offset).unwrap();
+                prop_assert_eq!(tensor.data().as_ptr(), file[at..].as_ptr());
+            }
+        }
+    }
+
+    #[test]
+    fn a_mutated_npy_file_is_accepted_only_as_npyz_reads_it(
+        file in mutated(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }", 32)),
+    ) {
+        if let Ok(array) = parse(&Npy, &file) {
+            let theirs = npyz::NpyHeader::from_reader(&file[..]).expect("npyz accepts it");
+            prop_assert_eq!(theirs.shape(), &array.shape[..]);
+            prop_assert_eq!(theirs.dtype().num_bytes().unwrap() as u64, array.dtype.size_bytes());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_read_but_never_panic(
+        file in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let _ = parse(&SafeTensors, &file);
+        let _ = parse(&Npy, &file);
+        let mut numpy = b"\x93NUMPY\x01\x00".to_vec();
+        numpy.extend_from_slice(&file);
+        let _ = parse(&Npy, &numpy);
+    }
+}

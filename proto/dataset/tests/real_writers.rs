@@ -1,0 +1,281 @@
+//! Files that the Python packages safetensors and numpy wrote, indexed where they lie: every row read
+//! through the manifest is the row that Python wrote.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
+
+use larder_dataset::{
+    DatasetRef, Dtype, IndexOptions, Indexed, Manifest, ManifestLocation, Origin, OriginUri,
+    PartRead, TokenSpec, index, open,
+};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Expected {
+    dtype: String,
+    shape: Vec<u64>,
+    rows: Vec<u32>,
+}
+
+fn fixtures() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures"))
+}
+
+fn expected(dataset: &str) -> BTreeMap<String, Expected> {
+    let json = std::fs::read(fixtures().join("expected.json")).unwrap();
+    let mut all: BTreeMap<String, BTreeMap<String, Expected>> =
+        serde_json::from_slice(&json).unwrap();
+    all.remove(dataset).unwrap()
+}
+
+/// A copy of a fixture that may be written to, and its address.
+fn copy(dataset: &str) -> (tempfile::TempDir, OriginUri) {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixtures().join(dataset)).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
+    (folder, uri)
+}
+
+async fn indexed(uri: &OriginUri, options: &IndexOptions) -> (Origin, Indexed) {
+    let origin = Origin::connect(uri).await.unwrap();
+    let indexed = index(&origin, uri, options, &|_| {}).await.unwrap();
+    (origin, indexed)
+}
+
+async fn read(origin: &Origin, manifest: &Manifest, part: &PartRead) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut sink = |chunk: &[u8]| {
+        bytes.extend_from_slice(chunk);
+        ControlFlow::Continue(())
+    };
+    origin
+        .read_exact_range(manifest, part, &mut sink)
+        .await
+        .unwrap();
+    bytes
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    u32::try_from(crc_fast::checksum(
+        crc_fast::CrcAlgorithm::Crc32IsoHdlc,
+        bytes,
+    ))
+    .unwrap()
+}
+
+/// Reads every row twice: alone, and out of the regions of its filled shard.
+async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
+    let expected = expected(dataset);
+    assert_eq!(manifest.tensors().len(), expected.len());
+    let rows: Vec<&Expected> = manifest
+        .tensors()
+        .iter()
+        .map(|t| &expected[t.name()])
+        .collect();
+    for (tensor, expected) in manifest.tensors().iter().zip(&rows) {
+        assert_eq!(tensor.dtype().safetensors_name(), expected.dtype);
+        assert_eq!(tensor.shape(), expected.shape);
+        assert_eq!(manifest.samples(), expected.rows.len() as u64);
+    }
+    for shard in 0..manifest.shard_count() {
+        let regions = fill(origin, manifest, shard).await;
+        for row in 0..manifest.shard(shard).rows {
+            let sample = manifest.shard(shard).first_sample + u64::from(row);
+            assert_eq!(manifest.locate(sample), Some((shard, row)));
+            for (tensor, expected) in rows.iter().enumerate() {
+                let expected = expected.rows[usize::try_from(sample).unwrap()];
+                let alone = read(origin, manifest, &manifest.row_read(shard, row, tensor)).await;
+                assert_eq!(
+                    crc32(&alone),
+                    expected,
+                    "sample {sample} of tensor {tensor}"
+                );
+                let (offset, bytes) = manifest.row_in_region(shard, row, tensor);
+                let offset = usize::try_from(offset).unwrap();
+                let bytes = usize::try_from(bytes).unwrap();
+                assert_eq!(regions[tensor][offset..offset + bytes], alone);
+            }
+        }
+    }
+}
+
+async fn fill(origin: &Origin, manifest: &Manifest, shard: u32) -> Vec<Vec<u8>> {
+    let plan = manifest.fill_plan(shard, 1000);
+    let mut regions: Vec<Vec<u8>> = plan
+        .regions
+        .iter()
+        .map(|r| vec![0; usize::try_from(r.bytes).unwrap()])
+        .collect();
+    for part in &plan.reads {
+        let bytes = read(origin, manifest, part).await;
+        let at = usize::try_from(part.region_offset).unwrap();
+        regions[part.tensor][at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    regions
+}
+
+#[tokio::test]
+async fn safetensors_files_are_concatenated_and_the_rest_of_them_is_listed() {
+    let (folder, uri) = copy("safetensors");
+    std::fs::write(folder.path().join("README.md"), "about").unwrap();
+    let options = IndexOptions {
+        shard_bytes: 4096,
+        ..IndexOptions::default()
+    };
+    let (origin, indexed) = indexed(&uri, &options).await;
+    check_rows(&origin, &indexed.manifest, "safetensors").await;
+    assert!(indexed.manifest.shard_count() > 3);
+    let left: Vec<String> = indexed
+        .left_out
+        .iter()
+        .map(|l| format!("{}:{}", l.object, l.tensor.as_deref().unwrap_or("")))
+        .collect();
+    assert_eq!(left.len(), 7, "{left:?}");
+    assert!(left.contains(&"README.md:".into()));
+    assert!(left.contains(&"digits-00001.safetensors:class_weight".into()));
+    assert!(left.contains(&"digits-00002.safetensors:scale".into()));
+}
+
+#[tokio::test]
+async fn types_that_numpy_lacks_are_read_as_they_are() {
+    let (_folder, uri) = copy("bf16");
+    let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;
+    check_rows(&origin, &indexed.manifest, "bf16").await;
+}
+
+#[tokio::test]
+async fn npy_files_side_by_side_are_tensors_of_the_same_samples() {
+    let (_folder, uri) = copy("npy");
+    let options = IndexOptions {
+        shard_bytes: 4096,
+        ..IndexOptions::default()
+    };
+    let (origin, indexed) = indexed(&uri, &options).await;
+    check_rows(&origin, &indexed.manifest, "npy").await;
+}
+
+#[tokio::test]
+async fn windows_over_token_files_are_samples() {
+    let (_folder, uri) = copy("tokens");
+    let tokens = Some(TokenSpec {
+        dtype: Dtype::U16,
+        window: 64,
+        stride: 48,
+    });
+    let options = IndexOptions {
+        shard_bytes: 4096,
+        tokens,
+        ..IndexOptions::default()
+    };
+    let (origin, indexed) = indexed(&uri, &options).await;
+    check_rows(&origin, &indexed.manifest, "tokens").await;
+}
+
+#[tokio::test]
+async fn a_dataset_is_indexed_once_and_found_by_its_tag_and_its_snapshot() {
+    let (_folder, uri) = copy("safetensors");
+    let dataset = DatasetRef::parse(&uri.to_string()).unwrap();
+    let first = open(&dataset, None).await.unwrap();
+    assert!(first.indexed_now);
+    assert!(matches!(first.location, ManifestLocation::Beside(_)));
+    let second = open(&dataset, None).await.unwrap();
+    assert!(!second.indexed_now);
+    assert_eq!(second.manifest.snapshot(), first.manifest.snapshot());
+    let by_hash = DatasetRef::parse(&format!("{uri}@{}", first.manifest.snapshot())).unwrap();
+    assert_eq!(
+        open(&by_hash, None).await.unwrap().manifest.snapshot(),
+        first.manifest.snapshot()
+    );
+    let absent = DatasetRef::parse(&format!("{uri}@v9")).unwrap();
+    let error = open(&absent, None).await.unwrap_err().to_string();
+    assert!(error.contains("v9"), "{error}");
+}
+
+#[tokio::test]
+async fn a_manifest_may_lie_elsewhere_and_be_named_itself() {
+    let (_folder, uri) = copy("npy");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = OriginUri::parse(&format!("file://{}", elsewhere.path().display())).unwrap();
+    let options = IndexOptions {
+        manifest: Some(home.clone()),
+        tag: Some("v1".into()),
+        ..IndexOptions::default()
+    };
+    let (_, indexed) = indexed(&uri, &options).await;
+    let location = indexed.location.uri().clone();
+    assert!(location.starts_with(&home));
+    let tagged = DatasetRef::parse(&format!("{uri}@v1")).unwrap();
+    assert!(open(&tagged, None).await.is_err());
+    for manifest in [&home, &location] {
+        let opened = open(&tagged, Some(manifest)).await.unwrap();
+        assert!(!opened.indexed_now);
+        assert_eq!(opened.manifest.snapshot(), indexed.manifest.snapshot());
+    }
+}
+
+#[tokio::test]
+async fn checksums_are_pinned_when_asked_for_and_change_with_the_bytes() {
+    let (folder, uri) = copy("safetensors");
+    let options = IndexOptions {
+        shard_bytes: 4096,
+        checksum: true,
+        ..IndexOptions::default()
+    };
+    let (_, first) = indexed(&uri, &options).await;
+    let sums = |manifest: &Manifest| -> Vec<u64> {
+        (0..manifest.shard_count())
+            .map(|s| manifest.shard(s).checksum.unwrap())
+            .collect()
+    };
+    let (_, again) = indexed(&uri, &options).await;
+    assert_eq!(first.manifest.snapshot(), again.manifest.snapshot());
+    let path = folder.path().join("digits-00002.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let (_, changed) = indexed(&uri, &options).await;
+    let differ = sums(&first.manifest)
+        .iter()
+        .zip(sums(&changed.manifest))
+        .filter(|(a, b)| *a != b)
+        .count();
+    assert_eq!(differ, 1);
+}
+
+#[tokio::test]
+async fn a_file_that_changed_after_indexing_is_not_read() {
+    let (folder, uri) = copy("npy");
+    let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;
+    let path = folder.path().join("image-0.npy");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(folder.path().join("new"), bytes).unwrap();
+    std::fs::rename(folder.path().join("new"), &path).unwrap();
+    let part = indexed.manifest.row_read(0, 0, 0);
+    let mut sink = |_: &[u8]| ControlFlow::Continue(());
+    let error = origin
+        .read_exact_range(&indexed.manifest, &part, &mut sink)
+        .await
+        .unwrap_err();
+    assert!(error.is_changed() && !error.is_retryable(), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = origin
+        .read_exact_range(&indexed.manifest, &part, &mut sink)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, larder_dataset::FetchError::NotFound { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn indexing_and_opening_can_be_spawned() {
+    fn is_send<T: Send>(_: &T) {}
+    let uri = OriginUri::parse("file:///nowhere").unwrap();
+    let dataset = DatasetRef::latest(uri);
+    is_send(&open(&dataset, None));
+}
