@@ -22,8 +22,16 @@ struct Inner {
 impl Error {
     /// An error of this kind. `what` is what could not be done: lower case, no full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        let inner = Inner { kind, what: what.into(), why: None, hint: None, source: None };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner {
+            kind,
+            what: what.into(),
+            why: None,
+            hint: None,
+            source: None,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// The same error with the reason in words.
@@ -108,14 +116,20 @@ fn chain(error: &(dyn error::Error + 'static)) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.inner.what)?;
-        self.inner.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
+        self.inner
+            .why
+            .as_ref()
+            .map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.inner.kind)?;
-        self.inner.hint.as_ref().map_or(Ok(()), |hint| write!(f, " (hint: {hint})"))
+        self.inner
+            .hint
+            .as_ref()
+            .map_or(Ok(()), |hint| write!(f, " (hint: {hint})"))
     }
 }
 
@@ -142,7 +156,10 @@ mod tests {
             .because("connection refused")
             .hint("start it")
             .context("cannot read 3 rows");
-        assert_eq!(error.to_string(), "cannot read 3 rows: node b does not answer: connection refused");
+        assert_eq!(
+            error.to_string(),
+            "cannot read 3 rows: node b does not answer: connection refused"
+        );
         assert_eq!(error.advice_text(), Some("start it"));
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }

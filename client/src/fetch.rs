@@ -34,7 +34,9 @@ use larder_dataset::{Manifest, RowLocator};
 use larder_extent::Attached;
 use larder_wire::{ErrorKind, data::RowRef, limits};
 
-use crate::{Cluster, DatasetName, Error, origin::Fallback, process, process::PerProcess, remote::Batch};
+use crate::{
+    Cluster, DatasetName, Error, origin::Fallback, process, process::PerProcess, remote::Batch,
+};
 use gather::Gathering;
 use session::Session;
 
@@ -55,7 +57,10 @@ pub struct FetchOptions {
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { local: true, patience: PATIENCE_DEFAULT }
+        Self {
+            local: true,
+            patience: PATIENCE_DEFAULT,
+        }
     }
 }
 
@@ -113,7 +118,14 @@ impl Fetcher {
     ) -> Arc<Self> {
         let name = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self { manifest, name, cluster, options, session, fallback })
+        Arc::new(Self {
+            manifest,
+            name,
+            cluster,
+            options,
+            session,
+            fallback,
+        })
     }
 
     /// The snapshot's index.
@@ -140,7 +152,10 @@ impl Fetcher {
     ) -> Result<Sources, Error> {
         let (tensors, row_bytes) = self.check(rows, tensors, out)?;
         let session = self.session();
-        let mut batch = Batch { out, row_bytes: &row_bytes };
+        let mut batch = Batch {
+            out,
+            row_bytes: &row_bytes,
+        };
         let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
         let count = rows.len() as u64;
         let mut sources = Sources {
@@ -161,18 +176,29 @@ impl Fetcher {
     /// checksum is compared here. `None` says that the row has to be gathered.
     pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowView> {
         self.check_rows(&[row]).ok()?;
-        let strided = |tensor: &larder_dataset::Tensor| matches!(tensor.locator(), RowLocator::Strided { .. });
-        self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
+        let strided = |tensor: &larder_dataset::Tensor| {
+            matches!(tensor.locator(), RowLocator::Strided { .. })
+        };
+        self.manifest
+            .tensors()
+            .get(tensor)
+            .filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
             Some(extent) => extent.clone()?,
             None => session.attach(self, row.shard)?,
         };
-        let view = RowView { extent, region: tensor, row: u64::from(row.row) };
+        let view = RowView {
+            extent,
+            region: tensor,
+            row: u64::from(row.row),
+        };
         if view.extent.verify_row(view.region, view.row) {
             return Some(view);
         }
-        session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
+        session
+            .slots
+            .take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
         None
     }
 
@@ -192,7 +218,8 @@ impl Fetcher {
         tensors: &[usize],
         out: &[&mut [u8]],
     ) -> Result<(Vec<u16>, Vec<usize>), Error> {
-        let refused = |why: String| Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
+        let refused =
+            |why: String| Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
         let known = self.manifest.tensors();
         let tensors_max = limits::GATHER_TENSORS_MAX as usize;
         if tensors.len() != out.len() || tensors.len() > tensors_max {
@@ -210,17 +237,26 @@ impl Fetcher {
             };
             let bytes = usize::try_from(known.row_bytes()).unwrap_or(0);
             if bytes == 0 {
-                return refused(format!("rows of tensor {} have no fixed length", known.name()));
+                return refused(format!(
+                    "rows of tensor {} have no fixed length",
+                    known.name()
+                ));
             }
             if bytes.checked_mul(rows.len()) != Some(out.len()) {
                 let (name, rows, out) = (known.name(), rows.len(), out.len());
-                return refused(format!("{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"));
+                return refused(format!(
+                    "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
+                ));
             }
             numbers.push(u16::try_from(tensor).expect("a dataset has at most 4,096 tensors"));
             row_bytes.push(bytes);
         }
         if u32::try_from(rows.len()).is_err() {
-            return refused(format!("{} rows in one call, the limit is {}", rows.len(), u32::MAX));
+            return refused(format!(
+                "{} rows in one call, the limit is {}",
+                rows.len(),
+                u32::MAX
+            ));
         }
         self.check_rows(rows)?;
         Ok((numbers, row_bytes))
@@ -261,7 +297,9 @@ fn copy_mapped(
             missing.push(place);
             continue;
         };
-        let Some(extent) = extent.as_deref() else { continue };
+        let Some(extent) = extent.as_deref() else {
+            continue;
+        };
         if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {
             tracing::warn!(shard = row.shard, %corrupt, "a mapped row is damaged: it is fetched anew");
             slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);

@@ -43,7 +43,10 @@ struct Read {
 
 impl Fallback {
     pub(crate) fn new() -> Self {
-        Self { origin: PerProcess::new(), warned: AtomicBool::new(false) }
+        Self {
+            origin: PerProcess::new(),
+            warned: AtomicBool::new(false),
+        }
     }
 
     /// Fetches the rows of a job into the batch.
@@ -57,7 +60,14 @@ impl Fallback {
     ) -> Result<(), Error> {
         let mut reads = Vec::new();
         for slot in job.slots.clone() {
-            plan(manifest, job, slot, rows, usize::from(tensors[slot]), &mut reads);
+            plan(
+                manifest,
+                job,
+                slot,
+                rows,
+                usize::from(tensors[slot]),
+                &mut reads,
+            );
         }
         runtime::block_on(self.run(manifest, reads, batch))?;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
@@ -69,7 +79,10 @@ impl Fallback {
         if self.warned.swap(true, Relaxed) {
             return;
         }
-        let (uri, why) = (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
+        let (uri, why) = (
+            manifest.uri(),
+            why.map_or("all are down".to_owned(), ToString::to_string),
+        );
         tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
     }
 
@@ -80,7 +93,9 @@ impl Fallback {
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), Error> {
         let cell = self.origin.get(|_| tokio::sync::OnceCell::new());
-        let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
+        let origin = cell
+            .get_or_try_init(|| Origin::connect(manifest.uri()))
+            .await;
         let origin = origin.map_err(from_origin)?;
         let mut done = stream::iter(reads)
             .map(|read| fetch(origin, manifest, read))
@@ -102,7 +117,9 @@ async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<(Read
         bytes.extend_from_slice(chunk);
         ControlFlow::Continue(())
     };
-    let fetched = origin.read_exact_range(manifest, &read.part, &mut sink).await;
+    let fetched = origin
+        .read_exact_range(manifest, &read.part, &mut sink)
+        .await;
     fetched.map_err(from_fetch)?;
     Ok((read, bytes))
 }
@@ -129,7 +146,11 @@ fn plan(
             read.rows.push((at, offset));
             continue;
         }
-        reads.extend(open.replace(Read { part, slot, rows: vec![(at, 0)] }));
+        reads.extend(open.replace(Read {
+            part,
+            slot,
+            rows: vec![(at, 0)],
+        }));
     }
     reads.extend(open);
 }
@@ -137,7 +158,8 @@ fn plan(
 /// Makes a read cover a row too, if the row touches or overlaps it and it does not grow too large:
 /// the row's offset in it.
 fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
-    let span = |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
+    let span =
+        |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
     let (have, want) = (span(read), span(row));
     let touches = row.object == read.object && (have.start..=have.end).contains(&want.start);
     let bytes = have.end.max(want.end) - have.start;

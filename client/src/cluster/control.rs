@@ -39,7 +39,9 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new() -> Self {
-        Self { channels: PerProcess::new() }
+        Self {
+            channels: PerProcess::new(),
+        }
     }
 
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
@@ -62,13 +64,18 @@ impl Control {
     ) -> Result<OpenDataset, Error> {
         let request = OpenDatasetRequest {
             uri: name.reference.to_string(),
-            manifest_uri: name.manifest.as_ref().map(ToString::to_string).unwrap_or_default(),
+            manifest_uri: name
+                .manifest
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             client_name: remote::client_name(),
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);
         let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await;
-        let open = open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
+        let open =
+            open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
         Ok(OpenDataset {
             snapshot: schema::snapshot_id(&open.snapshot)?,
             samples: open.samples,
@@ -82,7 +89,11 @@ impl Control {
     }
 
     /// A manifest in pieces. A node that announces one and sends another is found out by its hash.
-    pub(super) async fn manifest(&self, address: &str, open: &OpenDataset) -> Result<Manifest, Error> {
+    pub(super) async fn manifest(
+        &self,
+        address: &str,
+        open: &OpenDataset,
+    ) -> Result<Manifest, Error> {
         let snapshot = Bytes::copy_from_slice(open.snapshot.as_bytes());
         let mut client = self.client(address)?;
         let call = client.fetch_manifest(FetchManifestRequest { snapshot });
@@ -116,7 +127,11 @@ impl Control {
 /// Connects at its first call, and again after it broke.
 fn channel(address: &str) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| {
-        Error::new(ErrorKind::InvalidArgument, format!("{address} is not an address")).with_source(error)
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{address} is not an address"),
+        )
+        .with_source(error)
     })?;
     let endpoint = endpoint
         .connect_timeout(limits::CONNECT_TIMEOUT)
@@ -135,8 +150,10 @@ async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(from_status(address, status)),
-        Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
-            .because(format!("it did not answer within {limit:?}"))),
+        Err(_) => Err(
+            Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
+                .because(format!("it did not answer within {limit:?}")),
+        ),
     }
 }
 
@@ -160,7 +177,8 @@ async fn collect(
             return Ok(bytes.freeze());
         };
         if (bytes.len() + piece.chunk.len()) as u64 > max {
-            let what = format!("node {address} sends more of a manifest than the {max} bytes it has");
+            let what =
+                format!("node {address} sends more of a manifest than the {max} bytes it has");
             return Err(Error::new(ErrorKind::DataLoss, what));
         }
         bytes.extend_from_slice(&piece.chunk);

@@ -80,13 +80,30 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let deadline = process::now() + fetcher.options.patience;
         let (work, strikes) = (Vec::new(), Vec::new());
         let (again, last, tries) = (None, None, 0);
-        Self { fetcher, session, rows, tensors, batch, sources, deadline, work, strikes, again, last, tries }
+        Self {
+            fetcher,
+            session,
+            rows,
+            tensors,
+            batch,
+            sources,
+            deadline,
+            work,
+            strikes,
+            again,
+            last,
+            tries,
+        }
     }
 
     /// Adds the rows at these places to the work, for all tensors.
     pub(super) fn want(&mut self, at: Vec<u32>, verify: bool) {
         if !at.is_empty() {
-            self.work.push(Job { slots: 0..self.tensors.len(), at, verify });
+            self.work.push(Job {
+                slots: 0..self.tensors.len(),
+                at,
+                verify,
+            });
         }
     }
 
@@ -142,8 +159,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Divides the work among the nodes. What no node can be asked for is returned beside.
     fn assign(&mut self, routes: &Routes) -> (Plan, Vec<Job>) {
         let nodes = routes.nodes.iter().zip(&self.strikes);
-        let usable: Vec<bool> =
-            nodes.map(|(node, strikes)| node.member.health.is_up() && !strikes.out).collect();
+        let usable: Vec<bool> = nodes
+            .map(|(node, strikes)| node.member.health.is_up() && !strikes.out)
+            .collect();
         let (mut plan, mut orphans) = (Plan::new(), Vec::new());
         for job in std::mem::take(&mut self.work) {
             let mut at_node = vec![Vec::new(); routes.nodes.len()];
@@ -158,7 +176,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
             for (node, at) in at_node.into_iter().enumerate() {
                 for at in at.chunks(limits::GATHER_ROWS_MAX as usize) {
-                    let job = Job { slots: job.slots.clone(), at: at.to_vec(), verify: job.verify };
+                    let job = Job {
+                        slots: job.slots.clone(),
+                        at: at.to_vec(),
+                        verify: job.verify,
+                    };
                     plan.entry(node).or_default().push(job);
                 }
             }
@@ -171,9 +193,14 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Opens the dataset on those nodes that were not asked for anything yet, all at once.
     fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
-        let Some(cluster) = self.fetcher.cluster.as_deref() else { return Ok(()) };
-        let new: Vec<usize> =
-            plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
+        let Some(cluster) = self.fetcher.cluster.as_deref() else {
+            return Ok(());
+        };
+        let new: Vec<usize> = plan
+            .keys()
+            .copied()
+            .filter(|&node| !routes.nodes[node].is_open())
+            .collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -231,11 +258,17 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Asks the node for the shards of these rows, if it is on this host: the next time they are
     /// mapped.
     fn ask_for_maps(&self, routes: &Routes, node: usize, jobs: &[Job]) {
-        let Some(socket) = routes.nodes[node].socket() else { return };
+        let Some(socket) = routes.nodes[node].socket() else {
+            return;
+        };
         let now = process::uptime();
-        let shards = jobs.iter().flat_map(|job| &job.at).map(|&at| self.rows[at as usize].shard);
-        let claimed: Vec<u32> =
-            shards.filter(|&shard| self.session.slots.claim(shard, now)).collect();
+        let shards = jobs
+            .iter()
+            .flat_map(|job| &job.at)
+            .map(|&at| self.rows[at as usize].shard);
+        let claimed: Vec<u32> = shards
+            .filter(|&shard| self.session.slots.claim(shard, now))
+            .collect();
         if !claimed.is_empty() {
             socket.ask(&claimed);
         }
@@ -251,7 +284,10 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn lane_failed(&mut self, routes: &Routes, lane: Lane, failure: &Failure) -> Result<(), Error> {
         let (node, used) = (lane.node(), lane.is_used());
         let verify = matches!(failure, Failure::Corrupt { .. });
-        let rest = lane.into_rest().map(|job| Job { verify: job.verify || verify, ..job });
+        let rest = lane.into_rest().map(|job| Job {
+            verify: job.verify || verify,
+            ..job
+        });
         self.work.extend(rest);
         self.node_failed(routes, node, failure, used)
     }
@@ -316,8 +352,13 @@ impl<'a, 'b> Gathering<'a, 'b> {
         if fetcher.cluster.is_some() {
             fetcher.fallback.warn(&fetcher.manifest, self.last.as_ref());
         }
-        let read =
-            fetcher.fallback.read(&fetcher.manifest, &job, self.rows, self.tensors, &mut self.batch);
+        let read = fetcher.fallback.read(
+            &fetcher.manifest,
+            &job,
+            self.rows,
+            self.tensors,
+            &mut self.batch,
+        );
         self.sources.wait_origin += process::now() - begun;
         match read {
             Ok(()) => self.sources.rows_origin += job.at.len() as u64,
@@ -328,7 +369,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             Err(error) => {
                 self.work.push(job);
                 self.again = Some(match &self.last {
-                    Some(last) => error.context(format!("no node answers ({last}), and the origin")),
+                    Some(last) => {
+                        error.context(format!("no node answers ({last}), and the origin"))
+                    }
                     None => error,
                 });
             }
@@ -340,7 +383,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// this gather may be asked again after it.
     fn pause(&mut self, error: Error) -> Result<(), Error> {
         let longest = limits::RETRY_WAIT_MIN.saturating_mul(1 << self.tries.min(16));
-        let wait = longest.min(limits::RETRY_WAIT_MAX).mul_f64(0.5 + 0.5 * fastrand::f64());
+        let wait = longest
+            .min(limits::RETRY_WAIT_MAX)
+            .mul_f64(0.5 + 0.5 * fastrand::f64());
         let begun = process::now();
         if begun + wait >= self.deadline {
             let patience = self.fetcher.options.patience;
@@ -349,7 +394,10 @@ impl<'a, 'b> Gathering<'a, 'b> {
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
         for strikes in &mut self.strikes {
-            *strikes = Strikes { corrupt: strikes.corrupt, ..Strikes::default() };
+            *strikes = Strikes {
+                corrupt: strikes.corrupt,
+                ..Strikes::default()
+            };
         }
         let mut now = begun;
         while now < begun + wait {

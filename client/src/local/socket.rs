@@ -67,9 +67,21 @@ struct State {
 
 impl Socket {
     /// Connects in the background, and again whenever the session breaks.
-    pub(crate) fn open(path: PathBuf, node_id: String, manifest: Manifest, slots: Arc<Slots>) -> Self {
+    pub(crate) fn open(
+        path: PathBuf,
+        node_id: String,
+        manifest: Manifest,
+        slots: Arc<Slots>,
+    ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed });
+        let shared = Arc::new(Shared {
+            path,
+            node_id,
+            manifest,
+            slots,
+            state,
+            changed,
+        });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("larder-local".to_owned());
         if let Err(error) = thread.spawn(move || own.run()) {
@@ -85,7 +97,9 @@ impl Socket {
         let mut state = shared.state();
         for &shard in shards {
             if state.writer.is_none() || state.asked.len() >= ASKED_MAX {
-                shared.slots.refuse(shard, process::uptime() + ASK_AGAIN_PENDING);
+                shared
+                    .slots
+                    .refuse(shard, process::uptime() + ASK_AGAIN_PENDING);
                 continue;
             }
             state.asked.insert(shard);
@@ -99,7 +113,9 @@ impl Socket {
     pub(crate) fn wait_for(&self, shard: u32, patience: Duration) {
         let shared = &*self.shared;
         let waiting = |_: &mut State| shared.slots.is_asked(shard);
-        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
+        let waited = shared
+            .changed
+            .wait_timeout_while(shared.state(), patience, waiting);
         drop(waited);
     }
 
@@ -107,8 +123,14 @@ impl Socket {
     pub(crate) fn wait_connected(&self, patience: Duration) -> bool {
         let shared = &*self.shared;
         let waiting = |state: &mut State| state.writer.is_none() && !state.stopped;
-        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
-        waited.unwrap_or_else(PoisonError::into_inner).0.writer.is_some()
+        let waited = shared
+            .changed
+            .wait_timeout_while(shared.state(), patience, waiting);
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .writer
+            .is_some()
     }
 }
 
@@ -134,7 +156,10 @@ impl State {
 
     fn disconnect(&mut self) {
         // Fails when the peer was faster; the session is over either way.
-        let _ = self.writer.take().map(|writer| writer.shutdown(Shutdown::Both));
+        let _ = self
+            .writer
+            .take()
+            .map(|writer| writer.shutdown(Shutdown::Both));
     }
 }
 
@@ -144,7 +169,11 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut keeper = Keeper { shared: self, held: HashSet::new(), lingering: Vec::new() };
+        let mut keeper = Keeper {
+            shared: self,
+            held: HashSet::new(),
+            lingering: Vec::new(),
+        };
         let mut wait = RECONNECT_MIN;
         loop {
             match Session::connect(&self.path, &self.node_id) {
@@ -190,7 +219,9 @@ impl Keeper<'_> {
         loop {
             let timeout = (!self.lingering.is_empty()).then_some(LINGER_CHECK);
             let set = session.stream().set_read_timeout(timeout);
-            let next = set.map_err(|error| Failure::from_io(&error)).and_then(|()| session.next());
+            let next = set
+                .map_err(|error| Failure::from_io(&error))
+                .and_then(|()| session.next());
             let taken = match next {
                 Ok(incoming) => self.take(&mut session, &incoming),
                 Err(Failure::Silent) => {
@@ -200,7 +231,11 @@ impl Keeper<'_> {
                 Err(failure) => Err(failure),
             };
             if let Err(failure) = taken {
-                tracing::debug!(node = self.shared.node_id, ?failure, "the local session ended");
+                tracing::debug!(
+                    node = self.shared.node_id,
+                    ?failure,
+                    "the local session ended"
+                );
                 break;
             }
         }
@@ -214,7 +249,9 @@ impl Keeper<'_> {
         for shard in self.held.drain() {
             drop(self.shared.slots.take(shard, process::uptime()));
         }
-        let Ok(writer) = session.stream().try_clone() else { return false };
+        let Ok(writer) = session.stream().try_clone() else {
+            return false;
+        };
         let mut state = self.shared.state();
         if state.stopped {
             return false;
@@ -245,7 +282,11 @@ impl Keeper<'_> {
                 match self.attach(shard, fd) {
                     Ok(()) => {}
                     Err(why) => {
-                        tracing::warn!(shard, why, "an extent can't be used: its rows come over TCP");
+                        tracing::warn!(
+                            shard,
+                            why,
+                            "an extent can't be used: its rows come over TCP"
+                        );
                         self.release(shard);
                         self.refused(shard, ASK_AGAIN_REFUSED);
                     }
@@ -272,7 +313,11 @@ impl Keeper<'_> {
                 self.shared.state().send(&frame);
             }
             Kind::Pong => {}
-            found => return Err(Failure::Protocol(format!("{found:?} came on the unix socket"))),
+            found => {
+                return Err(Failure::Protocol(format!(
+                    "{found:?} came on the unix socket"
+                )));
+            }
         }
         Ok(())
     }
@@ -318,11 +363,11 @@ impl Keeper<'_> {
 
     /// Drops recalled maps that only we still hold.
     fn drop_idle(&mut self) {
-        let (busy, idle) = std::mem::take(&mut self.lingering)
+        let (busy, idle): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lingering)
             .into_iter()
             .partition(|(_, map)| Arc::strong_count(map) > 1);
         self.lingering = busy;
-        for (shard, map) in Vec::from(idle) {
+        for (shard, map) in idle {
             drop(map);
             self.release(shard);
         }
@@ -344,11 +389,24 @@ fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
         return Err(format!("it has {found} regions for {wanted} tensors"));
     }
     for (index, tensor) in manifest.tensors().iter().enumerate() {
-        let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator() else { continue };
-        let wanted = Region::Rows { rows: wanted_rows, row_bytes, stride_bytes };
+        let RowLocator::Strided {
+            row_bytes,
+            stride_bytes,
+        } = tensor.locator()
+        else {
+            continue;
+        };
+        let wanted = Region::Rows {
+            rows: wanted_rows,
+            row_bytes,
+            stride_bytes,
+        };
         if layout.region(index) != wanted {
             let found = layout.region(index);
-            return Err(format!("tensor {} lies as {found:?}, not as {wanted:?}", tensor.name()));
+            return Err(format!(
+                "tensor {} lies as {found:?}, not as {wanted:?}",
+                tensor.name()
+            ));
         }
     }
     Ok(())

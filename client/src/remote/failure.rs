@@ -38,15 +38,21 @@ impl Failure {
     pub(crate) fn to_error(&self, node: &str) -> Error {
         let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
         match self {
-            Self::Broken(why) => unavailable(format!("the connection to node {node} failed")).because(why),
+            Self::Broken(why) => {
+                unavailable(format!("the connection to node {node} failed")).because(why)
+            }
             Self::Silent => unavailable(format!("node {node} is silent")),
             Self::Corrupt { slot, row } => Error::new(
                 ErrorKind::DataLoss,
-                format!("node {node} sent a row with a wrong checksum (row {row} of tensor slot {slot})"),
+                format!(
+                    "node {node} sent a row with a wrong checksum (row {row} of tensor slot {slot})"
+                ),
             ),
-            Self::Protocol(why) => {
-                Error::new(ErrorKind::Internal, format!("node {node} broke the protocol")).because(why)
-            }
+            Self::Protocol(why) => Error::new(
+                ErrorKind::Internal,
+                format!("node {node} broke the protocol"),
+            )
+            .because(why),
             Self::Answer(error) => error.clone().context(format!("node {node} answered")),
         }
     }

@@ -60,19 +60,27 @@ pub(super) fn receive(
         let (at, crcs) = (&run.at[rows.clone()], &run.crcs[rows]);
         if (at[at.len() - 1] - at[0]) as usize == at.len() - 1 {
             let place = &mut out[at[0] as usize * row_bytes..][..at.len() * row_bytes];
-            reader.read_exact(place).map_err(|error| Failure::from_io(&error))?;
+            reader
+                .read_exact(place)
+                .map_err(|error| Failure::from_io(&error))?;
         } else if scatter {
-            receive_scattered(reader, at, row_bytes, out).map_err(|error| Failure::from_io(&error))?;
+            receive_scattered(reader, at, row_bytes, out)
+                .map_err(|error| Failure::from_io(&error))?;
         } else {
             staging.resize(at.len() * row_bytes, 0);
-            reader.read_exact(staging).map_err(|error| Failure::from_io(&error))?;
+            reader
+                .read_exact(staging)
+                .map_err(|error| Failure::from_io(&error))?;
             for (row, &at) in staging.chunks_exact(row_bytes.max(1)).zip(at) {
                 out[at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
             }
         }
         for (&at, &crc) in at.iter().zip(crcs) {
             if crc32c(&out[at as usize * row_bytes..][..row_bytes]) != crc {
-                return Err(Failure::Corrupt { slot: 0, row: *done });
+                return Err(Failure::Corrupt {
+                    slot: 0,
+                    row: *done,
+                });
             }
             *done += 1;
         }
@@ -90,11 +98,16 @@ fn receive_large(
         let mut computed = Crc32c::new();
         let row = &mut out[at as usize * run.row_bytes..][..run.row_bytes];
         for piece in row.chunks_mut(PIECE_BYTES) {
-            reader.read_exact(piece).map_err(|error| Failure::from_io(&error))?;
+            reader
+                .read_exact(piece)
+                .map_err(|error| Failure::from_io(&error))?;
             computed.update(piece);
         }
         if computed.finish() != crc {
-            return Err(Failure::Corrupt { slot: 0, row: *done });
+            return Err(Failure::Corrupt {
+                slot: 0,
+                row: *done,
+            });
         }
         *done += 1;
     }
@@ -108,7 +121,8 @@ fn receive_scattered(
     row_bytes: usize,
     out: &mut [u8],
 ) -> io::Result<()> {
-    let mut places: [IoSliceMut<'_>; PLACES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let mut places: [IoSliceMut<'_>; PLACES_MAX] =
+        std::array::from_fn(|_| IoSliceMut::new(&mut []));
     let (mut rest, mut rest_at) = (out, 0);
     for (place, &at) in places.iter_mut().zip(at) {
         let start = at as usize * row_bytes;
@@ -150,7 +164,12 @@ mod tests {
         (0..row_bytes).map(byte).collect()
     }
 
-    fn receive_all(at: &[u32], row_bytes: usize, most: usize, flip: Option<usize>) -> (Vec<u8>, usize, bool) {
+    fn receive_all(
+        at: &[u32],
+        row_bytes: usize,
+        most: usize,
+        flip: Option<usize>,
+    ) -> (Vec<u8>, usize, bool) {
         let rows: Vec<_> = at.iter().map(|&at| row(at, row_bytes)).collect();
         let crcs: Vec<_> = rows.iter().map(|row| crc32c(row)).collect();
         let mut sent = rows.concat();
@@ -160,8 +179,18 @@ mod tests {
         let places = at.last().unwrap() + 2;
         let mut out = vec![0xee; places as usize * row_bytes];
         let (mut staging, mut done) = (Vec::new(), 0);
-        let run = Run { at, crcs: &crcs, row_bytes };
-        let result = receive(&mut Trickle(&sent, most), &run, &mut out, &mut staging, &mut done);
+        let run = Run {
+            at,
+            crcs: &crcs,
+            row_bytes,
+        };
+        let result = receive(
+            &mut Trickle(&sent, most),
+            &run,
+            &mut out,
+            &mut staging,
+            &mut done,
+        );
         (out, done, result.is_ok())
     }
 
@@ -169,15 +198,33 @@ mod tests {
     fn rows_of_every_size_reach_their_places_and_no_others() {
         let scattered: Vec<u32> = (0..150).map(|row| row * 2 + 1).collect();
         let together: Vec<u32> = (3..153).collect();
-        for row_bytes in [1, 3, 512, 4096, 5000, 70_000, PIECE_BYTES, PIECE_BYTES + 1, 600_001] {
+        for row_bytes in [
+            1,
+            3,
+            512,
+            4096,
+            5000,
+            70_000,
+            PIECE_BYTES,
+            PIECE_BYTES + 1,
+            600_001,
+        ] {
             for at in [&scattered, &together] {
-                let at = if row_bytes > 10_000 { &at[..8] } else { &at[..] };
+                let at = if row_bytes > 10_000 {
+                    &at[..8]
+                } else {
+                    &at[..]
+                };
                 let (out, done, sound) = receive_all(at, row_bytes, 1000 + row_bytes / 3, None);
                 assert!(sound);
                 assert_eq!(done, at.len());
                 for (place, bytes) in (0..).zip(out.chunks_exact(row_bytes)) {
                     let wanted = at.contains(&place).then(|| row(place, row_bytes));
-                    assert_eq!(bytes, wanted.unwrap_or_else(|| vec![0xee; row_bytes]), "{place}");
+                    assert_eq!(
+                        bytes,
+                        wanted.unwrap_or_else(|| vec![0xee; row_bytes]),
+                        "{place}"
+                    );
                 }
             }
         }
@@ -200,9 +247,19 @@ mod tests {
 
     #[test]
     fn an_end_that_comes_too_soon_is_a_broken_connection() {
-        let run = Run { at: &[0, 2], crcs: &[1, 2], row_bytes: 8 };
+        let run = Run {
+            at: &[0, 2],
+            crcs: &[1, 2],
+            row_bytes: 8,
+        };
         let mut done = 0;
-        let result = receive(&mut &[0_u8; 9][..], &run, &mut [0; 24], &mut Vec::new(), &mut done);
+        let result = receive(
+            &mut &[0_u8; 9][..],
+            &run,
+            &mut [0; 24],
+            &mut Vec::new(),
+            &mut done,
+        );
         assert!(matches!(result, Err(Failure::Broken(_))), "{result:?}");
         assert_eq!(done, 0);
     }

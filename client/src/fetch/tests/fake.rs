@@ -5,7 +5,10 @@ use std::{
     io::Write,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     ops::Range,
-    os::{fd::AsFd, unix::net::{UnixListener, UnixStream}},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -16,13 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
-use larder_dataset::{
-    Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri, RowLocator, TensorSpec,
-};
-use larder_extent::{
-    ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed, crc::crc32c,
-    socket::send_with_fds,
-};
+use larder_extent::{crc::crc32c, socket::send_with_fds};
 use larder_wire::{
     Error as WireFailure, ErrorKind, Member,
     control::{self as schema, node_server},
@@ -33,89 +30,25 @@ use larder_wire::{
 };
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
-pub(super) const IMAGE_BYTES: usize = 6000;
-pub(super) const LABEL_BYTES: usize = 8;
-pub(super) const SAMPLES: u64 = 96;
-
-/// A small dataset in a folder: 96 images and labels in twelve shards.
-pub(super) struct Fixture {
-    pub(super) folder: tempfile::TempDir,
-    pub(super) manifest: Manifest,
-    bytes: Vec<u8>,
-}
-
-impl Fixture {
-    pub(super) fn new() -> Arc<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let bytes: Vec<u8> = (0..SAMPLES * 6008).map(|at| (at * 31 % 251) as u8 ^ (at / 6000) as u8).collect();
-        std::fs::write(folder.path().join("data.bin"), &bytes).unwrap();
-        let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
-        let tensor = |name: &str, dtype, shape: Vec<u64>, bytes: usize| TensorSpec {
-            name: name.to_owned(),
-            dtype,
-            shape,
-            slot: 0,
-            locator: RowLocator::Strided { row_bytes: bytes as u64, stride_bytes: bytes as u64 },
-        };
-        let tensors = vec![
-            tensor("image", Dtype::U8, vec![IMAGE_BYTES as u64], IMAGE_BYTES),
-            tensor("label", Dtype::I64, vec![], LABEL_BYTES),
-        ];
-        let mut builder = ManifestBuilder::new(uri, tensors, 8 * 6008);
-        let object = ObjectSpec {
-            key: "data.bin".to_owned(),
-            etag: None,
-            version: None,
-            size_bytes: bytes.len() as u64,
-            columns: vec![0, SAMPLES * IMAGE_BYTES as u64],
-        };
-        builder.push(GroupSpec { rows: SAMPLES, objects: vec![object], spans: vec![] });
-        let manifest = builder.build().unwrap();
-        assert_eq!(manifest.shard_count(), 12);
-        Arc::new(Self { folder, manifest, bytes })
-    }
-
-    pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
-        let read = self.manifest.row_read(row.shard, row.row, tensor);
-        &self.bytes[read.object_offset as usize..][..read.bytes as usize]
-    }
-
-    pub(super) fn refs(&self, samples: impl Iterator<Item = u64>) -> Vec<RowRef> {
-        let locate = |sample| self.manifest.locate(sample).unwrap();
-        samples.map(locate).map(|(shard, row)| RowRef { shard, row }).collect()
-    }
-
-    fn seal(&self, shard: u32) -> Sealed {
-        let rows = u64::from(self.manifest.shard(shard).rows);
-        let widths = [IMAGE_BYTES, LABEL_BYTES].map(|bytes| bytes as u64);
-        let regions = widths.map(|bytes| Region::Rows { rows, row_bytes: bytes, stride_bytes: bytes });
-        let parts = widths.iter().enumerate();
-        let parts = parts.map(|(region, bytes)| PartSpec { region, range: 0..rows * bytes }).collect();
-        let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
-        let layout = Layout::new(&regions).unwrap();
-        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
-        for (index, &bytes) in widths.iter().enumerate() {
-            let mut part = filling.take_part(index).unwrap();
-            for (row, into) in (0..).zip(part.chunks_exact_mut(bytes as usize)) {
-                into.copy_from_slice(self.row(RowRef { shard, row }, index));
-            }
-            part.finish();
-        }
-        filling.seal().unwrap()
-    }
-}
+use super::fixture::Fixture;
 
 /// What the node does with its next gather. Without a script it serves.
 pub(super) enum Act {
     Serve,
     /// Sends so many DATA frames, then closes.
-    Die { frames: usize },
+    Die {
+        frames: usize,
+    },
     /// Serves, but with one bit of this DATA frame's payload turned.
-    Flip { frame: usize },
+    Flip {
+        frame: usize,
+    },
     /// Says nothing until the client hangs up.
     Silence,
     /// Shows signs of life, then serves.
-    Slow { pongs: usize },
+    Slow {
+        pongs: usize,
+    },
     Fail(ErrorKind),
     /// Sends these bytes in place of an answer.
     Raw(fn(u64) -> Vec<u8>),
@@ -152,7 +85,11 @@ pub(super) struct FakeNode {
 }
 
 /// So many nodes that know each other, and the address of the cluster.
-pub(super) fn cluster(fixture: &Arc<Fixture>, nodes: usize, local: bool) -> (Vec<FakeNode>, String) {
+pub(super) fn cluster(
+    fixture: &Arc<Fixture>,
+    nodes: usize,
+    local: bool,
+) -> (Vec<FakeNode>, String) {
     let members = Arc::<Mutex<Vec<Member>>>::default();
     let nodes: Vec<_> = (0..nodes)
         .map(|index| FakeNode::start(format!("node-{index}"), fixture, &members, local))
@@ -169,9 +106,18 @@ pub(super) fn cluster(fixture: &Arc<Fixture>, nodes: usize, local: bool) -> (Vec
 }
 
 impl FakeNode {
-    fn start(id: String, fixture: &Arc<Fixture>, members: &Arc<Mutex<Vec<Member>>>, local: bool) -> Self {
+    fn start(
+        id: String,
+        fixture: &Arc<Fixture>,
+        members: &Arc<Mutex<Vec<Member>>>,
+        local: bool,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = if local { fixture.folder.path().join(&id) } else { PathBuf::new() };
+        let socket = if local {
+            fixture.folder.path().join(&id)
+        } else {
+            PathBuf::new()
+        };
         let state = Arc::new(State {
             id,
             fixture: Arc::clone(fixture),
@@ -195,7 +141,11 @@ impl FakeNode {
             thread::spawn(move || own.accept_local(&listener));
         }
         let (runtime, control) = serve_control(&state, "127.0.0.1:0".parse().unwrap());
-        Self { state, control, runtime: Some(runtime) }
+        Self {
+            state,
+            control,
+            runtime: Some(runtime),
+        }
     }
 
     pub(super) fn plan(&self, acts: impl IntoIterator<Item = Act>) {
@@ -223,7 +173,10 @@ impl FakeNode {
     /// The node is back at the same addresses.
     pub(super) fn restart(&mut self) {
         self.state.dead.store(false, SeqCst);
-        let (own, listener) = (Arc::clone(&self.state), TcpListener::bind(self.state.data).unwrap());
+        let (own, listener) = (
+            Arc::clone(&self.state),
+            TcpListener::bind(self.state.data).unwrap(),
+        );
         thread::spawn(move || own.accept(&listener));
         self.runtime = Some(serve_control(&self.state, self.control).0);
     }
@@ -231,7 +184,14 @@ impl FakeNode {
     pub(super) fn recall(&self, shard: u32) {
         let (snapshot, mut frame) = (self.state.fixture.manifest.snapshot(), Vec::new());
         Recall { snapshot, shard }.encode(0, &mut frame);
-        self.state.local.lock().unwrap().as_mut().unwrap().write_all(&frame).unwrap();
+        self.state
+            .local
+            .lock()
+            .unwrap()
+            .as_mut()
+            .unwrap()
+            .write_all(&frame)
+            .unwrap();
     }
 }
 
@@ -254,7 +214,10 @@ impl State {
                 return;
             }
             let (own, stream) = (Arc::clone(self), stream.unwrap());
-            self.streams.lock().unwrap().push(stream.try_clone().unwrap());
+            self.streams
+                .lock()
+                .unwrap()
+                .push(stream.try_clone().unwrap());
             self.connections.fetch_add(1, SeqCst);
             thread::spawn(move || own.talk(stream));
         }
@@ -274,7 +237,12 @@ impl State {
                 verify: gather.verify,
             };
             self.asked.lock().unwrap().push(asked);
-            let act = self.script.lock().unwrap().pop_front().unwrap_or(Act::Serve);
+            let act = self
+                .script
+                .lock()
+                .unwrap()
+                .pop_front()
+                .unwrap_or(Act::Serve);
             self.act(&mut stream, header.request(), &gather, &act)?;
         }
     }
@@ -325,13 +293,15 @@ impl State {
                     return None;
                 }
                 let wanted = &gather.rows[rows.clone()];
-                let payload: Vec<&[u8]> =
-                    wanted.iter().map(|&row| self.fixture.row(row, tensor.into())).collect();
+                let payload: Vec<&[u8]> = wanted
+                    .iter()
+                    .map(|&row| self.fixture.row(row, tensor.into()))
+                    .collect();
                 let crcs: Vec<u32> = payload.iter().map(|row| crc32c(row)).collect();
                 let mut payload = payload.concat();
                 let run = DataRun {
                     tensor_slot: slot,
-                    first: rows.start as u32,
+                    first: u32::try_from(rows.start).unwrap(),
                     crcs: &crcs,
                     lengths: None,
                     payload_bytes: payload.len() as u64,
@@ -348,7 +318,10 @@ impl State {
             }
         }
         let mut out = Vec::new();
-        let end = GatherEnd { rows_memory: gather.rows.len() as u64, rows_origin: 0 };
+        let end = GatherEnd {
+            rows_memory: gather.rows.len() as u64,
+            rows_origin: 0,
+        };
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }
@@ -393,17 +366,27 @@ fn hello(stream: &mut (impl std::io::Read + Write), state: &State) -> Option<()>
     let header = read_header(stream).ok()?;
     read_body(stream, &header, &mut body).ok()?;
     let hello = Hello::decode(&body).unwrap();
-    HelloOk::answer(&hello, state.boot(), &state.id).unwrap().encode(header.request(), &mut out);
+    HelloOk::answer(&hello, state.boot(), &state.id)
+        .unwrap()
+        .encode(header.request(), &mut out);
     stream.write_all(&out).ok()
 }
 
 fn chunks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..count).step_by(size).map(move |start| start..count.min(start + size))
+    (0..count)
+        .step_by(size)
+        .map(move |start| start..count.min(start + size))
 }
 
 fn serve_control(state: &Arc<State>, address: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let incoming = runtime.block_on(async { TcpIncoming::bind(address) }).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let incoming = runtime
+        .block_on(async { TcpIncoming::bind(address) })
+        .unwrap();
     let address = incoming.local_addr().unwrap();
     let server = tonic::transport::Server::builder()
         .add_service(node_server::NodeServer::new(Control(Arc::clone(state))))
@@ -433,7 +416,10 @@ impl node_server::Node for Control {
             boot_id: id(self.0.boot().as_bytes()),
             data_address: self.0.data.to_string(),
             socket_path: path(&self.0.socket),
-            memory: Some(schema::MemoryUse { budget_bytes: 1 << 30, ..Default::default() }),
+            memory: Some(schema::MemoryUse {
+                budget_bytes: 1 << 30,
+                ..Default::default()
+            }),
             ..Default::default()
         }))
     }
@@ -443,7 +429,9 @@ impl node_server::Node for Control {
         _: Request<schema::GetRingRequest>,
     ) -> Result<Response<schema::Ring>, Status> {
         let members = self.0.members.lock().unwrap().clone();
-        Ok(Response::new(larder_wire::Ring::new(1, members)?.to_proto()))
+        Ok(Response::new(
+            larder_wire::Ring::new(1, members)?.to_proto(),
+        ))
     }
 
     async fn open_dataset(
