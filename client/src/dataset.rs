@@ -85,7 +85,7 @@ impl OpenOptions {
                 (opened.manifest, None, opened.indexed_now)
             }
         };
-        let fetcher = Fetcher::new(manifest, name.clone(), cluster.clone(), self.fetch);
+        let fetcher = Fetcher::new(manifest, &name, cluster.clone(), self.fetch);
         Ok(Dataset { name, fetcher, cluster, indexed_now })
     }
 }
