@@ -19,16 +19,27 @@ pub use size::parse_size;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "larder-node", version, about)]
 pub struct Args {
-    /// Memory for shards, such as 64GiB; the default is three quarters of what the host or cgroup has
+    /// Memory for shards, such as 64GiB; the default is all that the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
 
     /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
-    #[arg(long, env = "LARDER_ORIGIN", value_name = "URI", required = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LARDER_ORIGIN",
+        value_name = "URI",
+        required = true,
+        value_delimiter = ','
+    )]
     pub origin: Vec<String>,
 
     /// Where gRPC, /metrics and /healthz are served; port 0 takes any
-    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
+    #[arg(
+        long,
+        env = "LARDER_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7070"
+    )]
     pub listen: String,
 
     /// Where rows are served; the default is the port after --listen's
@@ -56,7 +67,12 @@ pub struct Args {
     pub node_id: Option<String>,
 
     /// A member of the ring, this node among them (repeat): NAME=http://host:port[*WEIGHT]
-    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LARDER_MEMBER",
+        value_name = "MEMBER",
+        value_delimiter = ','
+    )]
     pub member: Vec<String>,
 
     /// How the line that says "listening" is printed: text or json
@@ -79,6 +95,7 @@ pub struct Config {
     beyond_loopback: bool,
     socket: SocketConfig,
     node_id: String,
+    host: String,
     members: Vec<Member>,
 }
 
@@ -100,8 +117,11 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(setting: &'static str, why: impl ToString) -> Self {
-        Self { setting, why: why.to_string() }
+    fn new(setting: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            setting,
+            why: why.into(),
+        }
     }
 }
 
@@ -112,7 +132,7 @@ impl TryFrom<Args> for Config {
         let listen = parse_address("--listen", &args.listen)?;
         let data_listen = match &args.data_listen {
             Some(text) => parse_address("--data-listen", text)?,
-            None => SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + 1 }),
+            None => SocketAddr::new(listen.ip(), port_after(listen.port())?),
         };
         let beyond_loopback = !(listen.ip().is_loopback() && data_listen.ip().is_loopback());
         if beyond_loopback && !args.insecure_listen_beyond_loopback {
@@ -127,7 +147,11 @@ impl TryFrom<Args> for Config {
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
+            memory_bytes: args
+                .memory
+                .as_deref()
+                .map(|s| parse_size("--memory", s))
+                .transpose()?,
             origins: parse_origins(&args.origin)?,
             listen,
             data_listen,
@@ -138,6 +162,7 @@ impl TryFrom<Args> for Config {
                 group: args.socket_group,
             },
             node_id,
+            host: host_name(),
             members,
         })
     }
@@ -192,6 +217,12 @@ impl Config {
         &self.node_id
     }
 
+    /// The name of this host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.
     #[must_use]
     pub fn members(&self) -> &[Member] {
@@ -207,10 +238,24 @@ fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, Config
         .ok_or_else(|| ConfigError::new(setting, format!("{text} names no address")))
 }
 
+/// The port after another one; after "any" comes "any".
+fn port_after(port: u16) -> Result<u16, ConfigError> {
+    if port == 0 {
+        return Ok(0);
+    }
+    let last = || {
+        ConfigError::new(
+            "--listen",
+            "port 65535 has none after it: set --data-listen",
+        )
+    };
+    port.checked_add(1).ok_or_else(last)
+}
+
 fn parse_origins(typed: &[String]) -> Result<Vec<OriginUri>, ConfigError> {
     typed
         .iter()
-        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e)))
+        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e.to_string())))
         .collect()
 }
 
@@ -222,7 +267,8 @@ fn host_name() -> String {
 }
 
 fn default_socket() -> PathBuf {
-    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let run =
+        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     run.join("larder/larder.sock")
 }
 
@@ -231,7 +277,9 @@ mod tests {
     use super::*;
 
     fn config(typed: &[&str]) -> Result<Config, ConfigError> {
-        let args = ["larder-node", "--origin", "s3://bucket/data"].iter().chain(typed);
+        let args = ["larder-node", "--origin", "s3://bucket/data"]
+            .iter()
+            .chain(typed);
         Config::try_from(Args::try_parse_from(args).expect("clap takes it"))
     }
 
@@ -239,20 +287,43 @@ mod tests {
     fn the_data_port_follows_the_control_port() {
         let config = config(&["--listen", "127.0.0.1:9000"]).expect("valid");
         assert_eq!(config.data_listen().port(), 9001);
+        assert_eq!(port_after(0).expect("any"), 0);
+        assert!(port_after(u16::MAX).is_err());
     }
 
     #[test]
     fn listening_beyond_loopback_takes_an_explicit_word() {
         let refused = config(&["--listen", "0.0.0.0:7070"]).expect_err("refused");
-        assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains("--insecure-listen-beyond-loopback"),
+            "{refused}"
+        );
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
-        let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
+        let config = config(&[
+            "--listen",
+            "0.0.0.0:7070",
+            "--insecure-listen-beyond-loopback",
+        ]);
         assert!(config.expect("accepted").beyond_loopback());
     }
 
     #[test]
     fn a_ring_without_this_node_is_refused() {
-        let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
-        assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+        let typed = [
+            "--node-id",
+            "c",
+            "--member",
+            "a=http://h:1",
+            "--member",
+            "b=http://h:2*3",
+        ];
+        assert!(
+            config(&typed)
+                .expect_err("refused")
+                .to_string()
+                .contains("--node-id")
+        );
     }
 }

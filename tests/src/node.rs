@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use larder_wire::control::NodeDescription;
+use larder_wire::control::node_client::NodeClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -108,6 +110,30 @@ impl NodeProcess {
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits in an i32"))
+    }
+
+    /// What the node says of itself now.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn describe(&self) -> NodeDescription {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let describe = async {
+            let endpoint = tonic::transport::Endpoint::new(self.address()).expect("an address");
+            let channel = endpoint.connect().await.expect("the node listens");
+            NodeClient::new(channel).describe(larder_wire::control::DescribeRequest {}).await
+        };
+        runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
+    }
+
+    /// Descriptors the process has open.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the node runs").count()
     }
 
     /// Sends a signal.

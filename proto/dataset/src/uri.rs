@@ -46,7 +46,7 @@ impl Scheme {
 }
 
 /// The address of a prefix or an object. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OriginUri {
     scheme: Scheme,
     bucket: Arc<str>,
@@ -135,6 +135,12 @@ impl fmt::Display for OriginUri {
             return Ok(());
         }
         write!(f, "/{}", self.path)
+    }
+}
+
+impl fmt::Debug for OriginUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -48,6 +48,8 @@ mod view;
 pub mod pages;
 pub mod peer;
 pub mod socket;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use attached::Attached;
 pub use error::ExtentError;

@@ -75,7 +75,7 @@ fn write_image(index: u64, image: &mut Vec<u8>) {
     }
 }
 
-/// What [`write`] wrote.
+/// What [`write()`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// Files, and so objects.

@@ -61,13 +61,13 @@ macro_rules! faults {
 
 faults! {
     Harmless {
-        /// The right answer after a delay.
+        /// The right answer a quarter of a second late.
         LateAnswer,
         /// The right body in small pieces with pauses, over half a second in all.
         Trickle,
         /// A 100 Continue that nobody asked for, then the right answer.
         ContinueFirst,
-        /// The right answer, `Connection: close`, and a connection that closes only much later.
+        /// The right answer, `Connection: close`, and a connection that closes a quarter of a second later.
         LateClose,
     }
     Transient {
@@ -171,7 +171,7 @@ faults! {
         AnswerTwice,
     }
     Permanent {
-        /// 401-like: 403 with S3's ExpiredToken document.
+        /// 403 with S3's ExpiredToken document.
         TokenExpired,
         /// 403 with S3's AccessDenied document.
         AccessDenied,
@@ -185,7 +185,7 @@ faults! {
         MovedPermanently,
         /// 307 to a place that needs another signature.
         TemporaryRedirect,
-        /// The right bytes under another ETag: the object was overwritten with the same content's length.
+        /// The right bytes under another ETag, as if the object had been overwritten.
         EtagChanged,
         /// The right bytes under the same ETag made weak.
         EtagWeak,

@@ -2,8 +2,8 @@
 //!
 //! [`S3Server`] runs `s3s` over `s3s-fs` in this process, on a thread of its own, so that synchronous tests can use it
 //! and another process can talk to it over loopback. Buckets are plain directories: what is written into them with
-//! the file system is there for every client. Object reads are answered by this crate ([`objects`](self)) rather than
-//! by `s3s-fs`, which hashes a whole object and reads it in 4 KiB pieces for each GET.
+//! the file system is there for every client. Object reads are answered by this crate (`objects`) rather than by
+//! `s3s-fs`, which hashes a whole object and reads it in 4 KiB pieces for each GET.
 //!
 //! What the server did is told by [`Counts`]; what it does wrong, and how often, by a [`FaultPlan`]. The data set of
 //! the demo is in [`demo_data`].

@@ -60,8 +60,12 @@ impl Objects {
 
     async fn open(&self, bucket: &str, key: &str) -> S3Result<Opened> {
         let path = self.path(bucket, key)?;
-        let etags = Arc::clone(&self.etags);
-        blocking(move || open(&path, &etags)).await
+        let (bucket, etags) = (self.root.join(bucket), Arc::clone(&self.etags));
+        blocking(move || match open(&path, &etags) {
+            Err(_) if !bucket.is_dir() => Err(s3_error!(NoSuchBucket)),
+            opened => opened,
+        })
+        .await
     }
 
     async fn lock(&self, bucket: &str, key: &str) -> MutexGuard<'_, ()> {

@@ -70,12 +70,7 @@ async fn read_region(
 ) -> Result<Vec<u8>, DatasetError> {
     // A region is at most a shard, whose size has a limit.
     let mut bytes = Vec::with_capacity(usize::try_from(region.bytes).unwrap_or(0));
-    let parts: Vec<_> = plan
-        .reads
-        .iter()
-        .filter(|part| part.tensor == tensor)
-        .copied()
-        .collect();
+    let parts: Vec<_> = plan.reads.iter().filter(|part| part.tensor == tensor).copied().collect();
     let mut reads = stream::iter(parts)
         .map(|part| async move { origin.read_part(manifest, &part).await })
         .buffered(limits::CHECKSUM_PARTS_IN_FLIGHT);

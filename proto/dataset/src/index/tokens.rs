@@ -41,12 +41,7 @@ pub(super) async fn plan(
     streams.sort_by(|a, b| a.file.key.cmp(&b.file.key));
 
     let mut groups = Vec::with_capacity(streams.len());
-    for Stream {
-        file,
-        offset,
-        tokens,
-    } in streams
-    {
+    for Stream { file, offset, tokens } in streams {
         let Some(after_first) = tokens.checked_sub(spec.window) else {
             let why = format!(
                 "holds {tokens} tokens, fewer than a window of {}",
@@ -105,11 +100,7 @@ async fn flat_streams(
         if file.etag.is_none() {
             file.etag = origin.head(&object).await?.etag;
         }
-        streams.push(Stream {
-            file,
-            offset: 0,
-            tokens,
-        });
+        streams.push(Stream { file, offset: 0, tokens });
     }
     Ok(streams)
 }
@@ -136,11 +127,7 @@ async fn array_streams(
             let why = format!("is {found} where tokens of {wanted} were asked for");
             return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
         }
-        streams.push(Stream {
-            file,
-            offset: array.offset,
-            tokens: array.shape[0],
-        });
+        streams.push(Stream { file, offset: array.offset, tokens: array.shape[0] });
     }
     Ok(streams)
 }

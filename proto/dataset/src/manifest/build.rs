@@ -159,11 +159,7 @@ impl ManifestBuilder {
             let name_max = limits::TENSOR_NAME_BYTES_MAX.into();
             at_most("bytes in a tensor's name:", tensor.name.len(), name_max)?;
             let dimensions_max = limits::DIMENSIONS_MAX.into();
-            at_most(
-                "dimensions of a tensor:",
-                tensor.shape.len(),
-                dimensions_max,
-            )?;
+            at_most("dimensions of a tensor:", tensor.shape.len(), dimensions_max)?;
         }
         let row_bytes = usize::try_from(self.sums().0).unwrap_or(usize::MAX);
         at_most("bytes of one sample:", row_bytes, limits::SAMPLE_BYTES_MAX)?;
@@ -173,35 +169,20 @@ impl ManifestBuilder {
     fn check_group(&self, index: usize) -> Result<(), BuildError> {
         let group = &self.groups[index];
         let field = |holds, why| {
-            if holds {
-                Ok(())
-            } else {
-                Err(BuildError::Group { group: index, why })
-            }
+            if holds { Ok(()) } else { Err(BuildError::Group { group: index, why }) }
         };
         field(group.rows > 0, "has no samples")?;
         let objects = group.objects.len() == self.slots() as usize;
-        field(
-            objects,
-            "has another number of objects than the tensors name",
-        )?;
-        let ragged = self
-            .tensors
-            .iter()
-            .filter(|t| t.locator == RowLocator::Spans)
-            .count();
+        field(objects, "has another number of objects than the tensors name")?;
+        let ragged = self.tensors.iter().filter(|t| t.locator == RowLocator::Spans).count();
         let spans = group.spans.len() == ragged
-            && group
-                .spans
-                .iter()
-                .all(|rows| rows.len() as u64 == group.rows);
+            && group.spans.iter().all(|rows| rows.len() as u64 == group.rows);
         field(spans, "does not have one span for each ragged row")?;
         for (slot, object) in (0u32..).zip(&group.objects) {
             self.uri.join(&object.key)?;
-            for (what, text) in [
-                ("bytes in an etag:", &object.etag),
-                ("bytes in a version:", &object.version),
-            ] {
+            for (what, text) in
+                [("bytes in an etag:", &object.etag), ("bytes in a version:", &object.version)]
+            {
                 let limit = limits::ETAG_BYTES_MAX as u64;
                 at_most(what, text.as_ref().map_or(0, String::len), limit)?;
             }
@@ -525,11 +506,7 @@ fn replace(bytes: &mut [u8], at: usize, encode: impl FnOnce(&mut Vec<u8>)) {
 
 fn at_most(what: &'static str, found: usize, limit: u64) -> Result<(), BuildError> {
     let found = found as u64;
-    if found > limit {
-        Err(BuildError::TooMuch { what, found, limit })
-    } else {
-        Ok(())
-    }
+    if found > limit { Err(BuildError::TooMuch { what, found, limit }) } else { Ok(()) }
 }
 
 /// A length that must fit the field it is written to.

@@ -9,7 +9,7 @@ use super::OriginError;
 use crate::OriginUri;
 
 /// The metadata service is one hop away and answers in milliseconds, or is not there.
-const METADATA_TIMEOUT: Duration = Duration::from_millis(1500);
+const METADATA_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// Checks that one of the ways this program can use leads to credentials.
 pub(super) async fn check(
@@ -44,7 +44,7 @@ pub(super) async fn check(
     if unsigned || web_identity || container {
         return Ok(());
     }
-    if metadata_answers(builder).await {
+    if has_instance_role(builder).await {
         return Ok(());
     }
     let (why, remedy) = diagnose(env::var("AWS_PROFILE").ok().as_deref(), has_config_file());
@@ -91,22 +91,35 @@ fn has_config_file() -> bool {
     .any(|path| path.is_file())
 }
 
-/// Whether an instance metadata service is there: it answers anything at all to its token request.
-async fn metadata_answers(builder: &AmazonS3Builder) -> bool {
-    if env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
+/// Whether an instance metadata service is there and knows of a role.
+async fn has_instance_role(builder: &AmazonS3Builder) -> bool {
+    let disabled = env::var("AWS_EC2_METADATA_DISABLED");
+    if disabled.is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
         return false;
     }
     let endpoint = builder
         .get_config_value(&Key::MetadataEndpoint)
         .unwrap_or_else(|| "http://169.254.169.254".into());
-    let client = reqwest::Client::builder().no_proxy().timeout(METADATA_TIMEOUT).build();
-    let Ok(client) = client else { return false };
-    client
+    let role = tokio::time::timeout(METADATA_TIMEOUT, instance_role(&endpoint, builder)).await;
+    role.ok().flatten().is_some_and(|role| !role.trim().is_empty())
+}
+
+async fn instance_role(endpoint: &str, builder: &AmazonS3Builder) -> Option<String> {
+    let client = reqwest::Client::builder().no_proxy().build().ok()?;
+    let token = client
         .put(format!("{endpoint}/latest/api/token"))
         .header("X-aws-ec2-metadata-token-ttl-seconds", "60")
         .send()
         .await
-        .is_ok()
+        .ok()?;
+    let mut request = client.get(format!("{endpoint}/latest/meta-data/iam/security-credentials/"));
+    if token.status().is_success() {
+        request = request.header("X-aws-ec2-metadata-token", token.text().await.ok()?);
+    } else if builder.get_config_value(&Key::ImdsV1Fallback).as_deref() != Some("true") {
+        return None;
+    }
+    let roles = request.send().await.ok()?.error_for_status().ok()?;
+    roles.text().await.ok()
 }
 
 #[cfg(test)]

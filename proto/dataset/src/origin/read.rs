@@ -335,3 +335,89 @@ fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
         other => FetchError::Failed { object, why: other.to_string() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object_store::{ObjectMeta, path::Path};
+
+    use super::*;
+
+    fn target(etag: Option<&str>) -> Target {
+        Target {
+            object: OriginUri::parse("s3://bucket/data/a").unwrap(),
+            etag: etag.map(str::to_owned),
+            version: None,
+            size_bytes: 100,
+        }
+    }
+
+    /// An answer as a store could give it: its range, its total and its etag.
+    fn answer(range: std::ops::Range<u64>, size: u64, e_tag: Option<&str>) -> GetResult {
+        let meta = ObjectMeta {
+            location: Path::from("data/a"),
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size,
+            e_tag: e_tag.map(str::to_owned),
+            version: None,
+        };
+        GetResult {
+            payload: GetResultPayload::Stream(Box::pin(futures_util::stream::empty())),
+            meta,
+            range,
+            attributes: object_store::Attributes::default(),
+            extensions: object_store::Extensions::default(),
+        }
+    }
+
+    #[test]
+    fn only_the_range_the_total_and_the_etag_that_were_asked_for_are_accepted() {
+        let check = |result: GetResult, etag| check_answer(&result, &target(etag), 10, 20);
+        check(answer(10..30, 100, Some("a")), Some("a")).unwrap();
+        check(answer(10..30, 100, None), None).unwrap();
+        let changed = [
+            check(answer(10..30, 100, Some("b")), Some("a")),
+            check(answer(10..30, 99, Some("b")), Some("a")),
+            check(answer(10..30, 99, None), None),
+        ];
+        for result in changed {
+            assert!(result.unwrap_err().is_changed());
+        }
+        let strange = [
+            check(answer(10..30, 101, Some("a")), Some("a")),
+            check(answer(10..30, 100, None), Some("a")),
+            check(answer(0..100, 100, Some("a")), Some("a")),
+            check(answer(11..31, 100, Some("a")), Some("a")),
+            check(answer(10..29, 100, Some("a")), Some("a")),
+        ];
+        for result in strange {
+            let error = result.unwrap_err();
+            assert!(error.is_retryable() && !error.is_changed(), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_and_neither_more_nor_fewer_are_accepted() {
+        let object = target(None).object;
+        let mut taken = Vec::new();
+        let mut sink = |chunk: &[u8]| {
+            taken.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        let mut counted = Counted { object: &object, wanted: 5, left: 5, sink: &mut sink };
+        counted.take(b"abc").unwrap();
+        let error = counted.take(b"def").unwrap_err();
+        assert!(matches!(error, FetchError::Overlong { .. }) && error.is_retryable());
+        let error = counted.finish().unwrap_err();
+        assert!(matches!(error, FetchError::Truncated { wanted: 5, got: 3, .. }), "{error}");
+        assert_eq!(taken, b"abc", "what is too much never reaches the sink");
+    }
+
+    #[test]
+    fn a_sink_may_stop_a_read() {
+        let object = target(None).object;
+        let mut sink = |_: &[u8]| ControlFlow::Break(());
+        let mut counted = Counted { object: &object, wanted: 5, left: 5, sink: &mut sink };
+        let error = counted.take(b"abc").unwrap_err();
+        assert!(matches!(error, FetchError::Stopped { .. }) && !error.is_retryable());
+    }
+}

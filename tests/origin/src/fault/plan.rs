@@ -92,7 +92,7 @@ impl FaultPlan {
         self
     }
 
-    /// How long stalls last (and `LateAnswer` and `LateClose`, a tenth of it); 30 s unless told.
+    /// How long stalls last (a client that hangs up ends them); 30 s unless told.
     #[must_use]
     pub fn stall(mut self, duration: Duration) -> Self {
         self.stall = duration;

@@ -29,6 +29,8 @@ pub(crate) enum Step {
 /// The pieces of a trickle, and how long it takes in all.
 const TRICKLE_PIECES: usize = 16;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(32);
+/// By how much `LateAnswer` and `LateClose` are late.
+const LATE: Duration = Duration::from_millis(250);
 /// Between bytes and a reset, so that the bytes are under way before it.
 const BEFORE_RESET: Duration = Duration::from_millis(20);
 /// Longer than any client's header buffer.
@@ -40,12 +42,11 @@ pub(super) fn write(honest: &Honest, injection: Injection) -> Option<Script> {
     let body = &honest.body;
     let half = body.slice(..body.len() / 2);
     let stall = Step::Stall(injection.stall);
-    let late = injection.stall / 10;
     Some(match injection.fault {
-        Fault::LateAnswer => vec![Step::Pause(late), send(&[&head, body])],
+        Fault::LateAnswer => vec![Step::Pause(LATE), send(&[&head, body])],
         Fault::Trickle => trickle(head, body),
         Fault::ContinueFirst => vec![send(&[b"HTTP/1.1 100 Continue\r\n\r\n", &head, body])],
-        Fault::LateClose => vec![send(&[&head, body]), Step::Stall(late)],
+        Fault::LateClose => vec![send(&[&head, body]), Step::Stall(LATE)],
         Fault::AnswerTwice => {
             let alive = head_alive(honest);
             vec![send(&[&alive, body, &alive, body]), stall]

@@ -2,5 +2,6 @@
 
 mod support;
 
+mod demo;
 mod faults;
 mod s3;

@@ -9,7 +9,7 @@ use object_store::{
     Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 
-use crate::support::{Site, client, pattern};
+use crate::support::{PATIENCE, Site, client, pattern};
 use larder_origin::{Options, S3Server};
 
 #[tokio::test]
@@ -163,7 +163,8 @@ fn the_counts_can_be_had_over_http() {
     let server = S3Server::start(directory.path(), &options).unwrap();
     let endpoint = server.counts_endpoint().unwrap();
     let address = endpoint.strip_prefix("http://").unwrap().split('/').next().unwrap();
-    let answer = crate::support::talk(address, b"GET /_counts HTTP/1.1\r\nhost: x\r\n\r\n");
+    let answer =
+        crate::support::talk(address, b"GET /_counts HTTP/1.1\r\nhost: x\r\n\r\n", PATIENCE);
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(json["requests"], 0);
     assert_eq!(json["bytes_sent"], 0);
@@ -192,7 +193,10 @@ async fn keys_cannot_leave_their_bucket() {
     fs::write(site.server.directory().join("outside"), b"x").unwrap();
     for target in ["/bucket/../outside", "/bucket/%2e%2e/outside", "/bucket/a//b"] {
         let url = crate::support::presigned(&site.server, target).await;
-        assert!(crate::support::get(&site.server, &url, "bytes=0-0").status != 206, "{target}");
+        assert!(
+            crate::support::get(&site.server, &url, "bytes=0-0", PATIENCE).status != 206,
+            "{target}"
+        );
     }
 }
 

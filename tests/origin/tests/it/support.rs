@@ -14,6 +14,9 @@ use object_store::signer::Signer;
 use object_store::{ClientOptions, RetryConfig};
 use tempfile::TempDir;
 
+/// Longer than any answer takes, also on a machine that is busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A server over a temporary directory with one bucket, `bucket`.
 pub(crate) struct Site {
     directory: TempDir,
@@ -110,10 +113,10 @@ impl Answer {
     }
 }
 
-/// Sends `request` and reads until the server closes, resets, or says nothing for 300 ms after it has said something.
-pub(crate) fn talk(address: &str, request: &[u8]) -> Answer {
+/// Sends `request` and reads until the server closes, resets, or says nothing for as long as `patience`.
+pub(crate) fn talk(address: &str, request: &[u8], patience: Duration) -> Answer {
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.set_read_timeout(Some(patience)).unwrap();
     socket.write_all(request).unwrap();
     let mut raw = Vec::new();
     let mut piece = vec![0; 1 << 16];
@@ -138,10 +141,15 @@ pub(crate) async fn presigned(server: &S3Server, target: &str) -> String {
 }
 
 /// A GET of a presigned path over a connection of its own.
-pub(crate) fn get(server: &S3Server, path_and_query: &str, range: &str) -> Answer {
+pub(crate) fn get(
+    server: &S3Server,
+    path_and_query: &str,
+    range: &str,
+    patience: Duration,
+) -> Answer {
     let address = server.address().to_string();
     let request = format!(
         "GET {path_and_query} HTTP/1.1\r\nhost: {address}\r\nrange: {range}\r\nconnection: close\r\n\r\n"
     );
-    talk(&address, request.as_bytes())
+    talk(&address, request.as_bytes(), patience)
 }
