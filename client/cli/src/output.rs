@@ -59,6 +59,11 @@ impl Output {
         self.format == Format::Json
     }
 
+    /// Whether only results and errors are wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether progress is drawn: for people only, on their terminal.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()

@@ -30,6 +30,7 @@ fn name(fixture: &Fixture) -> DatasetName {
 fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {
     let options = FetchOptions {
         local,
+        over_network: Vec::new(),
         patience: Duration::from_secs(20),
     };
     let cluster = Cluster::connect(address).unwrap();
