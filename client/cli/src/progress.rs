@@ -1,9 +1,9 @@
 //! Progress on standard error while something takes long: how much, how fast, how much longer.
 //! Drawn on a terminal only; piped, nothing is written.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::Output;
 
@@ -44,7 +44,7 @@ impl Progress {
 
     /// From here on `total` things are counted.
     pub(crate) fn items(&self, doing: &str, total: u64) {
-        self.begin(doing, total, "{human_pos}/{human_len}  {per_sec}");
+        self.begin(doing, total, "{human_pos}/{human_len}  {rate}");
     }
 
     fn begin(&self, doing: &str, total: u64, counts: &str) {
@@ -63,11 +63,6 @@ impl Progress {
     pub(crate) fn add(&self, more: u64) {
         self.bar.inc(more);
     }
-
-    /// Lets something else be printed on the terminal without tearing the bar.
-    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.bar.suspend(print)
-    }
 }
 
 impl Drop for Progress {
@@ -78,5 +73,8 @@ impl Drop for Progress {
 
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
-    style.progress_chars("=> ").tick_strings(&["-", "\\", "|", "/", " "])
+    let rate = |state: &ProgressState, out: &mut dyn Write| {
+        let _ = write!(out, "{:.0}/s", state.per_sec());
+    };
+    style.with_key("rate", rate).progress_chars("=> ").tick_strings(&["-", "\\", "|", "/", " "])
 }

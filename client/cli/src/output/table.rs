@@ -1,6 +1,9 @@
 //! Tables: columns with headings, ruled on a terminal and plain when piped.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle, presets};
+
+/// A line under the headings and nothing else.
+const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// On which side the cells of a column stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,7 @@ impl Table {
 
     pub(super) fn render(self, ruled: bool) -> String {
         let mut table = comfy_table::Table::new();
-        let style = if ruled { presets::UTF8_HORIZONTAL_ONLY } else { presets::NOTHING };
+        let style = if ruled { RULED } else { presets::NOTHING };
         table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
         let align = |(text, align): (String, Align)| {
             let side = match align {
@@ -43,9 +46,12 @@ impl Table {
             table.add_row(cells.map(align).collect::<Vec<_>>());
         }
         let text = table.trim_fmt();
-        // Without rules the padding on the left is an indent that nobody asked for.
-        let unindented = |line: &str| line.strip_prefix(' ').unwrap_or(line).to_owned();
-        if ruled { text } else { text.lines().map(unindented).collect::<Vec<_>>().join("\n") }
+        // The padding on the left is an indent that nobody asked for.
+        let unindented = |line: &str| match line.strip_prefix([' ', '─']) {
+            Some(rest) => rest.to_owned(),
+            None => line.to_owned(),
+        };
+        text.lines().map(unindented).collect::<Vec<_>>().join("\n")
     }
 }
 
