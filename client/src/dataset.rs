@@ -26,7 +26,6 @@ mod origin;
 pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
-    cluster: Option<Arc<Cluster>>,
     indexed_now: bool,
 }
 
@@ -92,8 +91,8 @@ impl OpenOptions {
                 (opened.manifest, None, opened.indexed_now)
             }
         };
-        let fetcher = Fetcher::new(manifest, &name, cluster.clone(), self.fetch);
-        Ok(Dataset { name, fetcher, cluster, indexed_now })
+        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
+        Ok(Dataset { name, fetcher, indexed_now })
     }
 }
 
@@ -180,7 +179,7 @@ impl Dataset {
     /// The cluster it is read through, if there is one that answered.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.cluster.as_ref()
+        self.fetcher.cluster()
     }
 
     /// What reads its rows.
@@ -239,7 +238,7 @@ impl Dataset {
                            out: &mut [&mut [u8]]|
               -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
         let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster.clone())
+        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
     }
 
     fn locate(&self, sample: u64) -> Option<RowRef> {
@@ -271,7 +270,7 @@ impl fmt::Debug for Dataset {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
-            .field("through_cluster", &self.cluster.is_some())
+            .field("through_cluster", &self.cluster().is_some())
             .finish_non_exhaustive()
     }
 }

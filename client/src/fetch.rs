@@ -59,11 +59,7 @@ pub struct FetchOptions {
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self {
-            local: true,
-            over_network: Vec::new(),
-            patience: PATIENCE_DEFAULT,
-        }
+        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
     }
 }
 
@@ -128,14 +124,7 @@ impl Fetcher {
     ) -> Arc<Self> {
         let name = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self {
-            manifest,
-            name,
-            cluster,
-            options,
-            session,
-            fallback,
-        })
+        Arc::new(Self { manifest, name, cluster, options, session, fallback })
     }
 
     /// The snapshot's index.
@@ -162,10 +151,7 @@ impl Fetcher {
     ) -> Result<Sources, Error> {
         let (tensors, row_bytes) = self.check(rows, tensors, out)?;
         let session = self.session();
-        let mut batch = Batch {
-            out,
-            row_bytes: &row_bytes,
-        };
+        let mut batch = Batch { out, row_bytes: &row_bytes };
         let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
         let count = rows.len() as u64;
         let mut sources = Sources {
@@ -189,26 +175,17 @@ impl Fetcher {
         let strided = |tensor: &larder_dataset::Tensor| {
             matches!(tensor.locator(), RowLocator::Strided { .. })
         };
-        self.manifest
-            .tensors()
-            .get(tensor)
-            .filter(|tensor| strided(tensor))?;
+        self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
             Some(extent) => extent.clone()?,
             None => session.attach(self, row.shard)?,
         };
-        let view = RowView {
-            extent,
-            region: tensor,
-            row: u64::from(row.row),
-        };
+        let view = RowView { extent, region: tensor, row: u64::from(row.row) };
         if view.extent.verify_row(view.region, view.row) {
             return Some(view);
         }
-        session
-            .slots
-            .take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
+        session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
         None
     }
 
@@ -247,10 +224,7 @@ impl Fetcher {
             };
             let bytes = usize::try_from(known.row_bytes()).unwrap_or(0);
             if bytes == 0 {
-                return refused(format!(
-                    "rows of tensor {} have no fixed length",
-                    known.name()
-                ));
+                return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
             if bytes.checked_mul(rows.len()) != Some(out.len()) {
                 let (name, rows, out) = (known.name(), rows.len(), out.len());
@@ -262,11 +236,7 @@ impl Fetcher {
             row_bytes.push(bytes);
         }
         if u32::try_from(rows.len()).is_err() {
-            return refused(format!(
-                "{} rows in one call, the limit is {}",
-                rows.len(),
-                u32::MAX
-            ));
+            return refused(format!("{} rows in one call, the limit is {}", rows.len(), u32::MAX));
         }
         self.check_rows(rows)?;
         Ok((numbers, row_bytes))

@@ -15,7 +15,7 @@ const ROWS: u16 = 40;
 /// Three files of 40 samples, written by the safetensors library: an image of 6 x 4 bytes, and a
 /// label that is the number of the sample.
 fn folder() -> (TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     for file in 0..FILES {
         let samples = || file * ROWS..(file + 1) * ROWS;
         let images: Vec<u8> = samples().flat_map(image).collect();
@@ -23,11 +23,12 @@ fn folder() -> (TempDir, String) {
             samples().flat_map(|sample| i32::from(sample).to_le_bytes()).collect();
         let rows = usize::from(ROWS);
         let tensors = [
-            ("image", TensorView::new(Dtype::U8, vec![rows, 6, 4], &images).unwrap()),
-            ("label", TensorView::new(Dtype::I32, vec![rows], &labels).unwrap()),
+            ("image", TensorView::new(Dtype::U8, vec![rows, 6, 4], &images).expect("a tensor")),
+            ("label", TensorView::new(Dtype::I32, vec![rows], &labels).expect("a tensor")),
         ];
         let path = folder.path().join(format!("part-{file}.safetensors"));
-        fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+        let bytes = safetensors::serialize(tensors, None).expect("a valid file");
+        fs::write(path, bytes).expect("a writable folder");
     }
     let uri = uri_of(folder.path());
     (folder, uri)

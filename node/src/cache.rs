@@ -106,18 +106,12 @@ impl Cache {
 
     /// No fill begins or goes on after this; whoever waits for one is told.
     pub fn close(&self) {
-        let why = Error::new(
-            ErrorKind::Unavailable,
-            "the node is stopping; ask the next one",
-        );
+        let why = Error::new(ErrorKind::Unavailable, "the node is stopping; ask the next one");
         let why = Arc::new(why);
         let waiting = {
             let mut books = self.lock();
             books.closed = Some(Arc::clone(&why));
-            std::mem::replace(
-                &mut books.queue,
-                crate::fill::Queue::new(limits::FILL_QUEUE_MAX),
-            )
+            std::mem::replace(&mut books.queue, crate::fill::Queue::new(limits::FILL_QUEUE_MAX))
         };
         for queued in waiting.into_all() {
             self.abandon(queued.permit, &queued.flight, &why);
@@ -159,8 +153,6 @@ impl Drop for Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
-            .field("usage", &self.usage())
-            .finish_non_exhaustive()
+        f.debug_struct("Cache").field("usage", &self.usage()).finish_non_exhaustive()
     }
 }

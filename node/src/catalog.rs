@@ -60,12 +60,7 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        Self {
-            prefixes,
-            cache,
-            state: Mutex::default(),
-            keeping: tokio::sync::Mutex::default(),
-        }
+        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
     }
 
     /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
@@ -83,10 +78,7 @@ impl Catalog {
         manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
         let reference = (wanted.to_string(), manifest.cloned());
         if let Some(dataset) = self.pinned(wanted) {
-            return Ok(Opened {
-                dataset,
-                indexed_now: false,
-            });
+            return Ok(Opened { dataset, indexed_now: false });
         }
         let turn = self.turn(&reference);
         let _one_at_a_time = turn.lock().await;
@@ -102,10 +94,7 @@ impl Catalog {
             Ok((manifest, indexed_now)) => {
                 let dataset = self.keep(manifest).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
-                Ok(Opened {
-                    dataset,
-                    indexed_now,
-                })
+                Ok(Opened { dataset, indexed_now })
             }
             Err(error) => self.last_known(&reference, error),
         }
@@ -193,9 +182,7 @@ impl Catalog {
             let age = now.saturating_duration_since(dataset.last_used());
             Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
         });
-        let Some(snapshot) = idle
-            .min_by_key(|one| one.last_used())
-            .map(|one| one.snapshot())
+        let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot())
         else {
             return Err(Error::new(
                 ErrorKind::ResourceExhausted,
@@ -231,10 +218,7 @@ impl Catalog {
             Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
                 let (named, snapshot) = (&reference.0, dataset.snapshot());
                 tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
-                Ok(Opened {
-                    dataset,
-                    indexed_now: false,
-                })
+                Ok(Opened { dataset, indexed_now: false })
             }
             _ => Err(error),
         }
@@ -250,9 +234,7 @@ impl Catalog {
             return turn;
         }
         let turn = Arc::default();
-        state
-            .opening
-            .insert(reference.clone(), Arc::downgrade(&turn));
+        state.opening.insert(reference.clone(), Arc::downgrade(&turn));
         turn
     }
 

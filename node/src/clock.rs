@@ -3,10 +3,7 @@
 use std::time::Instant;
 
 /// Now, by the monotonic clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the shell's one reading of the clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "the shell's one reading of the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

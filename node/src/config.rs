@@ -24,22 +24,11 @@ pub struct Args {
     pub memory: Option<String>,
 
     /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
-    #[arg(
-        long,
-        env = "LARDER_ORIGIN",
-        value_name = "URI",
-        required = true,
-        value_delimiter = ','
-    )]
+    #[arg(long, env = "LARDER_ORIGIN", value_name = "URI", required = true, value_delimiter = ',')]
     pub origin: Vec<String>,
 
     /// Where gRPC, /metrics and /healthz are served; port 0 takes any
-    #[arg(
-        long,
-        env = "LARDER_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:7070"
-    )]
+    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
 
     /// Where rows are served; the default is the port after --listen's
@@ -67,12 +56,7 @@ pub struct Args {
     pub node_id: Option<String>,
 
     /// A member of the ring, this node among them (repeat): NAME=http://host:port[*WEIGHT]
-    #[arg(
-        long,
-        env = "LARDER_MEMBER",
-        value_name = "MEMBER",
-        value_delimiter = ','
-    )]
+    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
     pub member: Vec<String>,
 
     /// How the line that says "listening" is printed: text or json
@@ -118,10 +102,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn new(setting: &'static str, why: impl Into<String>) -> Self {
-        Self {
-            setting,
-            why: why.into(),
-        }
+        Self { setting, why: why.into() }
     }
 }
 
@@ -147,11 +128,7 @@ impl TryFrom<Args> for Config {
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory_bytes: args
-                .memory
-                .as_deref()
-                .map(|s| parse_size("--memory", s))
-                .transpose()?,
+            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
             origins: parse_origins(&args.origin)?,
             listen,
             data_listen,
@@ -243,12 +220,7 @@ fn port_after(port: u16) -> Result<u16, ConfigError> {
     if port == 0 {
         return Ok(0);
     }
-    let last = || {
-        ConfigError::new(
-            "--listen",
-            "port 65535 has none after it: set --data-listen",
-        )
-    };
+    let last = || ConfigError::new("--listen", "port 65535 has none after it: set --data-listen");
     port.checked_add(1).ok_or_else(last)
 }
 
@@ -277,9 +249,7 @@ mod tests {
     use super::*;
 
     fn config(typed: &[&str]) -> Result<Config, ConfigError> {
-        let args = ["larder-node", "--origin", "s3://bucket/data"]
-            .iter()
-            .chain(typed);
+        let args = ["larder-node", "--origin", "s3://bucket/data"].iter().chain(typed);
         Config::try_from(Args::try_parse_from(args).expect("clap takes it"))
     }
 
@@ -294,36 +264,15 @@ mod tests {
     #[test]
     fn listening_beyond_loopback_takes_an_explicit_word() {
         let refused = config(&["--listen", "0.0.0.0:7070"]).expect_err("refused");
-        assert!(
-            refused
-                .to_string()
-                .contains("--insecure-listen-beyond-loopback"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
-        let config = config(&[
-            "--listen",
-            "0.0.0.0:7070",
-            "--insecure-listen-beyond-loopback",
-        ]);
+        let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
         assert!(config.expect("accepted").beyond_loopback());
     }
 
     #[test]
     fn a_ring_without_this_node_is_refused() {
-        let typed = [
-            "--node-id",
-            "c",
-            "--member",
-            "a=http://h:1",
-            "--member",
-            "b=http://h:2*3",
-        ];
-        assert!(
-            config(&typed)
-                .expect_err("refused")
-                .to_string()
-                .contains("--node-id")
-        );
+        let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
+        assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
     }
 }

@@ -104,9 +104,7 @@ impl Flight {
             State::Filling(filling) => self.withheld || !ready(filling),
             State::Sealed(_) | State::Failed(_) => false,
         };
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, pending);
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &*state {
             State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),

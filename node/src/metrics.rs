@@ -111,11 +111,8 @@ pub(crate) fn render(context: &Context) -> String {
 
 fn record_memory(node: &str, usage: &Usage) {
     gauge!(MEMORY_BUDGET, "node" => node.to_owned()).set(number(usage.limit_bytes));
-    let states = [
-        ("resident", usage.resident),
-        ("filling", usage.filling),
-        ("orphaned", usage.orphaned),
-    ];
+    let states =
+        [("resident", usage.resident), ("filling", usage.filling), ("orphaned", usage.orphaned)];
     for (state, tally) in states {
         let labels = [("node", node.to_owned()), ("state", state.to_owned())];
         gauge!(MEMORY, &labels).set(number(tally.bytes));

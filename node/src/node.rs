@@ -69,14 +69,8 @@ impl Node {
             data: bind("--data-listen", config.data_listen())?,
         };
         let addresses = Addresses {
-            listen: listeners
-                .control
-                .local_addr()
-                .map_err(io_error("--listen"))?,
-            data: listeners
-                .data
-                .local_addr()
-                .map_err(io_error("--data-listen"))?,
+            listen: listeners.control.local_addr().map_err(io_error("--listen"))?,
+            data: listeners.data.local_addr().map_err(io_error("--data-listen"))?,
             socket: config.socket().path.clone(),
         };
         let ring = Ring::new(STATIC_RING_VERSION, members(&config, addresses.listen))?;
@@ -87,12 +81,7 @@ impl Node {
             .map_err(io_error("the runtime"))?;
         let shared = Arc::new(share(config, ring, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
-        Ok(Self {
-            shared,
-            servers,
-            addresses,
-            runtime,
-        })
+        Ok(Self { shared, servers, addresses, runtime })
     }
 
     /// Where it listens; ports that were 0 are filled in.
@@ -118,12 +107,8 @@ impl Node {
 
 /// Builds what stands behind the servers, and starts the workers.
 fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error> {
-    let budget = Budget::detect(
-        config.memory_bytes(),
-        Path::new("/"),
-        limits::NODE_OVERHEAD_BYTES,
-    )
-    .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
+    let budget = Budget::detect(config.memory_bytes(), Path::new("/"), limits::NODE_OVERHEAD_BYTES)
+        .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
     let reader = Arc::new(Reader::new(Arc::clone(&counters)));
@@ -154,12 +139,7 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     };
     let control = format!("http://{host}:{}", listen.port());
-    vec![Member {
-        id: config.node_id().to_owned(),
-        weight: 1,
-        control,
-        host,
-    }]
+    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host }]
 }
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

@@ -162,7 +162,9 @@ impl Context {
 fn new_ticket() -> std::io::Result<Ticket> {
     let mut bytes = [0; 16];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| std::io::Error::other("the system gives no random bytes"))?;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| std::io::Error::other("the system gives no random bytes"))?;
     Ok(Ticket::from_bytes(bytes))
 }
 

@@ -32,10 +32,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new(rows: usize, row_bytes: usize, shard_bytes: u64, checksum: bool) -> Self {
-        let folder = Self {
-            dir: tempfile::tempdir().unwrap(),
-            row_bytes,
-        };
+        let folder = Self { dir: tempfile::tempdir().unwrap(), row_bytes };
         let header =
             format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {row_bytes}), }}");
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -44,16 +41,10 @@ impl Folder {
         bytes.extend(format!("{header:<width$}\n", width = padded - 1).bytes());
         (0..rows).for_each(|row| bytes.extend(folder.row(row)));
         fs::write(folder.file(), bytes).unwrap();
-        let options = IndexOptions {
-            shard_bytes,
-            checksum,
-            ..IndexOptions::default()
-        };
+        let options = IndexOptions { shard_bytes, checksum, ..IndexOptions::default() };
         let indexed = async {
             let origin = Origin::connect(&folder.uri()).await.unwrap();
-            index(&origin, &folder.uri(), &options, &|_| {})
-                .await
-                .unwrap();
+            index(&origin, &folder.uri(), &options, &|_| {}).await.unwrap();
         };
         runtime().block_on(indexed);
         folder
@@ -106,25 +97,13 @@ impl Kitchen {
         let cache = Cache::start(budget, Arc::clone(&counters)).unwrap();
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        let dataset = runtime
-            .block_on(catalog.open(&wanted, None))
-            .unwrap()
-            .dataset;
+        let dataset = runtime.block_on(catalog.open(&wanted, None)).unwrap().dataset;
         assert_eq!(dataset.manifest_extent().total_bytes(), 8192);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
         let read_through = ReadThrough::new(handle, Arc::clone(&reader), Arc::clone(&counters));
         let stopping = CancellationToken::new();
-        Self {
-            dataset,
-            catalog,
-            read_through,
-            cache,
-            counters,
-            reader,
-            stopping,
-            runtime,
-        }
+        Self { dataset, catalog, read_through, cache, counters, reader, stopping, runtime }
     }
 
     /// A cache of `budget_bytes` beside the manifest.
@@ -135,19 +114,11 @@ impl Kitchen {
     }
 
     pub(crate) fn start_workers(&self) {
-        start_workers(
-            &self.cache,
-            &self.reader,
-            self.runtime.handle(),
-            &self.stopping,
-        );
+        start_workers(&self.cache, &self.reader, self.runtime.handle(), &self.stopping);
     }
 
     pub(crate) fn find(&self, shard: u32) -> Found {
-        self.cache
-            .find(&self.dataset, &[shard], Priority::Demand)
-            .pop()
-            .unwrap()
+        self.cache.find(&self.dataset, &[shard], Priority::Demand).pop().unwrap()
     }
 
     /// The shard, filled if need be.
@@ -185,18 +156,11 @@ pub(crate) fn landed(flight: &Awaited) -> Result<Arc<Sealed>, Arc<Error>> {
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = clock::now();
     while !holds() {
-        assert!(
-            clock::now() - start < PATIENCE,
-            "waited in vain until {what}"
-        );
+        assert!(clock::now() - start < PATIENCE, "waited in vain until {what}");
         thread::park_timeout(Duration::from_millis(1));
     }
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

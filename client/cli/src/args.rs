@@ -23,7 +23,13 @@ pub(crate) struct Global {
     pub(crate) output: Format,
 
     /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]
-    #[arg(long, global = true, env = "LARDER_CLUSTER", value_name = "ADDRESS", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "LARDER_CLUSTER",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
     pub(crate) cluster: Option<String>,
 
     /// When to colour what is printed

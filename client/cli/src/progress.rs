@@ -72,7 +72,8 @@ impl Drop for Progress {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
+    let style =
+        ProgressStyle::with_template(template).expect("the templates above are well formed");
     let rate = |state: &ProgressState, out: &mut dyn Write| {
         let _ = write!(out, "{:.0}/s", state.per_sec());
     };

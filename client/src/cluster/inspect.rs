@@ -14,7 +14,10 @@ use larder_wire::{
     limits,
 };
 
-use super::{Cluster, Member, MemberState, control::{Control, within}};
+use super::{
+    Cluster, Member, MemberState,
+    control::{Control, within},
+};
 use crate::{Error, runtime};
 
 /// Pages of one listing that are read before it counts as endless.

@@ -1,6 +1,6 @@
 //! The iterator over the batches of one epoch, and the record of what it handed out.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 
@@ -69,7 +69,7 @@ impl Epoch {
     }
 
     /// Counts a batch that is handed out.
-    fn record(&mut self, batch: &Batch, waiting: std::time::Duration) {
+    fn record(&mut self, batch: &Batch, waiting: Duration) {
         let counted = &batch.samples()[..batch.len() - batch.padding()];
         counted.iter().for_each(|&sample| self.progress.digest.add(sample));
         self.progress.stats.record(&BatchCost {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use larder_dataset::{Dtype, Manifest, RowLocator};
+use larder_dataset::{Dtype, Manifest, RowLocator, Tensor};
 use larder_wire::limits;
 
 use crate::{Error, ErrorKind, buffer::ALIGNMENT};
@@ -44,42 +44,18 @@ impl Layout {
             }
             None => (0..manifest.tensors().len()).collect(),
         };
-        let mut layout = Self { columns: Box::default(), tensors, buffer_bytes: 0 };
-        let mut columns = Vec::with_capacity(layout.tensors.len());
-        for (slot, &index) in layout.tensors.iter().enumerate() {
+        let mut columns = Vec::with_capacity(tensors.len());
+        let mut buffer_bytes = 0;
+        for (slot, &index) in tensors.iter().enumerate() {
             let tensor = &manifest.tensors()[index];
-            if layout.tensors[..slot].contains(&index) {
+            if tensors[..slot].contains(&index) {
                 return Err(invalid(format!("tensor '{}' is asked for twice", tensor.name())));
             }
-            if tensor.locator() == RowLocator::Spans {
-                let what = format!("tensor '{}' has rows of different lengths", tensor.name());
-                return Err(invalid(what).hint("batches of such tensors are not supported yet: leave it out with tensors([...])"));
-            }
-            let row_bytes = usize::try_from(tensor.row_bytes()).ok();
-            let end = row_bytes
-                .and_then(|bytes| bytes.checked_mul(usize::try_from(rows).ok()?))
-                .and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT))
-                .and_then(|bytes| bytes.checked_add(layout.buffer_bytes))
-                .filter(|&end| isize::try_from(end + ALIGNMENT).is_ok());
-            let (Some(row_bytes), Some(end)) = (row_bytes, end) else {
-                let what = format!(
-                    "a batch of {rows} rows of {} bytes of tensor '{}' is more than memory can hold",
-                    tensor.row_bytes(),
-                    tensor.name()
-                );
-                return Err(invalid(what).hint("lower the batch size"));
-            };
-            columns.push(Column {
-                name: tensor.name().into(),
-                dtype: tensor.dtype(),
-                shape: tensor.shape().into(),
-                row_bytes,
-                offset: layout.buffer_bytes,
-            });
-            layout.buffer_bytes = end;
+            let (column, end) = Column::after(buffer_bytes, tensor, rows)?;
+            columns.push(column);
+            buffer_bytes = end;
         }
-        layout.columns = columns.into();
-        Ok(Arc::new(layout))
+        Ok(Arc::new(Self { columns: columns.into(), tensors, buffer_bytes }))
     }
 
     /// Bytes of a buffer for a full batch.
@@ -112,6 +88,33 @@ impl Layout {
 }
 
 impl Column {
+    /// The column of a tensor that begins at `offset` of the buffer, and where the next may begin.
+    fn after(offset: usize, tensor: &Tensor, rows: u32) -> Result<(Self, usize), Error> {
+        let (name, row_bytes) = (tensor.name(), tensor.row_bytes());
+        if tensor.locator() == RowLocator::Spans {
+            return Err(invalid(format!("tensor '{name}' has rows of different lengths"))
+                .hint("they can't be batched yet: name the other tensors with tensors([...])"));
+        }
+        let column = usize::try_from(row_bytes).ok().map(|row_bytes| Self {
+            name: name.into(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape().into(),
+            row_bytes,
+            offset,
+        });
+        // An allocation is at most isize::MAX bytes, with room to align it.
+        let ended = column.and_then(|column| {
+            let bytes = column.row_bytes.checked_mul(usize::try_from(rows).ok()?)?;
+            let end = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(offset)?;
+            isize::try_from(end.checked_add(ALIGNMENT)?).ok()?;
+            Some((column, end))
+        });
+        ended.ok_or_else(|| {
+            let batch = format!("a batch of {rows} rows of {row_bytes} bytes of tensor '{name}'");
+            invalid(format!("{batch} is more than memory can hold")).hint("lower the batch size")
+        })
+    }
+
     /// The first `rows` rows of this tensor.
     pub(super) fn of<'a>(&self, buffer: &'a [u8], rows: usize) -> &'a [u8] {
         &buffer[self.offset..][..rows * self.row_bytes]
@@ -124,7 +127,7 @@ impl Column {
 /// `InvalidArgument` with the names there are.
 pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Error> {
     manifest.tensor_index(name).ok_or_else(|| {
-        let names: Vec<_> = manifest.tensors().iter().map(|tensor| tensor.name()).collect();
+        let names: Vec<_> = manifest.tensors().iter().map(Tensor::name).collect();
         invalid(format!("the dataset has no tensor '{name}'"))
             .hint(format!("its tensors are: {}", names.join(", ")))
     })

@@ -20,16 +20,18 @@ use std::{
     collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
+
+use larder_extent::fork_count;
 
 use crate::{Error, ErrorKind};
 
 /// The consumer's end. Dropping it stops the threads.
 pub(super) struct Prefetch<T> {
     shared: Arc<Shared<T>>,
+    /// Its [`fork_count`].
     process: u32,
     /// Whether an error was handed out: nothing comes after it.
     failed: bool,
@@ -74,7 +76,7 @@ impl<T: Send + 'static> Prefetch<T> {
             ready: Condvar::new(),
         });
         // From here on an early return stops the threads that were started.
-        let prefetch = Self { shared, process: process::id(), failed: false };
+        let prefetch = Self { shared, process: fork_count(), failed: false };
         let threads = usize::try_from(count).unwrap_or(depth).min(depth);
         for _ in 0..threads {
             let shared = Arc::clone(&prefetch.shared);
@@ -105,7 +107,7 @@ impl<T: Send + 'static> Prefetch<T> {
     }
 
     fn take(&self) -> Option<Outcome<T>> {
-        if self.process != process::id() {
+        if self.process != fork_count() {
             let what =
                 "this epoch was begun in the parent process, whose threads a fork leaves behind";
             return Some(Err(Error::new(ErrorKind::InvalidArgument, what).hint(
@@ -131,7 +133,7 @@ impl<T: Send + 'static> Prefetch<T> {
 
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if self.process != fork_count() {
             return;
         }
         let mut window = self.shared.lock();

@@ -143,6 +143,18 @@ fn every_sample_comes_once_byte_by_byte_for_every_shuffle_world_and_ending() {
 }
 
 #[test]
+fn a_rank_that_has_nothing_of_the_last_batch_is_spared_it_and_stands_where_the_others_do() {
+    let mut seen = BTreeMap::new();
+    for (rank, batches) in [(0, 2), (1, 2), (2, 1)] {
+        let builder = builder().batch_size(67).last(Last::Uneven).rank(rank, 3);
+        let mut loader = builder.build().unwrap();
+        assert_eq!(drain(loader.epoch(0).unwrap(), &mut seen), batches);
+        assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 0));
+    }
+    assert_eq!(seen.len() as u64, SAMPLES);
+}
+
+#[test]
 fn a_resume_in_another_world_with_another_batch_size_loses_and_repeats_nothing() {
     for (mode, (before, after)) in
         ["none", "window:2", "global"].iter().zip([(3, 2), (1, 4), (4, 1)])

@@ -54,10 +54,7 @@ fn main() -> ExitCode {
     }
     stop.wait(exposed);
     notify(&[sd_notify::NotifyState::Stopping]);
-    tracing::info!(
-        "stopping: requests in flight have {} s",
-        DRAIN_GRACE.as_secs()
-    );
+    tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
     ExitCode::SUCCESS
 }
@@ -101,10 +98,7 @@ fn announce(node_id: &str, node: &Node, as_json: bool) -> io::Result<()> {
             r#"{{"node_id":{node_id},"listen":"{listen}","data":"{data}","socket":{socket}}}"#
         )?;
     } else {
-        writeln!(
-            out,
-            "listening: control {listen}, data {data}, socket {socket}, node {node_id}"
-        )?;
+        writeln!(out, "listening: control {listen}, data {data}, socket {socket}, node {node_id}")?;
     }
     out.flush()?;
     notify(&[sd_notify::NotifyState::Ready]);
@@ -156,9 +150,7 @@ fn signals() -> io::Result<Stop> {
             std::process::exit(EXIT_CUT_SHORT);
         }
     };
-    thread::Builder::new()
-        .name("larder-signals".to_owned())
-        .spawn(wait)?;
+    thread::Builder::new().name("larder-signals".to_owned()).spawn(wait)?;
     Ok(Stop { word, send })
 }
 
@@ -171,9 +163,7 @@ impl Stop {
             while matches!(io::stdin().read(&mut scrap), Ok(1..)) {}
             let _ = send.try_send(());
         };
-        let started = thread::Builder::new()
-            .name("larder-stdin".to_owned())
-            .spawn(wait);
+        let started = thread::Builder::new().name("larder-stdin".to_owned()).spawn(wait);
         if let Err(why) = started {
             tracing::warn!("standard input is not watched: {why}");
         }

@@ -106,13 +106,7 @@ impl Cache {
             return found;
         }
         let group = Group::Shards(dataset.snapshot());
-        let asking = Asking {
-            cache: self,
-            dataset,
-            group,
-            priority,
-            now,
-        };
+        let asking = Asking { cache: self, dataset, group, priority, now };
         let waiting = asking.admit(missing, &mut found);
         // What was evicted is free already if nobody maps it: one more look.
         if waiting.made_room {
@@ -163,12 +157,7 @@ impl Cache {
             match ShardPlan::new(dataset.manifest(), shard) {
                 Ok(plan) => {
                     let bytes = plan.layout.total_bytes();
-                    missing.push(Missing {
-                        index,
-                        shard,
-                        id,
-                        bytes,
-                    });
+                    missing.push(Missing { index, shard, id, bytes });
                 }
                 Err(why) => {
                     let why = errors::of_extent(why).context(format!("shard {shard}"));
@@ -214,10 +203,7 @@ impl Asking<'_> {
         }
         let made_room = !aside.evicted.is_empty();
         self.cache.put_away(aside);
-        LeftOut {
-            left_out,
-            made_room,
-        }
+        LeftOut { left_out, made_room }
     }
 
     /// `None` if there is no room for it.
@@ -239,12 +225,7 @@ impl Asking<'_> {
             }
             Outcome::Admitted { handle, permit } => {
                 let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
-                let queued = Queued {
-                    dataset,
-                    shard,
-                    flight: handle,
-                    permit,
-                };
+                let queued = Queued { dataset, shard, flight: handle, permit };
                 Some(self.enqueue(books, one, queued, aside))
             }
             Outcome::NoRoom { evicted, .. } => {
@@ -274,9 +255,7 @@ impl Asking<'_> {
         }
         // The fill is another's to perform, so the one who asked is its first waiter.
         let make = || unreachable!("the shard was just admitted");
-        let again = books
-            .store
-            .request(one.id, self.group, one.bytes, self.now, make);
+        let again = books.store.request(one.id, self.group, one.bytes, self.now, make);
         let Outcome::InFlight { handle, waiter } = again else {
             unreachable!("the shard was just admitted");
         };
@@ -296,8 +275,5 @@ struct LeftOut {
 }
 
 fn over(id: ShardId, why: Arc<Error>) -> Found {
-    Found::InFlight(Awaited {
-        flight: Arc::new(Flight::failed(id, why)),
-        place: None,
-    })
+    Found::InFlight(Awaited { flight: Arc::new(Flight::failed(id, why)), place: None })
 }

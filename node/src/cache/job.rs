@@ -36,11 +36,7 @@ pub(crate) struct GaveUp {
 
 impl From<Error> for GaveUp {
     fn from(why: Error) -> Self {
-        Self {
-            why,
-            object: None,
-            attempts: 1,
-        }
+        Self { why, object: None, attempts: 1 }
     }
 }
 
@@ -50,21 +46,9 @@ impl Cache {
         loop {
             let one = self.queued.acquire().await;
             one.expect("the semaphore is never closed").forget();
-            if let Some(Queued {
-                dataset,
-                shard,
-                flight,
-                permit,
-            }) = self.lock().queue.pop()
-            {
+            if let Some(Queued { dataset, shard, flight, permit }) = self.lock().queue.pop() {
                 let (cache, permit) = (Arc::clone(self), Some(permit));
-                return Job {
-                    cache,
-                    dataset,
-                    shard,
-                    flight,
-                    permit,
-                };
+                return Job { cache, dataset, shard, flight, permit };
             }
         }
     }
@@ -80,10 +64,7 @@ impl Cache {
 }
 
 fn died() -> Arc<Error> {
-    Arc::new(Error::new(
-        ErrorKind::Internal,
-        "the worker that filled the shard died; ask again",
-    ))
+    Arc::new(Error::new(ErrorKind::Internal, "the worker that filled the shard died; ask again"))
 }
 
 impl Job {
@@ -111,9 +92,7 @@ impl Job {
         let completed = {
             let mut books = self.cache.lock();
             books.page_size = Some(page_size);
-            books
-                .store
-                .complete(permit, Arc::clone(&sealed), clock::now())
+            books.store.complete(permit, Arc::clone(&sealed), clock::now())
         };
         if let Ok(flight) = completed {
             self.cache.counters.fills_completed.add(1);
@@ -127,11 +106,8 @@ impl Job {
             return;
         };
         let flight = &self.flight;
-        let why = gave_up.why.context(format_args!(
-            "shard {} of {}",
-            self.shard,
-            self.dataset.uri()
-        ));
+        let why =
+            gave_up.why.context(format_args!("shard {} of {}", self.shard, self.dataset.uri()));
         let why = Arc::new(why);
         tracing::warn!(shard = %flight.id(), attempts = gave_up.attempts, "a fill gave up: {why}");
         self.cache.lock().failures.add(Failure {
@@ -154,18 +130,11 @@ impl Job {
         let mut books = cache.lock();
         let closed = books.closed.clone();
         match books.store.fail(permit, clock::now()) {
-            Ok(HandOver::Retry {
-                handle: flight,
-                permit,
-                ..
-            }) if closed.is_none() && flight.attempts() < WORKERS_MAX => {
+            Ok(HandOver::Retry { handle: flight, permit, .. })
+                if closed.is_none() && flight.attempts() < WORKERS_MAX =>
+            {
                 let (dataset, shard) = (Arc::clone(&self.dataset), self.shard);
-                books.queue.push_again(Queued {
-                    dataset,
-                    shard,
-                    flight,
-                    permit,
-                });
+                books.queue.push_again(Queued { dataset, shard, flight, permit });
                 drop(books);
                 cache.counters.fills_handed_over.add(1);
                 cache.queued.add_permits(1);

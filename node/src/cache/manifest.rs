@@ -32,12 +32,8 @@ impl Cache {
         match filled(id_of(snapshot), layout, manifest) {
             Ok(sealed) => {
                 let (sealed, mut books) = (Arc::new(sealed), self.lock());
-                books
-                    .store
-                    .open_group(Group::Manifest(snapshot), clock::now());
-                let _ = books
-                    .store
-                    .complete(permit, Arc::clone(&sealed), clock::now());
+                books.store.open_group(Group::Manifest(snapshot), clock::now());
+                let _ = books.store.complete(permit, Arc::clone(&sealed), clock::now());
                 Ok(sealed)
             }
             Err(why) => {
@@ -53,9 +49,7 @@ impl Cache {
     /// Lets a manifest go: now, or when no client maps it any more and the room is wanted.
     pub(crate) fn drop_manifest(&self, snapshot: SnapshotId) {
         let mut books = self.lock();
-        books
-            .store
-            .close_group(Group::Manifest(snapshot), clock::now());
+        books.store.close_group(Group::Manifest(snapshot), clock::now());
         let evicted = books.store.evict(id_of(snapshot), clock::now());
         drop(books);
         if let Ok(evicted) = evicted {
@@ -69,10 +63,7 @@ impl Cache {
         // A second time, when the first made room.
         for _ in 0..2 {
             let make = || Arc::new(Flight::new(id, true));
-            let outcome = self
-                .lock()
-                .store
-                .request(id, group, bytes, clock::now(), make);
+            let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
             match outcome {
                 Outcome::Resident(sealed) => {
                     self.lock().store.open_group(group, clock::now());
@@ -80,23 +71,15 @@ impl Cache {
                 }
                 Outcome::Admitted { permit, .. } => return Ok(Admission::Admitted(permit)),
                 Outcome::InFlight { waiter, .. } => self.lock().store.leave(waiter),
-                Outcome::NoRoom {
-                    reason: why,
-                    evicted,
-                } => {
+                Outcome::NoRoom { reason: why, evicted } => {
                     reason = Some(why);
                     evicted.into_iter().for_each(|shard| self.bury(shard));
                 }
             }
         }
-        let why = reason.map_or_else(
-            || "it is being kept already".to_owned(),
-            |why| why.to_string(),
-        );
-        Err(Error::new(
-            ErrorKind::ResourceExhausted,
-            format!("the manifest can't be kept: {why}"),
-        ))
+        let why =
+            reason.map_or_else(|| "it is being kept already".to_owned(), |why| why.to_string());
+        Err(Error::new(ErrorKind::ResourceExhausted, format!("the manifest can't be kept: {why}")))
     }
 }
 
@@ -111,10 +94,7 @@ fn id_of(snapshot: SnapshotId) -> ShardId {
 }
 
 fn filled(id: ShardId, layout: Layout, manifest: &[u8]) -> Result<Sealed, ExtentError> {
-    let parts = vec![PartSpec {
-        region: 0,
-        range: 0..manifest.len() as u64,
-    }];
+    let parts = vec![PartSpec { region: 0, range: 0..manifest.len() as u64 }];
     let id = ExtentId::from_bytes(*id.as_bytes());
     let filling = Filling::create(id, layout, parts, PagePreference::Auto)?;
     if let Some(mut part) = filling.take_part(0) {

@@ -77,10 +77,7 @@ impl Reaper {
                 ward.lock().orphans.extend(left);
             }
         };
-        thread::Builder::new()
-            .name("larder-reaper".to_owned())
-            .spawn(run)
-            .map(drop)
+        thread::Builder::new().name("larder-reaper".to_owned()).spawn(run).map(drop)
     }
 
     pub(super) fn add(&self, token: OrphanToken, remains: Remains) {
@@ -113,9 +110,7 @@ impl Ward {
         let state = self.changed.wait_while(self.lock(), idle);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         let calm = |state: &mut State| !state.kicked && !state.stopped;
-        let waited = self
-            .changed
-            .wait_timeout_while(state, limits::ORPHAN_CHECK_INTERVAL, calm);
+        let waited = self.changed.wait_timeout_while(state, limits::ORPHAN_CHECK_INTERVAL, calm);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.kicked = false;
         (!state.stopped).then(|| std::mem::take(&mut state.orphans))

@@ -57,59 +57,30 @@ fn what_does_not_fit_is_not_kept_and_its_rows_are_read_by_range() {
     kitchen.get(0).unwrap();
     kitchen.get(1).unwrap();
     assert!(matches!(kitchen.find(2), Found::NotKept));
-    assert!(matches!(
-        kitchen.cache.lease(&kitchen.dataset, 2, ANN),
-        Leased::NotKept
-    ));
+    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 2, ANN), Leased::NotKept));
     let rows = [(2, 5), (2, 6), (15, 63), (2, 0)];
     let wanted: Vec<_> = (0..)
         .zip(rows)
-        .map(|(index, (shard, row))| RowWanted {
-            shard,
-            row,
-            tensor: 0,
-            at: index * 4096,
-        })
+        .map(|(index, (shard, row))| RowWanted { shard, row, tensor: 0, at: index * 4096 })
         .collect();
     let requests = kitchen.counters.origin_requests.get();
     let _room = kitchen.read_through.reserve(4 * 4096);
     let mut target = vec![0; 4 * 4096];
-    kitchen
-        .read_through
-        .read_rows(&kitchen.dataset, &wanted, &mut target)
-        .unwrap();
+    kitchen.read_through.read_rows(&kitchen.dataset, &wanted, &mut target).unwrap();
     for ((shard, row), bytes) in rows.into_iter().zip(target.chunks(4096)) {
         assert_eq!(bytes, folder.row(shard as usize * 64 + row as usize));
     }
-    assert_eq!(
-        kitchen.counters.origin_requests.get() - requests,
-        3,
-        "neighbours go together"
-    );
-    assert_eq!(
-        kitchen.cache.usage().resident.shards,
-        3,
-        "two shards and the manifest"
-    );
+    assert_eq!(kitchen.counters.origin_requests.get() - requests, 3, "neighbours go together");
+    assert_eq!(kitchen.cache.usage().resident.shards, 3, "two shards and the manifest");
 }
 
 #[test]
 fn rows_that_overlap_in_their_target_are_refused() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, MIB);
-    let wanted = |row, at| RowWanted {
-        shard: 0,
-        row,
-        tensor: 0,
-        at,
-    };
-    for rows in [
-        [wanted(0, 0), wanted(7, 4095)],
-        [wanted(0, 0), wanted(7, 4097)],
-    ] {
-        let refused = kitchen
-            .read_through
-            .read_rows(&kitchen.dataset, &rows, &mut [0; 8192]);
+    let wanted = |row, at| RowWanted { shard: 0, row, tensor: 0, at };
+    for rows in [[wanted(0, 0), wanted(7, 4095)], [wanted(0, 0), wanted(7, 4097)]] {
+        let refused = kitchen.read_through.read_rows(&kitchen.dataset, &rows, &mut [0; 8192]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Internal);
     }
 }
@@ -118,9 +89,7 @@ fn rows_that_overlap_in_their_target_are_refused() {
 fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let kitchen = Kitchen::unmanned(&folder, 32 * MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else {
-        panic!("not in flight")
-    };
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
     let doomed = async {
         let job = kitchen.cache.next_job().await;
         let plan = ShardPlan::new(job.dataset().manifest(), 0).unwrap();
@@ -141,11 +110,7 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
     assert_eq!(kitchen.cache.usage().queued, 1);
     kitchen.start_workers();
     folder.check(&kitchen.dataset, 0, &landed(&flight).unwrap());
-    assert_eq!(
-        kitchen.counters.origin_bytes.get(),
-        16 * MIB,
-        "the first part is not read again"
-    );
+    assert_eq!(kitchen.counters.origin_bytes.get(), 16 * MIB, "the first part is not read again");
     assert_eq!(kitchen.counters.fills_handed_over.get(), 1);
 }
 
@@ -164,9 +129,7 @@ fn a_fill_that_nobody_waits_for_is_dropped_with_its_worker() {
 fn a_shard_that_kills_its_workers_is_given_up() {
     let folder = small();
     let kitchen = Kitchen::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else {
-        panic!("not in flight")
-    };
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
     for _ in 0..3 {
         let job = kitchen.runtime.block_on(kitchen.cache.next_job());
         job.flight().begin_attempt();
@@ -180,27 +143,17 @@ fn a_shard_that_kills_its_workers_is_given_up() {
 fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, MIB);
-    OpenOptions::new()
-        .append(true)
-        .open(folder.file())
-        .unwrap()
-        .write_all(b"more")
-        .unwrap();
+    OpenOptions::new().append(true).open(folder.file()).unwrap().write_all(b"more").unwrap();
     let why = kitchen.get(4).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataChanged);
     assert!(why.message().contains("rows.npy"), "{why}");
     let listed = kitchen.cache.failures();
-    assert_eq!(
-        (listed.len(), listed[0].shard, listed[0].attempts),
-        (1, 4, 1)
-    );
+    assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 1));
     assert_eq!(listed[0].object.as_deref(), Some("rows.npy"));
     let requests = kitchen.counters.origin_requests.get();
     assert_eq!(kitchen.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
     assert_eq!(kitchen.counters.origin_requests.get(), requests);
-    until("the memory is back", || {
-        kitchen.cache.usage().orphaned.bytes == 0
-    });
+    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
     assert_eq!(kitchen.cache.usage().filling.bytes, 0);
 }
 
@@ -219,24 +172,14 @@ fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
     folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
     // One byte of shard 1 changes, and neither size nor time do: only the checksum can tell.
     let before = fs::metadata(folder.file()).unwrap().modified().unwrap();
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .open(folder.file())
-        .unwrap();
+    let mut file = File::options().read(true).write(true).open(folder.file()).unwrap();
     file.seek(SeekFrom::End(-1)).unwrap();
     file.write_all(&[!folder.row(255)[999]]).unwrap();
     file.set_modified(before).unwrap();
     let why = kitchen.get(1).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataLoss);
-    assert_eq!(
-        kitchen.counters.origin_bytes.get(),
-        3 * 128_000,
-        "it was read twice"
-    );
-    until("the memory is back", || {
-        kitchen.cache.usage().orphaned.bytes == 0
-    });
+    assert_eq!(kitchen.counters.origin_bytes.get(), 3 * 128_000, "it was read twice");
+    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
 }
 
 #[test]
@@ -250,16 +193,11 @@ fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
     kitchen.cache.discard(id);
     assert_eq!(kitchen.cache.usage().orphaned.bytes, one);
     drop(sealed);
-    assert!(
-        matches!(kitchen.find(1), Found::NotKept),
-        "the bytes are not free"
-    );
+    assert!(matches!(kitchen.find(1), Found::NotKept), "the bytes are not free");
     assert_eq!(attached.row(0, 9), folder.row(9));
     drop(attached);
     kitchen.cache.release(ANN, id);
-    until("the bytes are free", || {
-        kitchen.cache.usage().orphaned.bytes == 0
-    });
+    until("the bytes are free", || kitchen.cache.usage().orphaned.bytes == 0);
     folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
 }
 
@@ -282,10 +220,7 @@ fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
     kitchen.cache.discard(id);
     assert_eq!(recalls.load(Ordering::Relaxed), 1);
     assert!(matches!(kitchen.find(0), Found::NotKept));
-    assert!(matches!(
-        kitchen.cache.lease(&kitchen.dataset, 0, ANN),
-        Leased::NotKept
-    ));
+    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 0, ANN), Leased::NotKept));
     assert_eq!(kitchen.cache.release_all(ANN).ids, [id]);
     until("it is gone", || kitchen.cache.usage().orphaned.bytes == 0);
     folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
@@ -298,9 +233,7 @@ fn a_lease_beyond_the_quota_is_refused() {
     let kitchen = Kitchen::new(&folder, Kitchen::extent_bytes(&folder, 64));
     kitchen.get(0).unwrap();
     let refused = kitchen.cache.lease(&kitchen.dataset, 0, ANN);
-    let Leased::OverQuota(why) = refused else {
-        panic!("{refused:?}")
-    };
+    let Leased::OverQuota(why) = refused else { panic!("{refused:?}") };
     assert_eq!(why.kind(), ErrorKind::ResourceExhausted);
     assert_eq!(kitchen.cache.leased_by(ANN), 0);
 }
@@ -318,9 +251,7 @@ fn the_budget_is_never_exceeded_however_many_ask() {
                 Found::Resident(sealed) => folder.check(&kitchen.dataset, shard, &sealed),
                 Found::InFlight(flight) => drop(landed(&flight)),
                 Found::NotKept if random.u8(..4) == 0 => {
-                    kitchen
-                        .cache
-                        .discard(kitchen.dataset.manifest().shard(random.u32(..16)).id);
+                    kitchen.cache.discard(kitchen.dataset.manifest().shard(random.u32(..16)).id);
                 }
                 Found::NotKept => {}
             }
@@ -337,25 +268,18 @@ fn the_budget_is_never_exceeded_however_many_ask() {
     thread::scope(|scope| {
         scope.spawn(watch);
         let asking: Vec<_> = (0..8).map(|seed| scope.spawn(move || ask(seed))).collect();
-        let ended: Vec<_> = asking
-            .into_iter()
-            .map(thread::ScopedJoinHandle::join)
-            .collect();
+        let ended: Vec<_> = asking.into_iter().map(thread::ScopedJoinHandle::join).collect();
         done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
-    until("all that left is free", || {
-        kitchen.cache.usage().orphaned.bytes == 0
-    });
+    until("all that left is free", || kitchen.cache.usage().orphaned.bytes == 0);
 }
 
 #[test]
 fn closing_the_cache_tells_those_who_wait_and_those_who_ask() {
     let folder = small();
     let kitchen = Kitchen::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else {
-        panic!("not in flight")
-    };
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
     kitchen.cache.close();
     assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(kitchen.get(1).unwrap_err().kind(), ErrorKind::Unavailable);

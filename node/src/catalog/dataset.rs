@@ -28,13 +28,7 @@ impl Dataset {
     ) -> Self {
         let words = manifest.shard_count().div_ceil(u64::BITS);
         let vouched = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Self {
-            manifest,
-            manifest_extent,
-            origin,
-            vouched,
-            last_used: Mutex::new(now),
-        }
+        Self { manifest, manifest_extent, origin, vouched, last_used: Mutex::new(now) }
     }
 
     /// The manifest; its bytes are those of [`manifest_extent`](Self::manifest_extent).
@@ -93,17 +87,11 @@ impl Dataset {
     }
 
     pub(super) fn touch(&self, now: Instant) {
-        *self
-            .last_used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = now;
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
     pub(crate) fn last_used(&self) -> Instant {
-        *self
-            .last_used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

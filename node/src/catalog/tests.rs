@@ -21,13 +21,8 @@ fn pantry() -> (Folder, Kitchen) {
 fn a_dataset_is_open_once_however_often_and_by_whatever_name_it_is_opened() {
     let (folder, kitchen) = pantry();
     let snapshot = kitchen.dataset.snapshot();
-    for text in [
-        folder.uri().to_string(),
-        format!("{}@{snapshot}", folder.uri()),
-    ] {
-        let opened = kitchen
-            .runtime
-            .block_on(kitchen.catalog.open(&reference(&text), None));
+    for text in [folder.uri().to_string(), format!("{}@{snapshot}", folder.uri())] {
+        let opened = kitchen.runtime.block_on(kitchen.catalog.open(&reference(&text), None));
         let opened = opened.unwrap();
         assert!(Arc::ptr_eq(&opened.dataset, &kitchen.dataset), "{text}");
         assert!(!opened.indexed_now);
@@ -68,18 +63,12 @@ fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
     let (folder, kitchen) = pantry();
     let elsewhere = Folder::new(64, 64, 4096, false);
     // The allowed folder gets the other one's manifest and tag.
-    let (from, to) = (
-        elsewhere.uri().path().to_owned(),
-        folder.uri().path().to_owned(),
-    );
+    let (from, to) = (elsewhere.uri().path().to_owned(), folder.uri().path().to_owned());
     let (from, to) = (format!("/{from}/.larder"), format!("/{to}/.larder"));
     std::fs::remove_dir_all(&to).unwrap();
     std::fs::rename(from, to).unwrap();
     let wanted = reference(&folder.uri().to_string());
-    let refused = kitchen
-        .runtime
-        .block_on(kitchen.catalog.open(&wanted, None))
-        .unwrap_err();
+    let refused = kitchen.runtime.block_on(kitchen.catalog.open(&wanted, None)).unwrap_err();
     assert_ne!(refused.kind(), ErrorKind::Internal, "{refused}");
     assert_eq!(kitchen.catalog.list().len(), 1);
 }
@@ -91,10 +80,7 @@ fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
     let bytes = kitchen.cache.usage().limit_bytes;
     kitchen.cache.drop_manifest(kitchen.dataset.snapshot());
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(bytes - 1));
-    let refused = kitchen
-        .runtime
-        .block_on(catalog.open(&wanted, None))
-        .unwrap_err();
+    let refused = kitchen.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
     assert!(catalog.list().is_empty());
 }
@@ -107,12 +93,7 @@ fn an_unindexed_folder_is_indexed_and_says_so() {
     std::fs::create_dir(&path).unwrap();
     std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let open = || {
-        kitchen
-            .runtime
-            .block_on(catalog.open(&reference(&inner), None))
-            .unwrap()
-    };
+    let open = || kitchen.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
     assert!(open().indexed_now);
     assert!(!open().indexed_now);
     assert_eq!(open().dataset.uri(), &OriginUri::parse(&inner).unwrap());

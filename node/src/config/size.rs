@@ -8,15 +8,10 @@ use super::ConfigError;
 /// Names the setting, the text and the forms that are understood.
 pub fn parse_size(setting: &'static str, text: &str) -> Result<u64, ConfigError> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let wrong = || {
-        ConfigError::new(
-            setting,
-            format!("{text:?} is not a size such as 512MiB, 8GiB or 10GB"),
-        )
+        ConfigError::new(setting, format!("{text:?} is not a size such as 512MiB, 8GiB or 10GB"))
     };
     let scale: u64 = match unit.trim() {
         "" | "B" => 1,
@@ -63,15 +58,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_size_is_refused_with_its_setting() {
-        for text in [
-            "",
-            "GiB",
-            "8gib",
-            "-1",
-            "99999999999TiB",
-            "1.2.3GiB",
-            "8 apples",
-        ] {
+        for text in ["", "GiB", "8gib", "-1", "99999999999TiB", "1.2.3GiB", "8 apples"] {
             let error = parse_size("--memory", text).expect_err(text).to_string();
             assert!(error.starts_with("--memory"), "{error}");
         }

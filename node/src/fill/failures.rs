@@ -42,14 +42,8 @@ impl Failures {
     /// Why a shard is not to be tried again yet.
     pub(crate) fn held(&self, id: ShardId, now: Instant) -> Option<Arc<Error>> {
         let age = |failure: &&Failure| now.saturating_duration_since(failure.at);
-        let mut recent = self
-            .0
-            .iter()
-            .rev()
-            .take_while(|one| age(one) < limits::FAILURE_HOLD);
-        recent
-            .find(|failure| failure.id == id)
-            .map(|failure| Arc::clone(&failure.why))
+        let mut recent = self.0.iter().rev().take_while(|one| age(one) < limits::FAILURE_HOLD);
+        recent.find(|failure| failure.id == id).map(|failure| Arc::clone(&failure.why))
     }
 
     pub(crate) fn list(&self) -> Vec<Failure> {

@@ -17,10 +17,7 @@ impl ShardPlan {
     pub(crate) fn new(manifest: &Manifest, shard: u32) -> Result<Self, ExtentError> {
         let plan = manifest.fill_plan(shard, limits::FILL_PART_BYTES);
         let regions: Vec<_> = plan.regions.iter().map(region).collect();
-        Ok(Self {
-            layout: Layout::new(&regions)?,
-            reads: plan.reads,
-        })
+        Ok(Self { layout: Layout::new(&regions)?, reads: plan.reads })
     }
 
     pub(crate) fn parts(&self) -> Vec<PartSpec> {
@@ -36,10 +33,6 @@ impl ShardPlan {
 fn region(plan: &RegionPlan) -> Region {
     match plan.stride_bytes {
         0 => Region::Blocks { bytes: plan.bytes },
-        stride_bytes => Region::Rows {
-            rows: plan.rows,
-            row_bytes: plan.row_bytes,
-            stride_bytes,
-        },
+        stride_bytes => Region::Rows { rows: plan.rows, row_bytes: plan.row_bytes, stride_bytes },
     }
 }

@@ -52,12 +52,7 @@ pub(crate) enum Pushed {
 
 impl Queue {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            arrivals: 0,
-            fills: BTreeMap::new(),
-            places: HashMap::new(),
-        }
+        Self { limit, arrivals: 0, fills: BTreeMap::new(), places: HashMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -138,27 +133,16 @@ mod tests {
         fn new() -> Self {
             let store = Store::new(Budget::new(1 << 20), KeepWhatYouHave::default(), 0);
             let folder = Folder::new(2, 64, 4096, false);
-            Self {
-                store,
-                kitchen: Kitchen::unmanned(&folder, 0),
-                now: clock::now(),
-            }
+            Self { store, kitchen: Kitchen::unmanned(&folder, 0), now: clock::now() }
         }
 
         fn fill(&mut self, number: u8) -> Queued {
             let id = ShardId::from_bytes([number; 16]);
             let make = || Arc::new(Flight::new(id, false));
             let outcome = self.store.request(id, 0, 1, self.now, make);
-            let Outcome::Admitted { handle, permit } = outcome else {
-                panic!("{outcome:?}")
-            };
+            let Outcome::Admitted { handle, permit } = outcome else { panic!("{outcome:?}") };
             let dataset = Arc::clone(&self.kitchen.dataset);
-            Queued {
-                dataset,
-                shard: 0,
-                flight: handle,
-                permit,
-            }
+            Queued { dataset, shard: 0, flight: handle, permit }
         }
     }
 
@@ -167,18 +151,13 @@ mod tests {
     }
 
     fn numbers(queue: &mut Queue) -> Vec<u8> {
-        std::iter::from_fn(|| queue.pop())
-            .map(|queued| number(&queued))
-            .collect()
+        std::iter::from_fn(|| queue.pop()).map(|queued| number(&queued)).collect()
     }
 
     #[test]
     fn demand_comes_before_prefetch_and_each_in_order_of_arrival() {
         let (mut admission, mut queue) = (Admission::new(), Queue::new(9));
-        for (fill, priority) in [Priority::Prefetch, Priority::Demand]
-            .repeat(2)
-            .iter()
-            .enumerate()
+        for (fill, priority) in [Priority::Prefetch, Priority::Demand].repeat(2).iter().enumerate()
         {
             let fill = admission.fill(u8::try_from(fill).unwrap());
             assert!(matches!(queue.push(fill, *priority), Pushed::Queued));

@@ -66,9 +66,7 @@ impl ReadThrough {
         let units = u32::try_from(units).expect("all of the staging memory is fewer pages");
         let staging = Arc::clone(&self.staging);
         let reserved = self.runtime.block_on(staging.acquire_many_owned(units));
-        Reservation {
-            _bytes: reserved.expect("the semaphore is never closed"),
-        }
+        Reservation { _bytes: reserved.expect("the semaphore is never closed") }
     }
 
     /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
@@ -106,17 +104,9 @@ type Placed = (PartRead, usize);
 /// The reads for rows, in the order of the target; rows that are neighbours both in the object and in
 /// the target become one.
 fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
-    let read = |row: &RowWanted| {
-        (
-            dataset.manifest().row_read(row.shard, row.row, row.tensor),
-            row.at,
-        )
-    };
-    let mut reads: Vec<Placed> = rows
-        .iter()
-        .map(read)
-        .filter(|(read, _)| read.bytes > 0)
-        .collect();
+    let read =
+        |row: &RowWanted| (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at);
+    let mut reads: Vec<Placed> = rows.iter().map(read).filter(|(read, _)| read.bytes > 0).collect();
     reads.sort_unstable_by_key(|&(_, at)| at);
     let mut merged: Vec<Placed> = Vec::with_capacity(reads.len());
     for (read, at) in reads {

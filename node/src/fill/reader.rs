@@ -24,10 +24,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(counters: Arc<Counters>) -> Self {
-        Self {
-            budget: RetryBudget::new(clock::now()),
-            counters,
-        }
+        Self { budget: RetryBudget::new(clock::now()), counters }
     }
 
     /// Fills `target` with exactly the bytes of `read`, in as many tries as it is worth. A try takes
@@ -50,11 +47,7 @@ impl Reader {
             if !error.is_retryable() || !self.pause(&mut tries).await {
                 let object = dataset.manifest().object(read.object).key.to_owned();
                 let why = errors::of_fetch(error);
-                return Err(GaveUp {
-                    why,
-                    object: Some(object),
-                    attempts: tries,
-                });
+                return Err(GaveUp { why, object: Some(object), attempts: tries });
             }
             self.counters.origin_retries.add(1);
         }
@@ -119,10 +112,7 @@ async fn unless_stalled(
         if now == seen {
             let key = dataset.manifest().object(read.object).key;
             return Err(FetchError::Failed {
-                object: dataset
-                    .uri()
-                    .join(key)
-                    .unwrap_or_else(|_| dataset.uri().clone()),
+                object: dataset.uri().join(key).unwrap_or_else(|_| dataset.uri().clone()),
                 why: format!(
                     "nothing came for {} s after {now} of {} bytes",
                     patience.as_secs(),

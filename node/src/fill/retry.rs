@@ -30,10 +30,7 @@ struct Bucket {
 
 impl RetryBudget {
     pub(crate) fn new(now: Instant) -> Self {
-        Self(Mutex::new(Bucket {
-            tokens: RESERVE,
-            at: now,
-        }))
+        Self(Mutex::new(Bucket { tokens: RESERVE, at: now }))
     }
 
     /// A first try was made, which pays for a share of a retry.

@@ -27,10 +27,7 @@ pub(crate) fn start_workers(
     runtime: &Handle,
     stopping: &CancellationToken,
 ) {
-    let filler = Filler {
-        reader: Arc::clone(reader),
-        gets: Semaphore::new(limits::FILL_WORKERS),
-    };
+    let filler = Filler { reader: Arc::clone(reader), gets: Semaphore::new(limits::FILL_WORKERS) };
     let filler = Arc::new(filler);
     for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
         let (cache, filler) = (Arc::clone(cache), Arc::clone(&filler));
@@ -70,10 +67,7 @@ impl Filler {
             Ok(Err(gave_up)) => job.give_up(gave_up),
             Err(_) => job.give_up(GaveUp::from(Error::new(
                 ErrorKind::OriginUnavailable,
-                format!(
-                    "it took longer than {} s to read",
-                    limits::FILL_DEADLINE.as_secs()
-                ),
+                format!("it took longer than {} s to read", limits::FILL_DEADLINE.as_secs()),
             ))),
         }
     }
@@ -93,11 +87,7 @@ impl Filler {
             "its bytes don't have the checksum that the manifest pins; the object was changed \
              without a new etag, or is damaged: index the dataset again",
         );
-        Err(GaveUp {
-            why,
-            object: None,
-            attempts: CHECKSUM_TRIES,
-        })
+        Err(GaveUp { why, object: None, attempts: CHECKSUM_TRIES })
     }
 
     async fn read_parts(
@@ -107,10 +97,7 @@ impl Filler {
         filling: &Arc<Filling>,
     ) -> Result<(), GaveUp> {
         let parts = (0..plan.reads.len()).map(|index| self.read_part(job, plan, filling, index));
-        stream::iter(parts)
-            .buffer_unordered(limits::FILL_WORKERS)
-            .try_collect::<()>()
-            .await
+        stream::iter(parts).buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
     /// Reads one part, unless an earlier worker did.
@@ -125,9 +112,7 @@ impl Filler {
             return Ok(());
         };
         let read = &plan.reads[index];
-        self.reader
-            .read(job.dataset(), read, &self.gets, &mut part)
-            .await?;
+        self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         part.finish();
         job.flight().part_is_in();
         Ok(())
@@ -149,9 +134,7 @@ async fn take_memory(job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp
 
 /// Seals, unless the bytes don't have the checksum that the manifest pins: then all is forgotten.
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
-    let sealed = off_thread(move || filling.seal())
-        .await
-        .map_err(errors::of_extent)?;
+    let sealed = off_thread(move || filling.seal()).await.map_err(errors::of_extent)?;
     if holds(&sealed, job.dataset().manifest().shard(job.shard())) {
         return Ok(Some(sealed));
     }
@@ -164,9 +147,7 @@ fn holds(sealed: &Sealed, shard: Shard) -> bool {
         return true;
     };
     let mut hasher = Xxh3Default::new();
-    sealed
-        .unit_crcs()
-        .for_each(|crc| hasher.update(&crc.to_le_bytes()));
+    sealed.unit_crcs().for_each(|crc| hasher.update(&crc.to_le_bytes()));
     hasher.digest() == pinned
 }
 

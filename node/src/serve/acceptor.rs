@@ -130,13 +130,7 @@ impl Connections {
     }
 
     /// Gives a connection its thread; without one it is closed.
-    fn hand_over(
-        self: &Arc<Self>,
-        name: &str,
-        socket: Socket,
-        mut slot: Slot,
-        serve: &Arc<Serve>,
-    ) {
+    fn hand_over(self: &Arc<Self>, name: &str, socket: Socket, mut slot: Slot, serve: &Arc<Serve>) {
         let Ok(peer) = Peer::new(socket).map(Arc::new) else { return };
         let place = self.take_place(&peer);
         slot.admitted = place.is_some();

@@ -38,7 +38,10 @@ impl Node for Service {
         Ok(Response::new(self.0.shared.ring.to_proto()))
     }
 
-    async fn open_dataset(&self, request: Request<OpenDatasetRequest>) -> Answer<OpenDatasetResponse> {
+    async fn open_dataset(
+        &self,
+        request: Request<OpenDatasetRequest>,
+    ) -> Answer<OpenDatasetResponse> {
         let opened = open::open(&self.0, request.into_inner()).await?;
         Ok(Response::new(opened))
     }

@@ -101,8 +101,7 @@ pub(super) fn answer(
     check_count(wanted, agreed)?;
     let plan = Plan::new(context, wanted)?;
     let (rows_memory, rows_origin) = plan.rows_by_source();
-    let payload_bytes_max =
-        u64::from(agreed.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX));
+    let payload_bytes_max = u64::from(agreed.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX));
     let verify = wanted.verify;
     let mut answer = Answer { context, peer, request, payload_bytes_max, verify, plan, scratch };
     for (number, &tensor) in (0..).zip(&wanted.tensors) {

@@ -151,4 +151,3 @@ fn serve_one(
         }
     }
 }
-

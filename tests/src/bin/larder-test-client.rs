@@ -84,10 +84,12 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
                 }
             }
             let sources = batch.sources();
-            say(&format!(
-                "batch {} {} {}",
-                sources.rows_local, sources.rows_remote, sources.rows_origin
-            ));
+            let (local, remote, origin) =
+                (sources.rows_local, sources.rows_remote, sources.rows_origin);
+            say(&format!("batch {local} {remote} {origin}"));
+            if arguments.child && !std::mem::replace(&mut forked, true) {
+                say(&format!("child {}", fork_idle_child(CHILD_SECONDS).expect("a process")));
+            }
         }
         if loader.digest() != loader.expected_digest() {
             println!("epoch {epoch} is incomplete");

@@ -82,11 +82,17 @@ fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Resu
     context.output.print(&DemoReport { epochs, verified: true })?;
     if arguments.keep {
         let text = report::how_to_use(&origin, &cluster);
-        if context.output.is_json() { context.output.note(&text) } else { context.output.write(&text)? }
+        if context.output.is_json() {
+            context.output.note(&text)
+        } else {
+            context.output.write(&text)?
+        }
         interrupt.wait();
     }
     drop(dataset);
     drop(nodes);
     drop(origin);
-    folder.close().map_err(|error| Failure::new(crate::error::Exit::Failed, "the demo's data could not be removed").why(error))
+    folder.close().map_err(|error| {
+        Failure::new(crate::error::Exit::Failed, "the demo's data could not be removed").why(error)
+    })
 }

@@ -60,8 +60,11 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     context.output.print(&DoctorReport { checks, ok, warn, fail })?;
     match fail {
         0 => Ok(()),
-        fail => Err(Failure::new(Exit::Failed, format!("{} failed", units::counted(fail as u64, "check")))
-            .hint("do what the failed checks say, and run larder doctor again")),
+        fail => Err(Failure::new(
+            Exit::Failed,
+            format!("{} failed", units::counted(fail as u64, "check")),
+        )
+        .hint("do what the failed checks say, and run larder doctor again")),
     }
 }
 

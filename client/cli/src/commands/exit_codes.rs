@@ -23,7 +23,10 @@ Exit codes of every command:
 
 const CODES: [(u8, &str); 8] = [
     (0, "done"),
-    (1, "failed, for a reason that has no code of its own; also: a check of 'larder doctor' failed"),
+    (
+        1,
+        "failed, for a reason that has no code of its own; also: a check of 'larder doctor' failed",
+    ),
     (2, "wrong usage: what was typed can't be meant"),
     (3, "not found: no such bucket, dataset, tag, tensor, sample, node or file"),
     (4, "not allowed: credentials are missing, or the origin or a node refuses"),

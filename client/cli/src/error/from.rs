@@ -22,9 +22,8 @@ impl From<larder_client::Error> for Failure {
             _ => Exit::Failed,
         };
         let (why, hint) = (error.why().map(tidy), error.advice_text().map(str::to_owned));
-        let hint = hint.or_else(|| {
-            (error.kind() == ErrorKind::DataChanged).then(|| INDEX_AGAIN.to_owned())
-        });
+        let hint = hint
+            .or_else(|| (error.kind() == ErrorKind::DataChanged).then(|| INDEX_AGAIN.to_owned()));
         Self { exit, what: error.what().to_owned(), why, hint }
     }
 }

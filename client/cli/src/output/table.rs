@@ -3,7 +3,8 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle, presets};
 
 /// A line under the headings and nothing else.
-const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const RULED: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// On which side the cells of a column stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -123,7 +123,9 @@ fn shard_statuses(
     let status = |view: &ShardView<ShardId, Group>| {
         let (state, since, leases, waiters) = match view.state {
             Stands::Filling { waiters, since } => (ShardState::Filling, since, 0, waiters),
-            Stands::Resident { holders, last_used } => (ShardState::Resident, last_used, holders, 0),
+            Stands::Resident { holders, last_used } => {
+                (ShardState::Resident, last_used, holders, 0)
+            }
             Stands::Orphaned { since } => (ShardState::Orphaned, since, 0, 0),
         };
         let idle = if state == ShardState::Resident { ms_since(since) } else { 0 };

@@ -52,7 +52,8 @@ async fn open_on_a_thread(
         let _turn = turn;
         context.shared.runtime.block_on(async {
             let opening = context.shared.catalog.open(&wanted, manifest.as_ref());
-            let opened = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
+            let opened =
+                tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
             opened.unwrap_or_else(|_| Err(too_long(&wanted)))
         })
     };

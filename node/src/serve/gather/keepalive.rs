@@ -24,11 +24,7 @@ pub(super) fn tick(peer: &Peer, request: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// If the peer is gone when the work is done.
-pub(super) fn while_alive<T>(
-    peer: &Peer,
-    request: u64,
-    work: impl FnOnce() -> T,
-) -> io::Result<T> {
+pub(super) fn while_alive<T>(peer: &Peer, request: u64, work: impl FnOnce() -> T) -> io::Result<T> {
     thread::scope(|scope| {
         let (done, waiting) = sync_channel::<()>(1);
         let ticks = move || {

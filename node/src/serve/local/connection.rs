@@ -63,12 +63,8 @@ impl Connection<'_> {
     /// Waits for something to happen and deals with it.
     fn turn(&mut self) -> Result<(), Closing> {
         let Stay { context, peer, client } = &self.stay;
-        let waited_for = [
-            peer.process(),
-            Some(context.stop.fd()),
-            Some(client.woken()),
-            Some(peer.fd()),
-        ];
+        let waited_for =
+            [peer.process(), Some(context.stop.fd()), Some(client.woken()), Some(peer.fd())];
         let [exited, stopping, woken, came] = wait_any(waited_for, self.session.patience())?;
         if exited || stopping {
             return Err(Closing::Silent);
@@ -105,12 +101,7 @@ impl Connection<'_> {
         }
     }
 
-    fn attach(
-        &mut self,
-        request: u64,
-        snapshot: SnapshotId,
-        shard: u32,
-    ) -> Result<(), Closing> {
+    fn attach(&mut self, request: u64, snapshot: SnapshotId, shard: u32) -> Result<(), Closing> {
         let dataset = match find(self.stay.context, snapshot, Some(shard)) {
             Ok(dataset) => dataset,
             Err(error) => return self.session.refuse(request, &error),
@@ -193,9 +184,10 @@ fn find(
     shard: Option<u32>,
 ) -> Result<Arc<Dataset>, Error> {
     let not_found = |message: String| Error::new(ErrorKind::NotFound, message);
-    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| {
-        not_found(format!("snapshot {snapshot} is not open here; open it first"))
-    })?;
+    let dataset =
+        context.shared.catalog.get(snapshot).ok_or_else(|| {
+            not_found(format!("snapshot {snapshot} is not open here; open it first"))
+        })?;
     let count = dataset.manifest().shard_count();
     match shard {
         Some(shard) if shard >= count => {

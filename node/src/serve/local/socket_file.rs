@@ -7,7 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use larder_wire::{Error, ErrorKind};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Group, chown};
 use std::os::fd::AsRawFd;
@@ -105,7 +107,8 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
             fs::remove_file(path).map_err(|why| failed(path, why))
         }
         _ => {
-            let taken = std::io::Error::new(IoErrorKind::AddrInUse, "another process answers there");
+            let taken =
+                std::io::Error::new(IoErrorKind::AddrInUse, "another process answers there");
             Err(failed(path, taken))
         }
     }

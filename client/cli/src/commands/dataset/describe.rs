@@ -58,7 +58,10 @@ impl Description {
             ("snapshot", self.snapshot.clone()),
             ("samples", units::count(self.samples)),
             ("bytes", units::bytes(self.bytes)),
-            ("shards", format!("{} of about {}", units::count(self.shards.into()), units::bytes(mean))),
+            (
+                "shards",
+                format!("{} of about {}", units::count(self.shards.into()), units::bytes(mean)),
+            ),
             ("manifest", self.location.clone()),
         ]
     }

@@ -52,10 +52,9 @@ pub(crate) fn open(
         && opened.indexed_now
     {
         let location = opened.location.uri();
-        context.output.note(&format!(
-            "{} had no manifest and was indexed now: {location}",
-            reference.uri()
-        ));
+        context
+            .output
+            .note(&format!("{} had no manifest and was indexed now: {location}", reference.uri()));
     }
     opened
 }

@@ -126,22 +126,28 @@ impl Report for VerifyReport {
         page.line("");
         let mut fields = vec![
             ("snapshot", self.snapshot.clone()),
-            ("read", format!(
-                "{}, {} in {} ({:.2} GiB/s), from the {}",
-                units::counted(self.samples, "sample"),
-                units::bytes(self.bytes),
-                units::duration(time),
-                units::gib_per_second(self.bytes, time),
-                self.read_from,
-            )),
+            (
+                "read",
+                format!(
+                    "{}, {} in {} ({:.2} GiB/s), from the {}",
+                    units::counted(self.samples, "sample"),
+                    units::bytes(self.bytes),
+                    units::duration(time),
+                    units::gib_per_second(self.bytes, time),
+                    self.read_from,
+                ),
+            ),
         ];
         if self.read_from == "cluster" {
-            fields.push(("rows", format!(
-                "{} local, {} remote, {} from the origin",
-                units::count(self.rows_local),
-                units::count(self.rows_remote),
-                units::count(self.rows_origin),
-            )));
+            fields.push((
+                "rows",
+                format!(
+                    "{} local, {} remote, {} from the origin",
+                    units::count(self.rows_local),
+                    units::count(self.rows_remote),
+                    units::count(self.rows_origin),
+                ),
+            ));
         }
         fields.push(("checked", self.checked()));
         if let Some(digest) = &self.digest {
@@ -166,7 +172,9 @@ impl VerifyReport {
         match (self.read_from, self.against_source) {
             ("origin", _) => format!("length and version of every object; {pinned}"),
             (_, true) => "every sample exactly once, every byte against the source".to_owned(),
-            (_, false) => "every sample exactly once, every row against the CRC of its fill".to_owned(),
+            (_, false) => {
+                "every sample exactly once, every row against the CRC of its fill".to_owned()
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ fn epoch(
 ) -> Result<Epoch, Failure> {
     let before = origin.counts()?;
     let mut seen = vec![false; usize::try_from(source.samples()).expect("the demo is small")];
-    let name = if number == 0 { "epoch 1, cold".to_owned() } else { format!("epoch {}", number + 1) };
+    let name =
+        if number == 0 { "epoch 1, cold".to_owned() } else { format!("epoch {}", number + 1) };
     let progress = context.progress(&name);
     progress.items(&name, source.samples());
     let mut sources = Sources::default();

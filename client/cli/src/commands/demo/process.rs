@@ -153,9 +153,8 @@ pub(super) fn start_nodes(
     names: [&str; 2],
 ) -> Result<Vec<Child>, Failure> {
     let memory = format!("{}MiB", origin.bytes() / 4 * 5 / (1 << 20) + 64);
-    let ports = free_ports(names.len()).map_err(|error| {
-        Failure::new(Exit::Failed, "no free port on 127.0.0.1").why(error)
-    })?;
+    let ports = free_ports(names.len())
+        .map_err(|error| Failure::new(Exit::Failed, "no free port on 127.0.0.1").why(error))?;
     let members = names.iter().zip(&ports);
     let members: Vec<_> =
         members.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();

@@ -41,18 +41,27 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
     let mut page = context.output.page();
     let manifest = dataset.manifest();
     page.fields(&[
-        ("origin", format!(
-            "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
-            origin.dataset(),
-            units::count(dataset.samples()),
-            origin.file_count(),
-            units::bytes(origin.bytes()),
-        )),
-        ("nodes", format!(
-            "a (read through shared memory) and b (read over TCP), {} shards between them",
-            manifest.shard_count()
-        )),
-        ("client", "shuffled batches of 128, every row compared with its file as it comes".to_owned()),
+        (
+            "origin",
+            format!(
+                "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
+                origin.dataset(),
+                units::count(dataset.samples()),
+                origin.file_count(),
+                units::bytes(origin.bytes()),
+            ),
+        ),
+        (
+            "nodes",
+            format!(
+                "a (read through shared memory) and b (read over TCP), {} shards between them",
+                manifest.shard_count()
+            ),
+        ),
+        (
+            "client",
+            "shuffled batches of 128, every row compared with its file as it comes".to_owned(),
+        ),
     ]);
     page.line("");
     page.text().to_owned()
@@ -60,7 +69,8 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
 
 /// What to export and to paste while it is left running.
 pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
-    let mut text = "\nIt is left running until Ctrl-C. To use it from another terminal:\n\n".to_owned();
+    let mut text =
+        "\nIt is left running until Ctrl-C. To use it from another terminal:\n\n".to_owned();
     for (name, value) in origin.settings() {
         text.push_str(&format!("  export {name}={value}\n"));
     }

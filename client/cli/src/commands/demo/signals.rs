@@ -23,7 +23,8 @@ impl Interrupt {
     /// Watches for signals. To be called before any thread is started, which inherit that they are
     /// not interrupted by them. The second signal ends the process at once.
     pub(super) fn watch() -> Result<Self, Failure> {
-        let failed = |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);
+        let failed =
+            |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);
         let mut awaited = SigSet::empty();
         awaited.add(Signal::SIGINT);
         awaited.add(Signal::SIGTERM);

@@ -48,7 +48,8 @@ fn chosen(setting: &str) -> Option<&str> {
 
 fn locked(report: &PageReport) -> Check {
     const NAME: &str = "locked memory";
-    const WHY: &str = "memory that is not locked may be swapped out, and a swapped shard is slower than S3";
+    const WHY: &str =
+        "memory that is not locked may be swapped out, and a swapped shard is slower than S3";
     let Some(limit) = report.lock_bytes_max else {
         return Check::ok(NAME, "no limit", WHY);
     };
@@ -82,12 +83,16 @@ fn cgroup_limit() -> Option<u64> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let path = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
     let limit = |folder: &Path| number(folder.join("memory.max").to_str()?);
-    path.ancestors().take_while(|folder| folder.starts_with("/sys/fs/cgroup")).filter_map(limit).min()
+    path.ancestors()
+        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"))
+        .filter_map(limit)
+        .min()
 }
 
 fn shm() -> Check {
     const NAME: &str = "/dev/shm";
-    const WHY: &str = "shards are memfds, which no mount limits; workers of PyTorch do use /dev/shm";
+    const WHY: &str =
+        "shards are memfds, which no mount limits; workers of PyTorch do use /dev/shm";
     let size = statvfs("/dev/shm").ok().map(|fs| fs.blocks() * fs.fragment_size());
     let found = match size {
         Some(bytes) => format!("{}, not used by Larder", units::bytes(bytes)),

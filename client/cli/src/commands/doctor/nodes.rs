@@ -22,7 +22,8 @@ const SOCKET: &str = "socket";
 const SOCKET_WHY: &str = "clients on a node's host map its memory through this socket; without it rows \
                           come over TCP, which is several times slower";
 const CLUSTER: &str = "cluster";
-const CLUSTER_WHY: &str = "rows of a node that is away are read from the next one, at last from the origin";
+const CLUSTER_WHY: &str =
+    "rows of a node that is away are read from the next one, at last from the origin";
 
 pub(super) fn checks(cluster: Option<&str>, socket: Option<&Path>) -> Vec<Check> {
     let Some(address) = cluster else {
@@ -69,7 +70,12 @@ fn members(answers: &[Answer<NodeDescription>]) -> Check {
         .collect();
     if !silent.is_empty() {
         let found = format!("{} of {members} do not answer: {}", silent.len(), silent.join(", "));
-        return Check::fail(CLUSTER, found, CLUSTER_WHY, "start larder-node there, or take it off --member");
+        return Check::fail(
+            CLUSTER,
+            found,
+            CLUSTER_WHY,
+            "start larder-node there, or take it off --member",
+        );
     }
     let placements = nodes.iter().map(|node| (node.ring_version, node.ring_digest));
     let alike = placements.collect::<std::collections::BTreeSet<_>>().len() <= 1;
@@ -103,7 +109,8 @@ fn try_socket(path: &Path, expected: bool) -> Check {
             return Check::ok(SOCKET, format!("no node here: {shown} does not exist"), SOCKET_WHY);
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let hint = "start larder-node on this host, or mount its socket's folder into this container";
+            let hint =
+                "start larder-node on this host, or mount its socket's folder into this container";
             return fail(format!("{shown} does not exist"), hint.to_owned());
         }
         Err(error) => {
@@ -114,7 +121,8 @@ fn try_socket(path: &Path, expected: bool) -> Check {
     if !facts.file_type().is_socket() {
         return fail(format!("{shown} is no socket"), "remove it and start larder-node".to_owned());
     }
-    let owner = format!("mode {:o}, uid {}, gid {}", facts.mode() & 0o777, facts.uid(), facts.gid());
+    let owner =
+        format!("mode {:o}, uid {}, gid {}", facts.mode() & 0o777, facts.uid(), facts.gid());
     match UnixStream::connect(path) {
         Ok(_) => Check::ok(SOCKET, format!("{shown} connects ({owner})"), SOCKET_WHY),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {

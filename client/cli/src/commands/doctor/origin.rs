@@ -17,7 +17,8 @@ const WRITE: &str = "origin write";
 const REACH_WHY: &str = "everything is read from there at first";
 const LIST_WHY: &str = "indexing lists the files under a prefix; nothing else ever lists";
 const READ_WHY: &str = "nodes fill shards with ranged reads";
-const WRITE_WHY: &str = "the manifest is kept beside the data, under .larder, so that all hosts find it";
+const WRITE_WHY: &str =
+    "the manifest is kept beside the data, under .larder, so that all hosts find it";
 
 pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
     let origin = match Origin::connect(uri).await {
@@ -81,9 +82,11 @@ async fn write(origin: &Origin, uri: &OriginUri) -> Check {
             WRITE_WHY,
             "allow s3:PutObject under .larder/, or index with --manifest s3://a-bucket/you-may-write",
         ),
-        Err(OriginError::Unsupported { .. }) => {
-            Check::ok(WRITE, "allowed, though without conditions: the last writer of a tag wins", WRITE_WHY)
-        }
+        Err(OriginError::Unsupported { .. }) => Check::ok(
+            WRITE,
+            "allowed, though without conditions: the last writer of a tag wins",
+            WRITE_WHY,
+        ),
         Err(error) => failed(WRITE, WRITE_WHY, error),
     }
 }
@@ -96,7 +99,8 @@ fn failed(name: &'static str, why: &'static str, error: OriginError) -> Check {
     };
     let hint = match failure.hint {
         Some(hint) if !hint.contains("larder doctor") => hint,
-        _ => "check AWS_ENDPOINT_URL, AWS_REGION, the network and the rights of the credentials".to_owned(),
+        _ => "check AWS_ENDPOINT_URL, AWS_REGION, the network and the rights of the credentials"
+            .to_owned(),
     };
     Check::fail(name, found, why, hint)
 }

@@ -67,7 +67,10 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
         0 => Ok(()),
         down => Err(Failure::new(
             Exit::Unavailable,
-            format!("{down} of {} do not answer", units::counted(report.nodes.len() as u64, "node")),
+            format!(
+                "{down} of {} do not answer",
+                units::counted(report.nodes.len() as u64, "node")
+            ),
         )
         .hint("their shards are read from the next nodes on the ring, at last from the origin")),
     }
@@ -83,7 +86,9 @@ fn node(Answer { member, answer }: Answer<NodeDescription>) -> Node {
             why: None,
             facts: Some(facts(said)),
         },
-        Err(error) => Node { node, control, state: "down", why: Some(error.to_string()), facts: None },
+        Err(error) => {
+            Node { node, control, state: "down", why: Some(error.to_string()), facts: None }
+        }
     }
 }
 

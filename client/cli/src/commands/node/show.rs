@@ -241,18 +241,22 @@ impl NodeReport {
     fn show_memory(&self, page: &mut Page) {
         let memory = &self.memory;
         page.heading("Memory");
-        let budget = format!("{}, from {}", units::bytes(memory.budget_bytes), memory.budget_source);
+        let budget =
+            format!("{}, from {}", units::bytes(memory.budget_bytes), memory.budget_source);
         let resident = units::counted(self.shards.resident, "shard");
         let waiting = format!("{} filling, {} queued", self.shards.filling, self.shards.queued);
         page.fields(&[
             ("budget", budget),
             ("resident", format!("{} in {resident}", units::bytes(memory.resident_bytes))),
             ("filling", format!("{} ({waiting})", units::bytes(memory.filling_bytes))),
-            ("orphaned", format!(
-                "{} in {} that clients still map",
-                units::bytes(memory.orphaned_bytes),
-                units::counted(self.shards.orphaned, "shard"),
-            )),
+            (
+                "orphaned",
+                format!(
+                    "{} in {} that clients still map",
+                    units::bytes(memory.orphaned_bytes),
+                    units::counted(self.shards.orphaned, "shard"),
+                ),
+            ),
             ("pages", units::bytes(memory.page_size_bytes)),
         ]);
     }
@@ -261,41 +265,56 @@ impl NodeReport {
         let (load, sums) = (&self.load, &self.counters);
         page.heading("Now");
         page.fields(&[
-            ("clients", format!(
-                "{} on the socket, {} over TCP, {}",
-                load.socket_connections,
-                load.data_connections,
-                units::counted(load.tickets.into(), "ticket"),
-            )),
+            (
+                "clients",
+                format!(
+                    "{} on the socket, {} over TCP, {}",
+                    load.socket_connections,
+                    load.data_connections,
+                    units::counted(load.tickets.into(), "ticket"),
+                ),
+            ),
             ("leases", units::count(load.leases)),
             ("gathers", units::count(load.gathers.into())),
         ]);
         page.heading("Since its start");
         page.fields(&[
-            ("gathers", format!(
-                "{}, {} rows from memory, {} from the origin, {} sent",
-                units::count(sums.gathers),
-                units::count(sums.rows_memory),
-                units::count(sums.rows_origin),
-                units::bytes(sums.sent_bytes),
-            )),
+            (
+                "gathers",
+                format!(
+                    "{}, {} rows from memory, {} from the origin, {} sent",
+                    units::count(sums.gathers),
+                    units::count(sums.rows_memory),
+                    units::count(sums.rows_origin),
+                    units::bytes(sums.sent_bytes),
+                ),
+            ),
             ("attaches", format!("{}, {} recalled", units::count(sums.attaches), sums.recalls)),
-            ("fills", format!(
-                "{} done, {} gave up",
-                units::count(sums.fills_completed),
-                units::count(sums.fills_failed),
-            )),
-            ("origin", format!(
-                "{}, {}, {} retried",
-                units::counted(sums.origin_requests, "request"),
-                units::bytes(sums.origin_bytes),
-                units::count(sums.origin_retries),
-            )),
-            ("evicted", format!(
-                "{}, {}",
-                units::counted(sums.evicted_shards, "shard"),
-                units::bytes(sums.evicted_bytes),
-            )),
+            (
+                "fills",
+                format!(
+                    "{} done, {} gave up",
+                    units::count(sums.fills_completed),
+                    units::count(sums.fills_failed),
+                ),
+            ),
+            (
+                "origin",
+                format!(
+                    "{}, {}, {} retried",
+                    units::counted(sums.origin_requests, "request"),
+                    units::bytes(sums.origin_bytes),
+                    units::count(sums.origin_retries),
+                ),
+            ),
+            (
+                "evicted",
+                format!(
+                    "{}, {}",
+                    units::counted(sums.evicted_shards, "shard"),
+                    units::bytes(sums.evicted_bytes),
+                ),
+            ),
         ]);
     }
 

@@ -20,8 +20,7 @@ pub(super) fn verify(
     manifest: Option<&OriginUri>,
 ) -> Result<VerifyReport, Failure> {
     let local = !arguments.remote_only;
-    let dataset =
-        open_through_cluster(context, cluster, &arguments.reference, manifest, local)?;
+    let dataset = open_through_cluster(context, cluster, &arguments.reference, manifest, local)?;
     let begun = context.now();
     let mut comparison = match arguments.against_source {
         true => Some(Comparison::begin(context, reference)?),

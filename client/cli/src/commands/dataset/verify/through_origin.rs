@@ -54,7 +54,8 @@ async fn check(
                 if let Some(pinned) = shard.checksum {
                     checksums += 1;
                     if pinned != found {
-                        let samples = shard.first_sample..shard.first_sample + u64::from(shard.rows);
+                        let samples =
+                            shard.first_sample..shard.first_sample + u64::from(shard.rows);
                         problems.add(format!(
                             "shard {number} (samples {samples:?}): its checksum is {found:016x} and \
                              was {pinned:016x} when it was indexed"
