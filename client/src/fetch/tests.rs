@@ -25,7 +25,8 @@ fn name(fixture: &Fixture) -> DatasetName {
 }
 
 fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {
-    let options = FetchOptions { local, patience: Duration::from_secs(20) };
+    let options =
+        FetchOptions { local, patience: Duration::from_secs(20), ..FetchOptions::default() };
     let cluster = Cluster::connect(address).unwrap();
     Fetcher::new(fixture.manifest.clone(), &name(fixture), Some(cluster), options)
 }

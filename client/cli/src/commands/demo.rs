@@ -83,9 +83,9 @@ fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Resu
     if arguments.keep {
         let text = report::how_to_use(&origin, &cluster);
         if context.output.is_json() {
-            context.output.note(&text)
+            context.output.note(&text);
         } else {
-            context.output.write(&text)?
+            context.output.write(&text)?;
         }
         interrupt.wait();
     }

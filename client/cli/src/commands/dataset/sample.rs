@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use larder_client::admin::{Manifest, OriginUri};
+use larder_client::{
+    Tensor,
+    admin::{Manifest, OriginUri},
+};
 use serde::Serialize;
 
 use super::{describe::shape, npy, open, open_through_cluster, parse_reference, read};
@@ -106,7 +109,7 @@ fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
             .why(format!("the dataset has {}, 0 to {last}", units::counted(samples, "sample"))));
     }
     let names = || {
-        let names = manifest.tensors().iter().map(|tensor| tensor.name());
+        let names = manifest.tensors().iter().map(Tensor::name);
         names.collect::<Vec<_>>().join(", ")
     };
     match &arguments.tensor {

@@ -1,7 +1,7 @@
 //! Verifying what nodes deliver: one pass of a loader over all samples.
 
 use larder_client::{
-    Batch, Dataset,
+    Batch, Dataset, Tensor,
     admin::{DatasetRef, Origin, OriginUri},
     sampler::{Last, Shuffle},
 };
@@ -27,7 +27,7 @@ pub(super) fn verify(
         false => None,
     };
     let manifest = dataset.manifest().clone();
-    let row_bytes: u64 = manifest.tensors().iter().map(|tensor| tensor.row_bytes()).sum();
+    let row_bytes: u64 = manifest.tensors().iter().map(Tensor::row_bytes).sum();
     let rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, 4096);
     let rows = u32::try_from(rows).expect("clamped to 4,096");
     let loader = dataset.loader().shuffle(Shuffle::None).last(Last::Uneven).batch_size(rows);
