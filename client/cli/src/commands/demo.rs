@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let interrupt = Interrupt::watch()?;
     let finished = show(context, arguments, &interrupt);
     // What breaks while everything is being stopped is not what the user wants to read about.
-    if interrupt.came() { Err(signals::interrupted()) } else { finished }
+    finished.map_err(|failure| if interrupt.came() { signals::interrupted() } else { failure })
 }
 
 fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Result<(), Failure> {
