@@ -99,8 +99,9 @@ impl AddAssign for Sources {
 /// Reads rows of one snapshot.
 pub struct Fetcher {
     manifest: Manifest,
-    /// Pinned to the snapshot.
     name: DatasetName,
+    /// The same, pinned to the snapshot.
+    pinned: DatasetName,
     cluster: Option<Arc<Cluster>>,
     options: FetchOptions,
     session: PerProcess<Session>,
@@ -116,11 +117,12 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let name = name.pinned(manifest.snapshot());
+        let pinned = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
         Arc::new(Self {
             manifest,
-            name,
+            name: name.clone(),
+            pinned,
             cluster,
             options,
             session,

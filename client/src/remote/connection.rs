@@ -163,7 +163,7 @@ impl Connection {
             )),
             Kind::Error => {
                 let reply = ErrorReply::decode(&self.body)?;
-                self.busy = false;
+                (self.used, self.busy) = (true, false);
                 Err(reply.error.into())
             }
             found => Err(WireError::Unexpected {
