@@ -13,10 +13,11 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 	@target/debug/larder demo $(DEMO_ARGS)
 
 test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
+	$(CARGO) build --locked --workspace --bins
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
 test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
-	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests --features full -- --nocapture
+	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check

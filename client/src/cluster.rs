@@ -71,10 +71,7 @@ impl DatasetName {
     pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
         let reference = DatasetRef::parse(&format!("{}@{snapshot}", self.reference.uri()));
         let reference = reference.expect("32 hex digits are a tag");
-        Self {
-            reference,
-            manifest: self.manifest.clone(),
-        }
+        Self { reference, manifest: self.manifest.clone() }
     }
 }
 
@@ -134,11 +131,7 @@ impl Cluster {
         let ring = runtime::block_on(first_ring(&control, &addresses))?;
         let view = ArcSwap::from_pointee(View::new(ring, &[]));
         let asked_at = AtomicU64::new(now_millis());
-        Ok(Arc::new(Self {
-            control,
-            view,
-            asked_at,
-        }))
+        Ok(Arc::new(Self { control, view, asked_at }))
     }
 
     /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all
@@ -184,15 +177,9 @@ impl Cluster {
     /// two seconds.
     pub fn memory(&self) -> ClusterMemory {
         let view = self.view();
-        let asked = view
-            .members
-            .iter()
-            .map(|member| self.control.describe(&member.control));
+        let asked = view.members.iter().map(|member| self.control.describe(&member.control));
         let answers = runtime::block_on(join_all(asked));
-        let mut sum = ClusterMemory {
-            members: answers.len(),
-            ..ClusterMemory::default()
-        };
+        let mut sum = ClusterMemory { members: answers.len(), ..ClusterMemory::default() };
         for node in answers.into_iter().flatten() {
             let memory = node.memory.unwrap_or_default();
             sum.answered += 1;
@@ -229,10 +216,7 @@ impl Cluster {
         let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
         let interval = limits::RING_REFRESH_INTERVAL.as_millis();
         if u128::from(millis.saturating_sub(asked_at)) < interval
-            || self
-                .asked_at
-                .compare_exchange(asked_at, millis, Relaxed, Relaxed)
-                .is_err()
+            || self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_err()
         {
             return;
         }
@@ -289,10 +273,8 @@ impl Cluster {
         let first =
             xxh3_64(name.reference.uri().to_string().as_bytes()) % view.members.len() as u64;
         let first = usize::try_from(first).expect("an index is smaller than a length");
-        let mut order: Vec<_> = view.members[first..]
-            .iter()
-            .chain(&view.members[..first])
-            .collect();
+        let mut order: Vec<_> =
+            view.members[first..].iter().chain(&view.members[..first]).collect();
         order.sort_by_key(|member| !member.health.is_up());
         let mut failed = None;
         for member in order {
@@ -304,9 +286,7 @@ impl Cluster {
                 answer => return answer,
             }
         }
-        Err(failed
-            .expect("a ring has members")
-            .context("no node of the cluster answers"))
+        Err(failed.expect("a ring has members").context("no node of the cluster answers"))
     }
 }
 
@@ -317,26 +297,17 @@ impl View {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
                 let (id, control) = (member.id.clone(), member.control.clone());
-                Arc::new(Member {
-                    id,
-                    control,
-                    health: Health::default(),
-                })
+                Arc::new(Member { id, control, health: Health::default() })
             })
         };
         let members = ring.members().iter().map(member).collect();
-        Self {
-            ring: Arc::new(ring),
-            members,
-        }
+        Self { ring: Arc::new(ring), members }
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster")
-            .field("members", &self.members())
-            .finish_non_exhaustive()
+        f.debug_struct("Cluster").field("members", &self.members()).finish_non_exhaustive()
     }
 }
 
@@ -346,27 +317,17 @@ fn now_millis() -> u64 {
 
 fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
     let refused = |why: String| {
-        Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{text:?} does not name a cluster"),
-        )
-        .because(why)
-        .hint("give http://host:port of one node or, separated by commas, of several")
+        Error::new(ErrorKind::InvalidArgument, format!("{text:?} does not name a cluster"))
+            .because(why)
+            .hint("give http://host:port of one node or, separated by commas, of several")
     };
-    let addresses: Vec<String> = text
-        .split(',')
-        .map(|one| one.trim().trim_end_matches('/').to_owned())
-        .collect();
+    let addresses: Vec<String> =
+        text.split(',').map(|one| one.trim().trim_end_matches('/').to_owned()).collect();
     if addresses.len() > limits::CLUSTER_ADDRESSES_MAX {
         let (count, max) = (addresses.len(), limits::CLUSTER_ADDRESSES_MAX);
-        return Err(refused(format!(
-            "it has {count} addresses, the limit is {max}"
-        )));
+        return Err(refused(format!("it has {count} addresses, the limit is {max}")));
     }
-    match addresses
-        .iter()
-        .find(|address| !control::is_address(address))
-    {
+    match addresses.iter().find(|address| !control::is_address(address)) {
         Some(address) => Err(refused(format!("{address:?} is not http://host:port"))),
         None => Ok(addresses),
     }
@@ -393,14 +354,7 @@ mod tests {
     fn a_cluster_is_named_by_one_or_more_addresses() {
         let addresses = parse_addresses("http://a:7070, http://[::1]:7070/").unwrap();
         assert_eq!(addresses, ["http://a:7070", "http://[::1]:7070"]);
-        for text in [
-            "",
-            "a:7070",
-            "http://a",
-            "http://a:7070,,",
-            "ftp://a:1",
-            "http://a:7070/x",
-        ] {
+        for text in ["", "a:7070", "http://a", "http://a:7070,,", "ftp://a:1", "http://a:7070/x"] {
             let error = parse_addresses(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
             assert!(error.advice_text().is_some());
@@ -409,10 +363,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_is_named_with_every_reason() {
-        let unused = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Cluster::connect(&format!("http://{unused}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains(&unused.to_string()), "{error}");
@@ -425,9 +376,6 @@ mod tests {
             manifest: None,
         };
         let pinned = name.pinned(SnapshotId::from_bytes([0xab; 16]));
-        assert_eq!(
-            pinned.reference.to_string(),
-            format!("s3://bucket/prefix@{}", "ab".repeat(16))
-        );
+        assert_eq!(pinned.reference.to_string(), format!("s3://bucket/prefix@{}", "ab".repeat(16)));
     }
 }

@@ -22,16 +22,8 @@ struct Inner {
 impl Error {
     /// An error of this kind. `what` is what could not be done: lower case, no full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        let inner = Inner {
-            kind,
-            what: what.into(),
-            why: None,
-            hint: None,
-            source: None,
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+        let inner = Inner { kind, what: what.into(), why: None, hint: None, source: None };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The same error with the reason in words.
@@ -116,20 +108,14 @@ fn chain(error: &(dyn error::Error + 'static)) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.inner.what)?;
-        self.inner
-            .why
-            .as_ref()
-            .map_or(Ok(()), |why| write!(f, ": {why}"))
+        self.inner.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.inner.kind)?;
-        self.inner
-            .hint
-            .as_ref()
-            .map_or(Ok(()), |hint| write!(f, " (hint: {hint})"))
+        self.inner.hint.as_ref().map_or(Ok(()), |hint| write!(f, " (hint: {hint})"))
     }
 }
 

@@ -57,10 +57,7 @@ pub struct FetchOptions {
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self {
-            local: true,
-            patience: PATIENCE_DEFAULT,
-        }
+        Self { local: true, patience: PATIENCE_DEFAULT }
     }
 }
 
@@ -119,15 +116,7 @@ impl Fetcher {
     ) -> Arc<Self> {
         let pinned = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self {
-            manifest,
-            name: name.clone(),
-            pinned,
-            cluster,
-            options,
-            session,
-            fallback,
-        })
+        Arc::new(Self { manifest, name: name.clone(), pinned, cluster, options, session, fallback })
     }
 
     /// The snapshot's index.
@@ -154,10 +143,7 @@ impl Fetcher {
     ) -> Result<Sources, Error> {
         let (tensors, row_bytes) = self.check(rows, tensors, out)?;
         let session = self.session();
-        let mut batch = Batch {
-            out,
-            row_bytes: &row_bytes,
-        };
+        let mut batch = Batch { out, row_bytes: &row_bytes };
         let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
         let count = rows.len() as u64;
         let mut sources = Sources {
@@ -181,26 +167,17 @@ impl Fetcher {
         let strided = |tensor: &larder_dataset::Tensor| {
             matches!(tensor.locator(), RowLocator::Strided { .. })
         };
-        self.manifest
-            .tensors()
-            .get(tensor)
-            .filter(|tensor| strided(tensor))?;
+        self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
             Some(extent) => extent.clone()?,
             None => session.attach(self, row.shard)?,
         };
-        let view = RowView {
-            extent,
-            region: tensor,
-            row: u64::from(row.row),
-        };
+        let view = RowView { extent, region: tensor, row: u64::from(row.row) };
         if view.extent.verify_row(view.region, view.row) {
             return Some(view);
         }
-        session
-            .slots
-            .take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
+        session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
         None
     }
 
@@ -239,10 +216,7 @@ impl Fetcher {
             };
             let bytes = usize::try_from(known.row_bytes()).unwrap_or(0);
             if bytes == 0 {
-                return refused(format!(
-                    "rows of tensor {} have no fixed length",
-                    known.name()
-                ));
+                return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
             if bytes.checked_mul(rows.len()) != Some(out.len()) {
                 let (name, rows, out) = (known.name(), rows.len(), out.len());
@@ -254,11 +228,7 @@ impl Fetcher {
             row_bytes.push(bytes);
         }
         if u32::try_from(rows.len()).is_err() {
-            return refused(format!(
-                "{} rows in one call, the limit is {}",
-                rows.len(),
-                u32::MAX
-            ));
+            return refused(format!("{} rows in one call, the limit is {}", rows.len(), u32::MAX));
         }
         self.check_rows(rows)?;
         Ok((numbers, row_bytes))

@@ -1,6 +1,8 @@
 //! The client: hands the rows of a dataset to a training process from the nearest place that has
 //! them, as single samples or as shuffled batches.
 //!
+//! - [`Dataset`]: one opened snapshot; reads single samples and makes loaders.
+//! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
 //! - [`Error`]: what went wrong, why, and what to do about it.
@@ -23,7 +25,17 @@ mod origin;
 mod remote;
 mod route;
 
+mod buffer;
+mod dataset;
+mod loader;
+pub mod sampler;
+mod stats;
+
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
+pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
+pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
+pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};
+pub use stats::LoaderStats;

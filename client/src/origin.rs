@@ -43,10 +43,7 @@ struct Read {
 
 impl Fallback {
     pub(crate) fn new() -> Self {
-        Self {
-            origin: PerProcess::new(),
-            warned: AtomicBool::new(false),
-        }
+        Self { origin: PerProcess::new(), warned: AtomicBool::new(false) }
     }
 
     /// Fetches the rows of a job into the batch.
@@ -60,14 +57,7 @@ impl Fallback {
     ) -> Result<(), Error> {
         let mut reads = Vec::new();
         for slot in job.slots.clone() {
-            plan(
-                manifest,
-                job,
-                slot,
-                rows,
-                usize::from(tensors[slot]),
-                &mut reads,
-            );
+            plan(manifest, job, slot, rows, usize::from(tensors[slot]), &mut reads);
         }
         runtime::block_on(self.run(manifest, reads, batch))?;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
@@ -79,10 +69,8 @@ impl Fallback {
         if self.warned.swap(true, Relaxed) {
             return;
         }
-        let (uri, why) = (
-            manifest.uri(),
-            why.map_or("all are down".to_owned(), ToString::to_string),
-        );
+        let (uri, why) =
+            (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
         tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
     }
 
@@ -93,9 +81,7 @@ impl Fallback {
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), Error> {
         let cell = self.origin.get(|_| tokio::sync::OnceCell::new());
-        let origin = cell
-            .get_or_try_init(|| Origin::connect(manifest.uri()))
-            .await;
+        let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
         let origin = origin.map_err(from_origin)?;
         let mut done = stream::iter(reads)
             .map(|read| fetch(origin, manifest, read))
@@ -117,9 +103,7 @@ async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<(Read
         bytes.extend_from_slice(chunk);
         ControlFlow::Continue(())
     };
-    let fetched = origin
-        .read_exact_range(manifest, &read.part, &mut sink)
-        .await;
+    let fetched = origin.read_exact_range(manifest, &read.part, &mut sink).await;
     fetched.map_err(from_fetch)?;
     Ok((read, bytes))
 }
@@ -146,11 +130,7 @@ fn plan(
             read.rows.push((at, offset));
             continue;
         }
-        reads.extend(open.replace(Read {
-            part,
-            slot,
-            rows: vec![(at, 0)],
-        }));
+        reads.extend(open.replace(Read { part, slot, rows: vec![(at, 0)] }));
     }
     reads.extend(open);
 }

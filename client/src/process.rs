@@ -43,9 +43,7 @@ pub(crate) struct Owned<T> {
 impl<T> PerProcess<T> {
     /// Nothing is made before the first use.
     pub(crate) const fn new() -> Self {
-        Self {
-            slot: ArcSwapOption::const_empty(),
-        }
+        Self { slot: ArcSwapOption::const_empty() }
     }
 
     /// This process's value, made now if there is none. `make` may run in several threads at once,
@@ -60,9 +58,7 @@ impl<T> PerProcess<T> {
         };
         let value = Some(make(current.as_deref().map(Deref::deref)));
         let made = Arc::new(Owned { process, value });
-        let before = self
-            .slot
-            .compare_and_swap(&current, Some(Arc::clone(&made)));
+        let before = self.slot.compare_and_swap(&current, Some(Arc::clone(&made)));
         match &*before {
             Some(winner) if winner.process == process => Arc::clone(winner),
             _ => made,
@@ -110,10 +106,7 @@ mod tests {
             }
         }
         let cell = PerProcess::new();
-        let parents = Owned {
-            process: fork_count() + 1,
-            value: Some(Some(Loud)),
-        };
+        let parents = Owned { process: fork_count() + 1, value: Some(Some(Loud)) };
         cell.slot.store(Some(Arc::new(parents)));
         let own = cell.get(|parents| {
             assert!(parents.is_some_and(Option::is_some));

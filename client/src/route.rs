@@ -42,8 +42,7 @@ impl Router {
             return Some(owner);
         }
         let mut walk = self.ring.walk(id()).map(|member| self.index(&member.id));
-        walk.find(|&index| usable[usize::from(index)])
-            .map(usize::from)
+        walk.find(|&index| usable[usize::from(index)]).map(usize::from)
     }
 
     fn owner(&self, shard: u32, id: impl Fn() -> ShardId) -> u16 {
@@ -97,10 +96,7 @@ mod tests {
         let up = [true; 5];
         for shard in 0..200 {
             let picked = router.pick(shard, || id(shard), &up).unwrap();
-            assert_eq!(
-                router.ring.members()[picked].id,
-                router.ring.owner(id(shard)).id
-            );
+            assert_eq!(router.ring.members()[picked].id, router.ring.owner(id(shard)).id);
             assert_eq!(router.pick(shard, || id(shard), &up), Some(picked));
         }
     }
@@ -125,10 +121,7 @@ mod tests {
             assert_eq!(router.pick(shard, || id(shard), &all), Some(owner));
         }
         assert_eq!(heirs[2], 0);
-        assert!(
-            heirs.iter().filter(|&&shards| shards > 0).count() >= 3,
-            "{heirs:?}"
-        );
+        assert!(heirs.iter().filter(|&&shards| shards > 0).count() >= 3, "{heirs:?}");
     }
 
     #[test]

@@ -19,13 +19,8 @@ fn runtime() -> Arc<Owned<Runtime>> {
     RUNTIME.get(|_| {
         larder_dataset::install_crypto();
         let mut builder = Builder::new_multi_thread();
-        builder
-            .worker_threads(WORKERS)
-            .thread_name("larder-control")
-            .enable_all();
-        builder
-            .build()
-            .expect("a process that can start a thread can start a runtime")
+        builder.worker_threads(WORKERS).thread_name("larder-control").enable_all();
+        builder.build().expect("a process that can start a thread can start a runtime")
     })
 }
 
@@ -42,8 +37,7 @@ where
     }
     thread::scope(|scope| {
         let run = scope.spawn(|| runtime.handle().block_on(future));
-        run.join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

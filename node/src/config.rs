@@ -19,7 +19,7 @@ pub use size::parse_size;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "larder-node", version, about)]
 pub struct Args {
-    /// Memory for shards, such as 64GiB; the default is three quarters of what the host or cgroup has
+    /// Memory for shards, such as 64GiB; the default is all that the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
 
@@ -79,6 +79,7 @@ pub struct Config {
     beyond_loopback: bool,
     socket: SocketConfig,
     node_id: String,
+    host: String,
     members: Vec<Member>,
 }
 
@@ -100,8 +101,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(setting: &'static str, why: impl ToString) -> Self {
-        Self { setting, why: why.to_string() }
+    fn new(setting: &'static str, why: impl Into<String>) -> Self {
+        Self { setting, why: why.into() }
     }
 }
 
@@ -112,7 +113,7 @@ impl TryFrom<Args> for Config {
         let listen = parse_address("--listen", &args.listen)?;
         let data_listen = match &args.data_listen {
             Some(text) => parse_address("--data-listen", text)?,
-            None => SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + 1 }),
+            None => SocketAddr::new(listen.ip(), port_after(listen.port())?),
         };
         let beyond_loopback = !(listen.ip().is_loopback() && data_listen.ip().is_loopback());
         if beyond_loopback && !args.insecure_listen_beyond_loopback {
@@ -138,6 +139,7 @@ impl TryFrom<Args> for Config {
                 group: args.socket_group,
             },
             node_id,
+            host: host_name(),
             members,
         })
     }
@@ -192,6 +194,12 @@ impl Config {
         &self.node_id
     }
 
+    /// The name of this host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.
     #[must_use]
     pub fn members(&self) -> &[Member] {
@@ -207,10 +215,19 @@ fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, Config
         .ok_or_else(|| ConfigError::new(setting, format!("{text} names no address")))
 }
 
+/// The port after another one; after "any" comes "any".
+fn port_after(port: u16) -> Result<u16, ConfigError> {
+    if port == 0 {
+        return Ok(0);
+    }
+    let last = || ConfigError::new("--listen", "port 65535 has none after it: set --data-listen");
+    port.checked_add(1).ok_or_else(last)
+}
+
 fn parse_origins(typed: &[String]) -> Result<Vec<OriginUri>, ConfigError> {
     typed
         .iter()
-        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e)))
+        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e.to_string())))
         .collect()
 }
 
@@ -222,7 +239,8 @@ fn host_name() -> String {
 }
 
 fn default_socket() -> PathBuf {
-    let run = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let run =
+        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     run.join("larder/larder.sock")
 }
 
@@ -239,6 +257,8 @@ mod tests {
     fn the_data_port_follows_the_control_port() {
         let config = config(&["--listen", "127.0.0.1:9000"]).expect("valid");
         assert_eq!(config.data_listen().port(), 9001);
+        assert_eq!(port_after(0).expect("any"), 0);
+        assert!(port_after(u16::MAX).is_err());
     }
 
     #[test]

@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The cache node: a daemon that keeps dataset shards in shared memory and serves their rows.
+//!
+//! - [`config`]: what was typed, and what was validated.
+//! - [`node`]: the assembly; start here.
+//! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
+//! - [`cache`]: which shards are here, who holds them, what leaves.
+//! - [`flight`]: a shard on its way, and those who wait for it.
+//! - [`fill`]: how shards, and single rows, come from the origin.
+//!
+//! Thread rule: servers of rows are threads that block; fills, indexing and the control plane are
+//! tokio tasks. The two meet in [`cache`] (a lock held for microseconds) and [`flight`] (a condition
+//! variable). Non-goals: placement (clients route), durability (the origin has the truth).
+
+pub mod cache;
+pub mod catalog;
+pub mod config;
+pub mod counters;
+pub mod fill;
+pub mod flight;
+pub mod node;
+pub mod serve;
+pub mod shared;
+
+mod clock;
+mod errors;
+mod metrics;
+#[cfg(test)]
+mod testing;

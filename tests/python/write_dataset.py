@@ -2,6 +2,7 @@
 
   write_dataset.py FOLDER images FILES ROWS SHAPE     safetensors: image u8[ROWS, *SHAPE], label i64[ROWS]
   write_dataset.py FOLDER tokens COUNT                tokens.bin: u16[COUNT]
+  write_dataset.py FOLDER words FILES ROWS WORDS      safetensors: words u32[ROWS, WORDS], each a function of its place
 """
 
 import json
@@ -31,6 +32,14 @@ def tokens(folder, count):
     return {"samples": count, "rows": {"tokens": [zlib.crc32(data.tobytes())]}}
 
 
+def words(folder, files, rows, words):
+    columns = np.arange(words, dtype=np.uint32) * np.uint32(40503)
+    for index in range(files):
+        samples = np.arange(index * rows, (index + 1) * rows, dtype=np.uint32) * np.uint32(2654435761)
+        save_file({"words": samples[:, None] + columns}, os.path.join(folder, f"part-{index:05d}.safetensors"))
+    return {"samples": files * rows}
+
+
 def main():
     folder, kind, *rest = sys.argv[1:]
     if kind == "images":
@@ -38,6 +47,8 @@ def main():
         facts = images(folder, int(files), int(rows), tuple(int(n) for n in shape.split(",")))
     elif kind == "tokens":
         facts = tokens(folder, int(rest[0]))
+    elif kind == "words":
+        facts = words(folder, *(int(n) for n in rest))
     else:
         sys.exit(f"unknown kind {kind!r}")
     json.dump(facts, sys.stdout)

@@ -14,15 +14,7 @@ impl PythonDataset {
     #[must_use]
     pub fn images(folder: &Path, files: u32, rows: u32, shape: &[u32]) -> Self {
         let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
-        Self::write(
-            folder,
-            &[
-                "images",
-                &files.to_string(),
-                &rows.to_string(),
-                &shape.join(","),
-            ],
-        )
+        Self::write(folder, &["images", &files.to_string(), &rows.to_string(), &shape.join(",")])
     }
 
     /// One flat file of `count` u16 tokens, in `folder`.
@@ -35,9 +27,7 @@ impl PythonDataset {
         std::fs::create_dir_all(folder).expect("a folder for data");
         let folder = folder.to_str().expect("a UTF-8 path");
         let printed = crate::python::run("write_dataset.py", &[&[folder], args].concat());
-        Self {
-            facts: serde_json::from_str(&printed).expect("the script prints JSON"),
-        }
+        Self { facts: serde_json::from_str(&printed).expect("the script prints JSON") }
     }
 
     /// How many samples Python wrote.
@@ -49,12 +39,9 @@ impl PythonDataset {
     /// CRC-32 (zlib's) of one row, as Python computed it from its own array.
     #[must_use]
     pub fn row_crc32(&self, tensor: &str, sample: u64) -> u32 {
-        let rows = self.facts["rows"][tensor]
-            .as_array()
-            .expect("a tensor that Python wrote");
-        let crc = rows[usize::try_from(sample).expect("a small dataset")]
-            .as_u64()
-            .expect("a number");
+        let rows = self.facts["rows"][tensor].as_array().expect("a tensor that Python wrote");
+        let crc =
+            rows[usize::try_from(sample).expect("a small dataset")].as_u64().expect("a number");
         u32::try_from(crc).expect("32 bits")
     }
 }

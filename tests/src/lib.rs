@@ -3,9 +3,18 @@
 //!
 //! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
 
+pub mod client;
 pub mod dataset;
 pub mod node;
 pub mod python;
+pub mod words;
 
+pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
 pub use node::{Cluster, NodeOptions, NodeProcess};
+
+/// How often to repeat: `quick` in `make test`, `full` in `make test-full`.
+#[must_use]
+pub fn repeats(quick: usize, full: usize) -> usize {
+    if std::env::var_os("LARDER_TEST_FULL").is_some() { full } else { quick }
+}

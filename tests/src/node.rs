@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use larder_wire::control::NodeDescription;
+use larder_wire::control::node_client::NodeClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -62,10 +64,7 @@ impl NodeProcess {
     #[must_use]
     pub fn start(options: &NodeOptions) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let socket = options
-            .socket
-            .clone()
-            .unwrap_or_else(|| dir.path().join("run/larder.sock"));
+        let socket = options.socket.clone().unwrap_or_else(|| dir.path().join("run/larder.sock"));
         let mut command = Command::new(binary("larder-node"));
         command
             .args(["-o", "json", "--exit-with-stdin"])
@@ -74,29 +73,15 @@ impl NodeProcess {
             .args(["--data-listen", "127.0.0.1:0"])
             .arg("--socket")
             .arg(&socket)
-            .args(
-                options
-                    .origins
-                    .iter()
-                    .flat_map(|origin| ["--origin", origin]),
-            )
-            .args(
-                options
-                    .members
-                    .iter()
-                    .flat_map(|member| ["--member", member]),
-            )
+            .args(options.origins.iter().flat_map(|origin| ["--origin", origin]))
+            .args(options.members.iter().flat_map(|member| ["--member", member]))
             .args(&options.args)
             .envs(options.env.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("larder-node starts");
         let ready = first_line(&mut child);
-        Self {
-            child,
-            ready,
-            _dir: dir,
-        }
+        Self { child, ready, _dir: dir }
     }
 
     /// The address clients are given: `http://host:port`.
@@ -118,16 +103,37 @@ impl NodeProcess {
     }
 
     fn said(&self, key: &str) -> String {
-        self.ready[key]
-            .as_str()
-            .unwrap_or_else(|| panic!("no {key} in {}", self.ready))
-            .to_owned()
+        self.ready[key].as_str().unwrap_or_else(|| panic!("no {key} in {}", self.ready)).to_owned()
     }
 
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits in an i32"))
+    }
+
+    /// What the node says of itself now.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn describe(&self) -> NodeDescription {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let describe = async {
+            let endpoint = tonic::transport::Endpoint::new(self.address()).expect("an address");
+            let channel = endpoint.connect().await.expect("the node listens");
+            NodeClient::new(channel).describe(larder_wire::control::DescribeRequest {}).await
+        };
+        runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
+    }
+
+    /// Descriptors the process has open.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the node runs").count()
     }
 
     /// Sends a signal.
@@ -144,10 +150,7 @@ impl NodeProcess {
     /// SIGTERM; returns the exit code after the drain.
     pub fn stop(mut self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
-        self.child
-            .wait()
-            .expect("our own child can be waited for")
-            .code()
+        self.child.wait().expect("our own child can be waited for").code()
     }
 }
 
@@ -179,16 +182,9 @@ fn first_line(child: &mut Child) -> Value {
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("the test's own path");
-    let folder = exe
-        .parent()
-        .and_then(Path::parent)
-        .expect("target/<profile>/deps/<test>");
+    let folder = exe.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let path = folder.join(name);
-    assert!(
-        path.exists(),
-        "{} is missing: `cargo build --workspace --bins` first",
-        path.display()
-    );
+    assert!(path.exists(), "{} is missing: `cargo build --workspace --bins` first", path.display());
     path
 }
 
@@ -205,14 +201,10 @@ impl Cluster {
     #[must_use]
     pub fn start(count: usize, origin: &str, adjust: impl Fn(&mut NodeOptions)) -> Self {
         let names = (0..count).map(|i| char::from(b'a' + u8::try_from(i).expect("few nodes")));
-        let ring: Vec<(String, u16)> = names
-            .zip(free_ports(count))
-            .map(|(name, port)| (name.to_string(), port))
-            .collect();
-        let members: Vec<String> = ring
-            .iter()
-            .map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"))
-            .collect();
+        let ring: Vec<(String, u16)> =
+            names.zip(free_ports(count)).map(|(name, port)| (name.to_string(), port)).collect();
+        let members: Vec<String> =
+            ring.iter().map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
         let options: Vec<NodeOptions> = ring
             .iter()
             .map(|(name, port)| {
@@ -230,11 +222,7 @@ impl Cluster {
     /// All control addresses, for `--cluster`.
     #[must_use]
     pub fn address(&self) -> String {
-        self.nodes
-            .iter()
-            .map(NodeProcess::address)
-            .collect::<Vec<_>>()
-            .join(",")
+        self.nodes.iter().map(NodeProcess::address).collect::<Vec<_>>().join(",")
     }
 
     /// Starts node `index` again after it was killed, at the same address.
@@ -245,11 +233,7 @@ impl Cluster {
 
 /// Ports that were free a moment ago.
 fn free_ports(count: usize) -> Vec<u16> {
-    let sockets: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
-        .collect();
-    sockets
-        .iter()
-        .map(|s| s.local_addr().expect("a bound socket").port())
-        .collect()
+    let sockets: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+    sockets.iter().map(|s| s.local_addr().expect("a bound socket").port()).collect()
 }

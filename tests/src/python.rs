@@ -9,9 +9,8 @@ use std::process::Command;
 /// When there is none: the tests then say how to get one rather than skip.
 #[must_use]
 pub fn interpreter() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("tests/ lies in the workspace");
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace");
     let python = std::env::var_os("LARDER_TEST_PYTHON")
         .map_or_else(|| root.join("target/venv/bin/python"), PathBuf::from);
     assert!(
@@ -27,9 +26,7 @@ pub fn interpreter() -> PathBuf {
 /// # Panics
 /// When the script fails, with its standard error.
 pub fn run(script: &str, args: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("python")
-        .join(script);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script);
     let output = Command::new(interpreter())
         .arg(&script)
         .args(args)

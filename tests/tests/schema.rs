@@ -6,10 +6,7 @@ use std::{error::Error, fs, path::Path};
 fn generate(schema: &Path) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     let descriptors = protox::compile(["larder/v1/node.proto"], [schema])?;
-    tonic_prost_build::configure()
-        .bytes(".")
-        .out_dir(out.path())
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors)?;
     Ok(fs::read_to_string(out.path().join("larder.v1.rs"))?)
 }
 

@@ -31,24 +31,16 @@ fn p90(mut sizes: Vec<usize>) -> usize {
 
 #[test]
 fn files_are_short_enough_to_read_in_one_sitting() {
-    let sizes: Vec<(usize, String)> = sources()
-        .iter()
-        .map(|s| (s.production_lines().len(), s.path.clone()))
-        .collect();
+    let sizes: Vec<(usize, String)> =
+        sources().iter().map(|s| (s.production_lines().len(), s.path.clone())).collect();
     let long: Vec<String> = sizes
         .iter()
         .filter(|(lines, _)| *lines > FILE_LINES_MAX)
         .map(|(lines, path)| format!("{path}: {lines} lines"))
         .collect();
-    report(
-        &long,
-        &format!("files over {FILE_LINES_MAX} production lines"),
-    );
+    report(&long, &format!("files over {FILE_LINES_MAX} production lines"));
     let p90 = p90(sizes.into_iter().map(|(lines, _)| lines).collect());
-    assert!(
-        p90 <= FILE_LINES_P90_MAX,
-        "p90 of file lengths is {p90}, limit {FILE_LINES_P90_MAX}"
-    );
+    assert!(p90 <= FILE_LINES_P90_MAX, "p90 of file lengths is {p90}, limit {FILE_LINES_P90_MAX}");
 }
 
 #[test]
@@ -76,9 +68,7 @@ fn functions_do_one_thing() {
 fn unsafe_code_lives_in_its_home_and_gives_its_reason() {
     let mut problems = Vec::new();
     for source in sources() {
-        let at_home = UNSAFE_HOMES
-            .iter()
-            .any(|home| source.path.starts_with(home));
+        let at_home = UNSAFE_HOMES.iter().any(|home| source.path.starts_with(home));
         for (number, line) in source.code_lines() {
             let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
             if !at_home && words.into_iter().any(|word| word == "unsafe") {

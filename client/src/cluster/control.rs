@@ -39,9 +39,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new() -> Self {
-        Self {
-            channels: PerProcess::new(),
-        }
+        Self { channels: PerProcess::new() }
     }
 
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
@@ -64,11 +62,7 @@ impl Control {
     ) -> Result<OpenDataset, Error> {
         let request = OpenDatasetRequest {
             uri: name.reference.to_string(),
-            manifest_uri: name
-                .manifest
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+            manifest_uri: name.manifest.as_ref().map(ToString::to_string).unwrap_or_default(),
             client_name: remote::client_name(),
         };
         let mut client = self.client(address)?;
@@ -127,11 +121,8 @@ impl Control {
 /// Connects at its first call, and again after it broke.
 fn channel(address: &str) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{address} is not an address"),
-        )
-        .with_source(error)
+        Error::new(ErrorKind::InvalidArgument, format!("{address} is not an address"))
+            .with_source(error)
     })?;
     let endpoint = endpoint
         .connect_timeout(limits::CONNECT_TIMEOUT)
@@ -150,10 +141,8 @@ async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(from_status(address, status)),
-        Err(_) => Err(
-            Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
-                .because(format!("it did not answer within {limit:?}")),
-        ),
+        Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
+            .because(format!("it did not answer within {limit:?}"))),
     }
 }
 

@@ -36,10 +36,8 @@ impl Health {
     /// The member refused, broke off or was silent. True for the one caller who noticed first.
     pub(crate) fn fail(&self, now: Duration) -> bool {
         let failures = self.failures.load(Relaxed).saturating_add(1);
-        let noticed = self
-            .probe_at
-            .compare_exchange(0, due(now, failures), Relaxed, Relaxed)
-            .is_ok();
+        let noticed =
+            self.probe_at.compare_exchange(0, due(now, failures), Relaxed, Relaxed).is_ok();
         if noticed {
             self.failures.store(failures, Relaxed);
         }
@@ -53,10 +51,8 @@ impl Health {
             return false;
         }
         let failures = self.failures.load(Relaxed).saturating_add(1);
-        let claimed = self
-            .probe_at
-            .compare_exchange(probe_at, due(now, failures), Relaxed, Relaxed)
-            .is_ok();
+        let claimed =
+            self.probe_at.compare_exchange(probe_at, due(now, failures), Relaxed, Relaxed).is_ok();
         if claimed {
             self.failures.store(failures, Relaxed);
         }

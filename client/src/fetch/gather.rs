@@ -99,11 +99,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Adds the rows at these places to the work, for all tensors.
     pub(super) fn want(&mut self, at: Vec<u32>, verify: bool) {
         if !at.is_empty() {
-            self.work.push(Job {
-                slots: 0..self.tensors.len(),
-                at,
-                verify,
-            });
+            self.work.push(Job { slots: 0..self.tensors.len(), at, verify });
         }
     }
 
@@ -159,9 +155,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Divides the work among the nodes. What no node can be asked for is returned beside.
     fn assign(&mut self, routes: &Routes) -> (Plan, Vec<Job>) {
         let nodes = routes.nodes.iter().zip(&self.strikes);
-        let usable: Vec<bool> = nodes
-            .map(|(node, strikes)| node.member.health.is_up() && !strikes.out)
-            .collect();
+        let usable: Vec<bool> =
+            nodes.map(|(node, strikes)| node.member.health.is_up() && !strikes.out).collect();
         let (mut plan, mut orphans) = (Plan::new(), Vec::new());
         for job in std::mem::take(&mut self.work) {
             let mut at_node = vec![Vec::new(); routes.nodes.len()];
@@ -176,11 +171,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
             for (node, at) in at_node.into_iter().enumerate() {
                 for at in at.chunks(limits::GATHER_ROWS_MAX as usize) {
-                    let job = Job {
-                        slots: job.slots.clone(),
-                        at: at.to_vec(),
-                        verify: job.verify,
-                    };
+                    let job = Job { slots: job.slots.clone(), at: at.to_vec(), verify: job.verify };
                     plan.entry(node).or_default().push(job);
                 }
             }
@@ -196,11 +187,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let Some(cluster) = self.fetcher.cluster.as_deref() else {
             return Ok(());
         };
-        let new: Vec<usize> = plan
-            .keys()
-            .copied()
-            .filter(|&node| !routes.nodes[node].is_open())
-            .collect();
+        let new: Vec<usize> =
+            plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -265,13 +253,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             return;
         };
         let now = process::uptime();
-        let shards = jobs
-            .iter()
-            .flat_map(|job| &job.at)
-            .map(|&at| self.rows[at as usize].shard);
-        let claimed: Vec<u32> = shards
-            .filter(|&shard| self.session.slots.claim(shard, now))
-            .collect();
+        let shards = jobs.iter().flat_map(|job| &job.at).map(|&at| self.rows[at as usize].shard);
+        let claimed: Vec<u32> =
+            shards.filter(|&shard| self.session.slots.claim(shard, now)).collect();
         if !claimed.is_empty() {
             socket.ask(&claimed);
         }
@@ -287,10 +271,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn lane_failed(&mut self, routes: &Routes, lane: Lane, failure: &Failure) -> Result<(), Error> {
         let (node, used) = (lane.node(), lane.is_used());
         let verify = matches!(failure, Failure::Corrupt { .. });
-        let rest = lane.into_rest().map(|job| Job {
-            verify: job.verify || verify,
-            ..job
-        });
+        let rest = lane.into_rest().map(|job| Job { verify: job.verify || verify, ..job });
         self.work.extend(rest);
         self.node_failed(routes, node, failure, used)
     }
@@ -388,9 +369,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// this gather may be asked again after it.
     fn pause(&mut self, error: Error) -> Result<(), Error> {
         let longest = limits::RETRY_WAIT_MIN.saturating_mul(1 << self.tries.min(16));
-        let wait = longest
-            .min(limits::RETRY_WAIT_MAX)
-            .mul_f64(0.5 + 0.5 * fastrand::f64());
+        let wait = longest.min(limits::RETRY_WAIT_MAX).mul_f64(0.5 + 0.5 * fastrand::f64());
         let begun = process::now();
         if begun + wait >= self.deadline {
             let patience = self.fetcher.options.patience;
@@ -399,10 +378,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
         for strikes in &mut self.strikes {
-            *strikes = Strikes {
-                corrupt: strikes.corrupt,
-                ..Strikes::default()
-            };
+            *strikes = Strikes { corrupt: strikes.corrupt, ..Strikes::default() };
         }
         let mut now = begun;
         while now < begun + wait {

@@ -26,13 +26,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(node: usize, slot: Slot, jobs: Vec<Job>) -> Self {
         let (progress, heard) = (Progress::default(), process::now());
-        Self {
-            node,
-            slot,
-            jobs: jobs.into(),
-            progress,
-            heard,
-        }
+        Self { node, slot, jobs: jobs.into(), progress, heard }
     }
 
     pub(super) fn node(&self) -> usize {
@@ -58,8 +52,7 @@ impl Lane {
         self.heard = process::now();
         self.progress = Progress::default();
         let snapshot = gathering.fetcher.manifest.snapshot();
-        self.slot
-            .ask(snapshot, job, gathering.rows, gathering.tensors)
+        self.slot.ask(snapshot, job, gathering.rows, gathering.tensors)
     }
 
     /// Takes one frame. True when that was the last of the last job.
@@ -71,9 +64,7 @@ impl Lane {
         let Some(job) = self.jobs.front() else {
             return Ok(true);
         };
-        let received = self
-            .slot
-            .receive(job, &mut self.progress, &mut gathering.batch)?;
+        let received = self.slot.receive(job, &mut self.progress, &mut gathering.batch)?;
         self.heard = process::now();
         if let Received::End(end) = received {
             gathering.lane_finished(routes, self.node, end.rows_origin.min(job.at.len() as u64));
@@ -164,9 +155,7 @@ impl Lanes {
 
     fn oldest(&self) -> (usize, Instant) {
         let heard = self.lanes.iter().map(|lane| lane.heard).enumerate();
-        heard
-            .min_by_key(|&(_, heard)| heard)
-            .expect("asked only while there are lanes")
+        heard.min_by_key(|&(_, heard)| heard).expect("asked only while there are lanes")
     }
 
     /// The first lane with something to read, or that broke.
@@ -174,11 +163,8 @@ impl Lanes {
         let buffered = self.lanes.iter().any(|lane| lane.slot.has_buffered());
         let timeout = if buffered { PollTimeout::ZERO } else { timeout };
         let polled = |lane| PollFd::new(lane, PollFlags::POLLIN);
-        let mut fds: Vec<PollFd<'_>> = self
-            .lanes
-            .iter()
-            .map(|lane| polled(lane.slot.as_fd()))
-            .collect();
+        let mut fds: Vec<PollFd<'_>> =
+            self.lanes.iter().map(|lane| polled(lane.slot.as_fd())).collect();
         // An interrupted poll is one without news.
         let ready = poll(&mut fds, timeout).unwrap_or(0);
         let mut lanes = self.lanes.iter().zip(&fds);
@@ -195,27 +181,15 @@ fn connect_all(routes: &Routes, lanes: &mut [Lane]) -> Vec<Result<(), Failure>> 
         if lane.slot.is_connected() {
             return Ok(());
         }
-        routes.nodes[lane.node]
-            .connect()
-            .map(|connection| lane.slot.set(connection))
+        routes.nodes[lane.node].connect().map(|connection| lane.slot.set(connection))
     };
-    if lanes
-        .iter()
-        .filter(|lane| !lane.slot.is_connected())
-        .count()
-        < 2
-    {
+    if lanes.iter().filter(|lane| !lane.slot.is_connected()).count() < 2 {
         return lanes.iter_mut().map(connect).collect();
     }
     thread::scope(|scope| {
-        let threads: Vec<_> = lanes
-            .iter_mut()
-            .map(|lane| scope.spawn(move || connect(lane)))
-            .collect();
+        let threads: Vec<_> =
+            lanes.iter_mut().map(|lane| scope.spawn(move || connect(lane))).collect();
         let panicked = |_| Err(Failure::Broken("connecting panicked".to_owned()));
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(panicked))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     })
 }

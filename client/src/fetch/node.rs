@@ -34,12 +34,7 @@ struct Access {
 impl Node {
     pub(super) fn new(member: Arc<Member>) -> Self {
         let (pool, access, socket) = (Arc::default(), ArcSwapOption::empty(), OnceLock::new());
-        Self {
-            member,
-            pool,
-            access,
-            socket,
-        }
+        Self { member, pool, access, socket }
     }
 
     /// Whether connections can be made, or have to be asked for by [`Node::open`] first.
@@ -69,17 +64,11 @@ impl Node {
         };
         let (wanted, found) = (fetcher.manifest.snapshot(), open.snapshot);
         if found != wanted {
-            let what = format!(
-                "node {} opened snapshot {found} for {wanted}",
-                self.member.id
-            );
+            let what = format!("node {} opened snapshot {found} for {wanted}", self.member.id);
             return Err(Error::new(ErrorKind::Internal, what));
         }
         let address = reachable(&node.data_address, &self.member.control);
-        self.access.store(Some(Arc::new(Access {
-            address,
-            ticket: open.ticket,
-        })));
+        self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
         if fetcher.options.local && !node.socket_path.is_empty() {
             let (manifest, slots) = (fetcher.manifest.clone(), Arc::clone(slots));
             self.socket.get_or_init(|| {
@@ -107,23 +96,16 @@ impl Node {
         if ok.node_id == self.member.id {
             return Ok(connection);
         }
-        Err(Failure::Broken(format!(
-            "node {} answers at {}",
-            ok.node_id, access.address
-        )))
+        Err(Failure::Broken(format!("node {} answers at {}", ok.node_id, access.address)))
     }
 }
 
 /// A node that listens on all interfaces is reached where its control plane was.
 fn reachable(address: &str, control: &str) -> String {
-    let unspecified = address
-        .parse::<SocketAddr>()
-        .is_ok_and(|address| address.ip().is_unspecified());
+    let unspecified =
+        address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
     let port = address.rsplit(':').next();
-    let host = control
-        .split("://")
-        .nth(1)
-        .and_then(|rest| rest.rsplit_once(':'));
+    let host = control.split("://").nth(1).and_then(|rest| rest.rsplit_once(':'));
     match (unspecified, host, port) {
         (true, Some((host, _)), Some(port)) => format!("{host}:{port}"),
         _ => address.to_owned(),
@@ -136,21 +118,9 @@ mod tests {
 
     #[test]
     fn a_node_that_listens_everywhere_is_reached_where_its_control_plane_is() {
-        assert_eq!(
-            reachable("0.0.0.0:7071", "http://host-a:7070"),
-            "host-a:7071"
-        );
-        assert_eq!(
-            reachable("[::]:7071", "http://[fe80::1]:7070"),
-            "[fe80::1]:7071"
-        );
-        assert_eq!(
-            reachable("10.0.0.1:7071", "http://host-a:7070"),
-            "10.0.0.1:7071"
-        );
-        assert_eq!(
-            reachable("host-b:7071", "http://host-a:7070"),
-            "host-b:7071"
-        );
+        assert_eq!(reachable("0.0.0.0:7071", "http://host-a:7070"), "host-a:7071");
+        assert_eq!(reachable("[::]:7071", "http://[fe80::1]:7070"), "[fe80::1]:7071");
+        assert_eq!(reachable("10.0.0.1:7071", "http://host-a:7070"), "10.0.0.1:7071");
+        assert_eq!(reachable("host-b:7071", "http://host-a:7070"), "host-b:7071");
     }
 }

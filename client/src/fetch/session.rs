@@ -35,10 +35,7 @@ impl Session {
     pub(super) fn new(manifest: &Manifest, cluster: Option<&Cluster>) -> Self {
         let shards = manifest.shard_count();
         let routes = cluster.map(|cluster| Routes::new(cluster.view(), shards, &[]));
-        Self {
-            routes: routes.map(ArcSwap::from_pointee),
-            slots: Arc::new(Slots::new(shards)),
-        }
+        Self { routes: routes.map(ArcSwap::from_pointee), slots: Arc::new(Slots::new(shards)) }
     }
 
     /// The routes by the ring as it is now.
@@ -61,11 +58,8 @@ impl Session {
             return None;
         }
         let routes = self.routes(fetcher)?;
-        let usable: Vec<bool> = routes
-            .nodes
-            .iter()
-            .map(|node| node.member.health.is_up())
-            .collect();
+        let usable: Vec<bool> =
+            routes.nodes.iter().map(|node| node.member.health.is_up()).collect();
         let id = || fetcher.manifest.shard(shard).id;
         let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
         if !node.is_open() {
@@ -99,10 +93,6 @@ impl Routes {
             node.unwrap_or_else(|| Arc::new(Node::new(Arc::clone(member))))
         };
         let nodes = view.members.iter().map(node).collect();
-        Self {
-            router: Router::new(Arc::clone(&view.ring), shards),
-            nodes,
-            view,
-        }
+        Self { router: Router::new(Arc::clone(&view.ring), shards), nodes, view }
     }
 }

@@ -21,24 +21,13 @@ use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
 
 fn name(fixture: &Fixture) -> DatasetName {
     let reference = DatasetRef::latest(fixture.manifest.uri().clone());
-    DatasetName {
-        reference,
-        manifest: None,
-    }
+    DatasetName { reference, manifest: None }
 }
 
 fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {
-    let options = FetchOptions {
-        local,
-        patience: Duration::from_secs(20),
-    };
+    let options = FetchOptions { local, patience: Duration::from_secs(20) };
     let cluster = Cluster::connect(address).unwrap();
-    Fetcher::new(
-        fixture.manifest.clone(),
-        &name(fixture),
-        Some(cluster),
-        options,
-    )
+    Fetcher::new(fixture.manifest.clone(), &name(fixture), Some(cluster), options)
 }
 
 /// All samples in an order that mixes the shards.
@@ -52,41 +41,25 @@ fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sourc
     let mut images = vec![0xee; rows.len() * IMAGE_BYTES];
     let sources = fetcher.gather(rows, &[1, 0], &mut [&mut labels, &mut images])?;
     for (index, &row) in rows.iter().enumerate() {
-        assert_eq!(
-            &labels[index * LABEL_BYTES..][..LABEL_BYTES],
-            fixture.row(row, 1)
-        );
-        assert!(
-            &images[index * IMAGE_BYTES..][..IMAGE_BYTES] == fixture.row(row, 0),
-            "{row:?}"
-        );
+        assert_eq!(&labels[index * LABEL_BYTES..][..LABEL_BYTES], fixture.row(row, 1));
+        assert!(&images[index * IMAGE_BYTES..][..IMAGE_BYTES] == fixture.row(row, 0), "{row:?}");
     }
     let rows = rows.len() as u64;
-    assert_eq!(
-        sources.rows_local + sources.rows_remote + sources.rows_origin,
-        rows
-    );
+    assert_eq!(sources.rows_local + sources.rows_remote + sources.rows_origin, rows);
     assert_eq!(sources.bytes, rows * (IMAGE_BYTES + LABEL_BYTES) as u64);
     Ok(sources)
 }
 
 /// Cells (rows times tensors) that a node was asked for.
 fn cells(node: &FakeNode) -> usize {
-    node.asked()
-        .iter()
-        .map(|asked| asked.rows.len() * asked.tensors.len())
-        .sum()
+    node.asked().iter().map(|asked| asked.rows.len() * asked.tensors.len()).sum()
 }
 
 /// The node that owns the most shards, so that its script surely matters.
 fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
     gather(fixture, fetcher, &shuffled(fixture)).unwrap();
-    let busiest = (0..nodes.len())
-        .max_by_key(|&index| cells(&nodes[index]))
-        .unwrap();
-    nodes
-        .iter()
-        .for_each(|node| node.state.asked.lock().unwrap().clear());
+    let busiest = (0..nodes.len()).max_by_key(|&index| cells(&nodes[index])).unwrap();
+    nodes.iter().for_each(|node| node.state.asked.lock().unwrap().clear());
     busiest
 }
 
@@ -114,26 +87,16 @@ fn what_a_dying_node_had_sent_is_not_asked_for_again() {
         let (mut nodes, address) = cluster(&fixture, 3, false);
         let fetcher = fetcher(&fixture, &address, true);
         let dying = busiest(&fixture, &nodes, &fetcher);
-        nodes[dying].plan([
-            Act::Die { frames },
-            Act::Die { frames: 0 },
-            Act::Die { frames: 0 },
-        ]);
+        nodes[dying].plan([Act::Die { frames }, Act::Die { frames: 0 }, Act::Die { frames: 0 }]);
         let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
         assert_eq!(sources.rows_origin, 0);
         let asked = nodes[dying].asked();
         let wanted = asked[0].rows.len();
         let in_frames = [0, 0].into_iter().flat_map(|_| chunks(wanted, FRAME_ROWS));
         let arrived: usize = in_frames.take(frames).map(|rows| rows.len()).sum();
-        let others: usize = (0..3)
-            .filter(|&index| index != dying)
-            .map(|index| cells(&nodes[index]))
-            .sum();
-        assert_eq!(
-            others,
-            2 * shuffled(&fixture).len() - arrived,
-            "{frames} frames came"
-        );
+        let others: usize =
+            (0..3).filter(|&index| index != dying).map(|index| cells(&nodes[index])).sum();
+        assert_eq!(others, 2 * shuffled(&fixture).len() - arrived, "{frames} frames came");
         nodes[dying].kill();
         gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
     }
@@ -169,10 +132,7 @@ fn a_damaged_row_is_asked_for_again_on_a_new_connection_and_with_a_check() {
     assert!(!asked[0].verify);
     assert!(asked[1..].iter().all(|asked| asked.verify));
     assert!(asked.len() >= 2);
-    assert!(
-        cells(&nodes[flipping]) < 4 * asked[0].rows.len(),
-        "rows that were sound came twice"
-    );
+    assert!(cells(&nodes[flipping]) < 4 * asked[0].rows.len(), "rows that were sound came twice");
     assert_eq!(nodes[flipping].state.connections.load(SeqCst), 2);
 }
 
@@ -212,12 +172,7 @@ fn a_node_that_shows_signs_of_life_is_waited_for() {
     for node in &nodes {
         node.plan([Act::Slow { pongs: 3 }]);
     }
-    assert_eq!(
-        gather(&fixture, &fetcher, &shuffled(&fixture))
-            .unwrap()
-            .rows_remote,
-        SAMPLES
-    );
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
 }
 
 #[test]
@@ -272,12 +227,7 @@ fn a_node_that_lacks_the_dataset_is_passed_over() {
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
     *nodes[0].state.unknown.lock().unwrap() = Some("");
-    assert_eq!(
-        gather(&fixture, &fetcher, &shuffled(&fixture))
-            .unwrap()
-            .rows_remote,
-        SAMPLES
-    );
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
     assert!(nodes[0].asked().is_empty());
 }
 
@@ -288,12 +238,7 @@ fn a_node_that_does_not_find_the_snapshot_is_asked_for_the_tag() {
     let fetcher = fetcher(&fixture, &address, true);
     let snapshot = fixture.manifest.snapshot().to_string();
     *nodes[0].state.unknown.lock().unwrap() = Some(snapshot.leak());
-    assert_eq!(
-        gather(&fixture, &fetcher, &shuffled(&fixture))
-            .unwrap()
-            .rows_remote,
-        SAMPLES
-    );
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
 }
 
 /// A header as a hostile peer would write it, with a checksum that nobody gets to compare.
@@ -309,13 +254,7 @@ fn header(request: u64, kind: u8, body: u32, payload: u64) -> Vec<u8> {
 
 fn run(request: u64, tensor_slot: u16, first: u32, rows: usize, payload_bytes: u64) -> Vec<u8> {
     let (crcs, mut out) = (vec![0; rows], Vec::new());
-    let run = DataRun {
-        tensor_slot,
-        first,
-        crcs: &crcs,
-        lengths: None,
-        payload_bytes,
-    };
+    let run = DataRun { tensor_slot, first, crcs: &crcs, lengths: None, payload_bytes };
     run.encode(request, &mut out);
     out
 }
@@ -361,33 +300,17 @@ fn rows_come_from_the_origin_when_no_node_is_left_and_from_nodes_again_later() {
     assert_eq!(sources.rows_origin, SAMPLES);
     nodes[1].restart();
     let deadline = process::now() + Duration::from_secs(20);
-    while gather(&fixture, &fetcher, &shuffled(&fixture))
-        .unwrap()
-        .rows_remote
-        < SAMPLES
-    {
-        assert!(
-            process::now() < deadline,
-            "the nodes were never asked again"
-        );
+    while gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote < SAMPLES {
+        assert!(process::now() < deadline, "the nodes were never asked again");
     }
 }
 
 #[test]
 fn without_a_cluster_rows_come_from_the_origin() {
     let fixture = Fixture::new();
-    let fetcher = Fetcher::new(
-        fixture.manifest.clone(),
-        &name(&fixture),
-        None,
-        FetchOptions::default(),
-    );
-    assert_eq!(
-        gather(&fixture, &fetcher, &shuffled(&fixture))
-            .unwrap()
-            .rows_origin,
-        SAMPLES
-    );
+    let fetcher =
+        Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_origin, SAMPLES);
     std::fs::remove_file(fixture.folder.path().join("data.bin")).unwrap();
     let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -397,22 +320,12 @@ fn without_a_cluster_rows_come_from_the_origin() {
 fn with_neither_nodes_nor_origin_the_error_names_both_once_patience_ends() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 1, false);
-    let options = FetchOptions {
-        patience: Duration::from_millis(600),
-        ..FetchOptions::default()
-    };
+    let options = FetchOptions { patience: Duration::from_millis(600), ..FetchOptions::default() };
     let cluster = Cluster::connect(&address).unwrap();
-    let fetcher = Fetcher::new(
-        fixture.manifest.clone(),
-        &name(&fixture),
-        Some(cluster),
-        options,
-    );
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
     nodes[0].kill();
     std::fs::remove_file(fixture.folder.path().join("data.bin")).unwrap();
-    let error = gather(&fixture, &fetcher, &shuffled(&fixture))
-        .unwrap_err()
-        .to_string();
+    let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err().to_string();
     assert!(
         error.contains("node-0") && error.contains("data.bin") && error.contains("600ms"),
         "{error}"
@@ -457,16 +370,10 @@ fn shards_of_a_node_on_this_host_are_mapped_and_then_read_without_it() {
     while gather(&fixture, &fetcher, &rows).unwrap().rows_local < SAMPLES {
         assert!(process::now() < deadline, "not all shards were mapped");
     }
-    let attaches: usize = nodes
-        .iter()
-        .map(|node| node.state.attaches.load(SeqCst))
-        .sum();
+    let attaches: usize = nodes.iter().map(|node| node.state.attaches.load(SeqCst)).sum();
     assert_eq!(attaches, 12, "each shard is asked for once");
     nodes.iter_mut().for_each(FakeNode::kill);
-    assert_eq!(
-        gather(&fixture, &fetcher, &rows).unwrap().rows_local,
-        SAMPLES
-    );
+    assert_eq!(gather(&fixture, &fetcher, &rows).unwrap().rows_local, SAMPLES);
 }
 
 #[test]
@@ -487,10 +394,7 @@ fn a_row_is_seen_where_it_lies_and_its_map_given_back_when_nothing_uses_it() {
     let wait_for = |shard| {
         let deadline = process::now() + Duration::from_secs(20);
         while !released(shard) {
-            assert!(
-                process::now() < deadline,
-                "shard {shard} was not given back"
-            );
+            assert!(process::now() < deadline, "shard {shard} was not given back");
             std::thread::yield_now();
         }
     };
@@ -508,35 +412,19 @@ fn a_client_told_not_to_map_does_not() {
     let fetcher = fetcher(&fixture, &address, false);
     assert!(fetcher.view(RowRef { shard: 0, row: 0 }, 0).is_none());
     gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
-    assert_eq!(
-        gather(&fixture, &fetcher, &shuffled(&fixture))
-            .unwrap()
-            .rows_remote,
-        SAMPLES
-    );
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
     assert_eq!(nodes[0].state.attaches.load(SeqCst), 0);
 }
 
 #[test]
 fn what_is_not_in_the_snapshot_is_refused_before_anybody_is_asked() {
     let fixture = Fixture::new();
-    let fetcher = Fetcher::new(
-        fixture.manifest.clone(),
-        &name(&fixture),
-        None,
-        FetchOptions::default(),
-    );
+    let fetcher =
+        Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
     let mut label = [0; LABEL_BYTES];
     for (row, tensor, short) in [
         (RowRef { shard: 12, row: 0 }, 1, 0),
-        (
-            RowRef {
-                shard: u32::MAX,
-                row: 0,
-            },
-            1,
-            0,
-        ),
+        (RowRef { shard: u32::MAX, row: 0 }, 1, 0),
         (RowRef { shard: 0, row: 8 }, 1, 0),
         (RowRef { shard: 0, row: 0 }, 2, 0),
         (RowRef { shard: 0, row: 0 }, 1, 1),
@@ -545,10 +433,7 @@ fn what_is_not_in_the_snapshot_is_refused_before_anybody_is_asked() {
         let error = fetcher.gather(&[row], &[tensor], &mut [out]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{row:?} {tensor}");
     }
-    assert_eq!(
-        fetcher.gather(&[], &[1], &mut [&mut []]).unwrap(),
-        Sources::default()
-    );
+    assert_eq!(fetcher.gather(&[], &[1], &mut [&mut []]).unwrap(), Sources::default());
 }
 
 #[test]

@@ -53,16 +53,9 @@ pub(crate) fn map_manifest(
     }
     let lease = session.stream().try_clone();
     let lease = lease.map_err(|error| Failure::from_io(&error).to_error(node_id))?;
-    let mapped = Arc::new(Mapped {
-        extent,
-        _lease: lease,
-    });
+    let mapped = Arc::new(Mapped { extent, _lease: lease });
     let manifest = Manifest::over(mapped).map_err(|error| damaged().with_source(error))?;
-    if manifest.snapshot() == snapshot {
-        Ok(manifest)
-    } else {
-        Err(damaged())
-    }
+    if manifest.snapshot() == snapshot { Ok(manifest) } else { Err(damaged()) }
 }
 
 fn attach(session: &mut Session, snapshot: SnapshotId) -> Result<Attached, Failure> {
@@ -78,10 +71,6 @@ fn attach(session: &mut Session, snapshot: SnapshotId) -> Result<Attached, Failu
             attached.map_err(|error| Failure::Broken(error.to_string()))
         }
         Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-        found => Err(WireError::Unexpected {
-            found,
-            expected: "ATTACHED",
-        }
-        .into()),
+        found => Err(WireError::Unexpected { found, expected: "ATTACHED" }.into()),
     }
 }

@@ -53,16 +53,8 @@ impl Session {
     /// Connects and says HELLO. No ticket is shown: the kernel says who we are.
     pub(super) fn connect(path: &Path, node_id: &str) -> Result<Self, NoSession> {
         let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
-        let mut session = Self {
-            stream,
-            buffer: Vec::new(),
-            fds: VecDeque::new(),
-        };
-        let hello = Hello::new(
-            Ticket::from_bytes([0; 16]),
-            process::id(),
-            remote::client_name(),
-        );
+        let mut session = Self { stream, buffer: Vec::new(), fds: VecDeque::new() };
+        let hello = Hello::new(Ticket::from_bytes([0; 16]), process::id(), remote::client_name());
         let ok = session.hello(&hello)?;
         if ok.node_id != node_id {
             return Err(NoSession::OtherNode(ok.node_id));
@@ -72,10 +64,7 @@ impl Session {
 
     fn hello(&mut self, hello: &Hello) -> Result<HelloOk, Failure> {
         let timeout = Some(limits::OWNER_SILENT_TIMEOUT);
-        let set = self
-            .stream
-            .set_read_timeout(timeout)
-            .and(self.stream.set_write_timeout(timeout));
+        let set = self.stream.set_read_timeout(timeout).and(self.stream.set_write_timeout(timeout));
         set.map_err(|error| Failure::from_io(&error))?;
         let mut frame = Vec::new();
         hello.encode(0, &mut frame);
@@ -88,11 +77,7 @@ impl Session {
                 Ok(ok)
             }
             Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-            found => Err(WireError::Unexpected {
-                found,
-                expected: "HELLO_OK",
-            }
-            .into()),
+            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
         }
     }
 
@@ -112,12 +97,9 @@ impl Session {
                     body: split.body.to_vec(),
                 };
                 if split.header.payload_bytes() > 0 {
-                    return Err(Failure::Protocol(
-                        "payload came on the unix socket".to_owned(),
-                    ));
+                    return Err(Failure::Protocol("payload came on the unix socket".to_owned()));
                 }
-                self.buffer
-                    .drain(..FRAME_HEADER_BYTES + incoming.body.len());
+                self.buffer.drain(..FRAME_HEADER_BYTES + incoming.body.len());
                 return Ok(incoming);
             }
             self.fill()?;
@@ -138,9 +120,7 @@ impl Session {
             return Err(WireError::Closed.into());
         }
         if self.fds.len() + fds.len() > FDS_WAITING_MAX {
-            return Err(Failure::Protocol(
-                "descriptors came that nobody asked for".to_owned(),
-            ));
+            return Err(Failure::Protocol("descriptors came that nobody asked for".to_owned()));
         }
         self.buffer.extend_from_slice(&bytes[..got]);
         self.fds.extend(fds);

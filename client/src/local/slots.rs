@@ -40,10 +40,7 @@ pub(crate) struct Slots {
 impl Slots {
     pub(crate) fn new(shards: u32) -> Self {
         let chunks = (shards as usize).div_ceil(CHUNK_SHARDS);
-        Self {
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-            mapped: AtomicUsize::new(0),
-        }
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), mapped: AtomicUsize::new(0) }
     }
 
     /// The map of a shard, if there is one.
@@ -64,10 +61,7 @@ impl Slots {
         ask_at <= tick(now)
             && self.mapped.load(Relaxed) < limits::MAPPED_EXTENTS_MAX
             && slot.map.load().is_none()
-            && slot
-                .ask_at
-                .compare_exchange(ask_at, ASKED, AcqRel, Relaxed)
-                .is_ok()
+            && slot.ask_at.compare_exchange(ask_at, ASKED, AcqRel, Relaxed).is_ok()
     }
 
     /// Whether an answer about a shard is outstanding.
@@ -108,10 +102,7 @@ impl Slots {
     }
 
     fn slot(&self, shard: u32) -> &Slot {
-        let empty = || Slot {
-            map: ArcSwapOption::const_empty(),
-            ask_at: AtomicU32::new(0),
-        };
+        let empty = || Slot { map: ArcSwapOption::const_empty(), ask_at: AtomicU32::new(0) };
         let chunk = self.chunks[shard as usize / CHUNK_SHARDS]
             .get_or_init(|| (0..CHUNK_SHARDS).map(|_| empty()).collect());
         &chunk[shard as usize % CHUNK_SHARDS]
@@ -119,9 +110,7 @@ impl Slots {
 }
 
 fn tick(time: Duration) -> u32 {
-    u32::try_from(time.as_millis() / TICK.as_millis())
-        .unwrap_or(ASKED - 1)
-        .min(ASKED - 1)
+    u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(ASKED - 1).min(ASKED - 1)
 }
 
 #[cfg(test)]

@@ -74,14 +74,7 @@ impl Socket {
         slots: Arc<Slots>,
     ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared {
-            path,
-            node_id,
-            manifest,
-            slots,
-            state,
-            changed,
-        });
+        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("larder-local".to_owned());
         if let Err(error) = thread.spawn(move || own.run()) {
@@ -97,9 +90,7 @@ impl Socket {
         let mut state = shared.state();
         for &shard in shards {
             if state.writer.is_none() || state.asked.len() >= ASKED_MAX {
-                shared
-                    .slots
-                    .refuse(shard, process::uptime() + ASK_AGAIN_PENDING);
+                shared.slots.refuse(shard, process::uptime() + ASK_AGAIN_PENDING);
                 continue;
             }
             state.asked.insert(shard);
@@ -113,9 +104,7 @@ impl Socket {
     pub(crate) fn wait_for(&self, shard: u32, patience: Duration) {
         let shared = &*self.shared;
         let waiting = |_: &mut State| shared.slots.is_asked(shard);
-        let waited = shared
-            .changed
-            .wait_timeout_while(shared.state(), patience, waiting);
+        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
         drop(waited);
     }
 
@@ -123,14 +112,8 @@ impl Socket {
     pub(crate) fn wait_connected(&self, patience: Duration) -> bool {
         let shared = &*self.shared;
         let waiting = |state: &mut State| state.writer.is_none() && !state.stopped;
-        let waited = shared
-            .changed
-            .wait_timeout_while(shared.state(), patience, waiting);
-        waited
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .writer
-            .is_some()
+        let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
+        waited.unwrap_or_else(PoisonError::into_inner).0.writer.is_some()
     }
 }
 
@@ -156,10 +139,7 @@ impl State {
 
     fn disconnect(&mut self) {
         // Fails when the peer was faster; the session is over either way.
-        let _ = self
-            .writer
-            .take()
-            .map(|writer| writer.shutdown(Shutdown::Both));
+        let _ = self.writer.take().map(|writer| writer.shutdown(Shutdown::Both));
     }
 }
 
@@ -169,11 +149,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut keeper = Keeper {
-            shared: self,
-            held: HashSet::new(),
-            lingering: Vec::new(),
-        };
+        let mut keeper = Keeper { shared: self, held: HashSet::new(), lingering: Vec::new() };
         let mut wait = RECONNECT_MIN;
         loop {
             match Session::connect(&self.path, &self.node_id) {
@@ -219,9 +195,7 @@ impl Keeper<'_> {
         loop {
             let timeout = (!self.lingering.is_empty()).then_some(LINGER_CHECK);
             let set = session.stream().set_read_timeout(timeout);
-            let next = set
-                .map_err(|error| Failure::from_io(&error))
-                .and_then(|()| session.next());
+            let next = set.map_err(|error| Failure::from_io(&error)).and_then(|()| session.next());
             let taken = match next {
                 Ok(incoming) => self.take(&mut session, &incoming),
                 Err(Failure::Silent) => {
@@ -231,11 +205,7 @@ impl Keeper<'_> {
                 Err(failure) => Err(failure),
             };
             if let Err(failure) = taken {
-                tracing::debug!(
-                    node = self.shared.node_id,
-                    ?failure,
-                    "the local session ended"
-                );
+                tracing::debug!(node = self.shared.node_id, ?failure, "the local session ended");
                 break;
             }
         }
@@ -314,9 +284,7 @@ impl Keeper<'_> {
             }
             Kind::Pong => {}
             found => {
-                return Err(Failure::Protocol(format!(
-                    "{found:?} came on the unix socket"
-                )));
+                return Err(Failure::Protocol(format!("{found:?} came on the unix socket")));
             }
         }
         Ok(())
@@ -389,24 +357,13 @@ fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
         return Err(format!("it has {found} regions for {wanted} tensors"));
     }
     for (index, tensor) in manifest.tensors().iter().enumerate() {
-        let RowLocator::Strided {
-            row_bytes,
-            stride_bytes,
-        } = tensor.locator()
-        else {
+        let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator() else {
             continue;
         };
-        let wanted = Region::Rows {
-            rows: wanted_rows,
-            row_bytes,
-            stride_bytes,
-        };
+        let wanted = Region::Rows { rows: wanted_rows, row_bytes, stride_bytes };
         if layout.region(index) != wanted {
             let found = layout.region(index);
-            return Err(format!(
-                "tensor {} lies as {found:?}, not as {wanted:?}",
-                tensor.name()
-            ));
+            return Err(format!("tensor {} lies as {found:?}, not as {wanted:?}", tensor.name()));
         }
     }
     Ok(())

@@ -89,11 +89,7 @@ impl Connection {
                 Ok(ok)
             }
             Kind::Error => Err(ErrorReply::decode(&self.body)?.error.into()),
-            found => Err(WireError::Unexpected {
-                found,
-                expected: "HELLO_OK",
-            }
-            .into()),
+            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
         }
     }
 
@@ -109,14 +105,7 @@ impl Connection {
         self.busy = true;
         let wanted: Vec<RowRef> = job.at.iter().map(|&at| rows[at as usize]).collect();
         let tensors = &tensors[job.slots.clone()];
-        Gather::encode_parts(
-            snapshot,
-            tensors,
-            &wanted,
-            job.verify,
-            self.request,
-            &mut self.frame,
-        );
+        Gather::encode_parts(snapshot, tensors, &wanted, job.verify, self.request, &mut self.frame);
         self.send()
     }
 
@@ -140,11 +129,7 @@ impl Connection {
             return Ok(Received::More);
         }
         if header.request() != self.request {
-            let why = format!(
-                "an answer to request {} came to {}",
-                header.request(),
-                self.request
-            );
+            let why = format!("an answer to request {} came to {}", header.request(), self.request);
             return Err(Failure::Protocol(why));
         }
         match header.kind() {
@@ -158,19 +143,15 @@ impl Connection {
                 (self.used, self.busy) = (true, false);
                 Ok(Received::End(end))
             }
-            Kind::GatherEnd => Err(Failure::Protocol(
-                "it ends before all rows were sent".to_owned(),
-            )),
+            Kind::GatherEnd => {
+                Err(Failure::Protocol("it ends before all rows were sent".to_owned()))
+            }
             Kind::Error => {
                 let reply = ErrorReply::decode(&self.body)?;
                 (self.used, self.busy) = (true, false);
                 Err(reply.error.into())
             }
-            found => Err(WireError::Unexpected {
-                found,
-                expected: "DATA or GATHER_END",
-            }
-            .into()),
+            found => Err(WireError::Unexpected { found, expected: "DATA or GATHER_END" }.into()),
         }
     }
 
@@ -183,21 +164,15 @@ impl Connection {
         self.is_due(job, *progress, batch.row_bytes)?;
         let slot = job.slots.start + progress.slots;
         let rows = self.data.rows();
-        let run = Run {
-            at: &job.at[rows],
-            crcs: self.data.crcs(),
-            row_bytes: batch.row_bytes[slot],
-        };
+        let run =
+            Run { at: &job.at[rows], crcs: self.data.crcs(), row_bytes: batch.row_bytes[slot] };
         let mut done = 0;
         let out = &mut *batch.out[slot];
         let received = receive(&mut self.reader, &run, out, &mut self.staging, &mut done);
         let first = progress.rows;
         job.advance(progress, done);
         received.map_err(|failure| match failure {
-            Failure::Corrupt { row, .. } => Failure::Corrupt {
-                slot,
-                row: first + row,
-            },
+            Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
             other => other,
         })
     }
@@ -261,9 +236,7 @@ fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {
 /// How this process calls itself towards nodes: for listings only.
 pub(crate) fn client_name() -> String {
     let program = std::env::current_exe().ok();
-    let name = program
-        .as_deref()
-        .and_then(|path| path.file_name())
-        .map(|name| name.to_string_lossy());
+    let name =
+        program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     format!("{}:{}", name.as_deref().unwrap_or("client"), process::id())
 }

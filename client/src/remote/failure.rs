@@ -50,11 +50,10 @@ impl Failure {
                     "node {node} sent a row with a wrong checksum (row {row} of tensor slot {slot})"
                 ),
             ),
-            Self::Protocol(why) => Error::new(
-                ErrorKind::Internal,
-                format!("node {node} broke the protocol"),
-            )
-            .because(why),
+            Self::Protocol(why) => {
+                Error::new(ErrorKind::Internal, format!("node {node} broke the protocol"))
+                    .because(why)
+            }
             Self::Answer(error) | Self::Unwilling(error) => {
                 error.clone().context(format!("node {node} answered"))
             }

@@ -27,10 +27,7 @@ impl Job {
     pub(crate) fn advance(&self, progress: &mut Progress, rows: usize) {
         progress.rows += rows;
         if progress.rows >= self.at.len() {
-            *progress = Progress {
-                slots: progress.slots + 1,
-                rows: 0,
-            };
+            *progress = Progress { slots: progress.slots + 1, rows: 0 };
         }
     }
 
@@ -59,11 +56,7 @@ mod tests {
     use super::*;
 
     fn job() -> Job {
-        Job {
-            slots: 1..4,
-            at: vec![3, 5, 8, 9],
-            verify: false,
-        }
+        Job { slots: 1..4, at: vec![3, 5, 8, 9], verify: false }
     }
 
     fn rest(slots: usize, rows: usize) -> Vec<Job> {
@@ -73,36 +66,10 @@ mod tests {
     #[test]
     fn rows_that_came_are_not_asked_for_again() {
         assert_eq!(rest(0, 0), [job()]);
-        assert_eq!(
-            rest(1, 0),
-            [Job {
-                slots: 2..4,
-                ..job()
-            }]
-        );
-        let begun = Job {
-            slots: 2..3,
-            at: vec![8, 9],
-            verify: false,
-        };
-        assert_eq!(
-            rest(1, 2),
-            [
-                begun,
-                Job {
-                    slots: 3..4,
-                    ..job()
-                }
-            ]
-        );
-        assert_eq!(
-            rest(2, 3),
-            [Job {
-                slots: 3..4,
-                at: vec![9],
-                verify: false
-            }]
-        );
+        assert_eq!(rest(1, 0), [Job { slots: 2..4, ..job() }]);
+        let begun = Job { slots: 2..3, at: vec![8, 9], verify: false };
+        assert_eq!(rest(1, 2), [begun, Job { slots: 3..4, ..job() }]);
+        assert_eq!(rest(2, 3), [Job { slots: 3..4, at: vec![9], verify: false }]);
         assert_eq!(rest(3, 0), []);
     }
 

@@ -65,10 +65,7 @@ impl Pool {
             return None;
         }
         state.taken += 1;
-        Some(Slot {
-            pool: Arc::clone(self),
-            connection: state.idle.pop(),
-        })
+        Some(Slot { pool: Arc::clone(self), connection: state.idle.pop() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -90,17 +87,13 @@ impl Deref for Slot {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        self.connection
-            .as_ref()
-            .expect("connected before it is used")
+        self.connection.as_ref().expect("connected before it is used")
     }
 }
 
 impl DerefMut for Slot {
     fn deref_mut(&mut self) -> &mut Connection {
-        self.connection
-            .as_mut()
-            .expect("connected before it is used")
+        self.connection.as_mut().expect("connected before it is used")
     }
 }
 
@@ -108,9 +101,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.taken -= 1;
-        state
-            .idle
-            .extend(self.connection.take().filter(Connection::is_free));
+        state.idle.extend(self.connection.take().filter(Connection::is_free));
         drop(state);
         self.pool.freed.notify_one();
     }
@@ -123,9 +114,8 @@ mod tests {
     #[test]
     fn no_more_slots_are_out_than_connections_may_be_open() {
         let pool = Arc::new(Pool::default());
-        let slots: Vec<_> = (0..limits::CONNECTIONS_PER_NODE_MAX)
-            .map(|_| pool.try_take().unwrap())
-            .collect();
+        let slots: Vec<_> =
+            (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         assert!(pool.try_take().is_none());
         assert!(pool.take(Duration::ZERO).is_none());
         drop(slots);
@@ -135,9 +125,8 @@ mod tests {
     #[test]
     fn who_waits_for_a_slot_gets_the_next_one_given_back() {
         let pool = Arc::new(Pool::default());
-        let slots: Vec<_> = (0..limits::CONNECTIONS_PER_NODE_MAX)
-            .map(|_| pool.try_take().unwrap())
-            .collect();
+        let slots: Vec<_> =
+            (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.take(Duration::from_secs(60)).is_some());
             drop(slots);

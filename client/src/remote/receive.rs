@@ -60,27 +60,20 @@ pub(super) fn receive(
         let (at, crcs) = (&run.at[rows.clone()], &run.crcs[rows]);
         if (at[at.len() - 1] - at[0]) as usize == at.len() - 1 {
             let place = &mut out[at[0] as usize * row_bytes..][..at.len() * row_bytes];
-            reader
-                .read_exact(place)
-                .map_err(|error| Failure::from_io(&error))?;
+            reader.read_exact(place).map_err(|error| Failure::from_io(&error))?;
         } else if scatter {
             receive_scattered(reader, at, row_bytes, out)
                 .map_err(|error| Failure::from_io(&error))?;
         } else {
             staging.resize(at.len() * row_bytes, 0);
-            reader
-                .read_exact(staging)
-                .map_err(|error| Failure::from_io(&error))?;
+            reader.read_exact(staging).map_err(|error| Failure::from_io(&error))?;
             for (row, &at) in staging.chunks_exact(row_bytes.max(1)).zip(at) {
                 out[at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
             }
         }
         for (&at, &crc) in at.iter().zip(crcs) {
             if crc32c(&out[at as usize * row_bytes..][..row_bytes]) != crc {
-                return Err(Failure::Corrupt {
-                    slot: 0,
-                    row: *done,
-                });
+                return Err(Failure::Corrupt { slot: 0, row: *done });
             }
             *done += 1;
         }
@@ -98,16 +91,11 @@ fn receive_large(
         let mut computed = Crc32c::new();
         let row = &mut out[at as usize * run.row_bytes..][..run.row_bytes];
         for piece in row.chunks_mut(PIECE_BYTES) {
-            reader
-                .read_exact(piece)
-                .map_err(|error| Failure::from_io(&error))?;
+            reader.read_exact(piece).map_err(|error| Failure::from_io(&error))?;
             computed.update(piece);
         }
         if computed.finish() != crc {
-            return Err(Failure::Corrupt {
-                slot: 0,
-                row: *done,
-            });
+            return Err(Failure::Corrupt { slot: 0, row: *done });
         }
         *done += 1;
     }
@@ -179,18 +167,8 @@ mod tests {
         let places = at.last().unwrap() + 2;
         let mut out = vec![0xee; places as usize * row_bytes];
         let (mut staging, mut done) = (Vec::new(), 0);
-        let run = Run {
-            at,
-            crcs: &crcs,
-            row_bytes,
-        };
-        let result = receive(
-            &mut Trickle(&sent, most),
-            &run,
-            &mut out,
-            &mut staging,
-            &mut done,
-        );
+        let run = Run { at, crcs: &crcs, row_bytes };
+        let result = receive(&mut Trickle(&sent, most), &run, &mut out, &mut staging, &mut done);
         (out, done, result.is_ok())
     }
 
@@ -198,33 +176,15 @@ mod tests {
     fn rows_of_every_size_reach_their_places_and_no_others() {
         let scattered: Vec<u32> = (0..150).map(|row| row * 2 + 1).collect();
         let together: Vec<u32> = (3..153).collect();
-        for row_bytes in [
-            1,
-            3,
-            512,
-            4096,
-            5000,
-            70_000,
-            PIECE_BYTES,
-            PIECE_BYTES + 1,
-            600_001,
-        ] {
+        for row_bytes in [1, 3, 512, 4096, 5000, 70_000, PIECE_BYTES, PIECE_BYTES + 1, 600_001] {
             for at in [&scattered, &together] {
-                let at = if row_bytes > 10_000 {
-                    &at[..8]
-                } else {
-                    &at[..]
-                };
+                let at = if row_bytes > 10_000 { &at[..8] } else { &at[..] };
                 let (out, done, sound) = receive_all(at, row_bytes, 1000 + row_bytes / 3, None);
                 assert!(sound);
                 assert_eq!(done, at.len());
                 for (place, bytes) in (0..).zip(out.chunks_exact(row_bytes)) {
                     let wanted = at.contains(&place).then(|| row(place, row_bytes));
-                    assert_eq!(
-                        bytes,
-                        wanted.unwrap_or_else(|| vec![0xee; row_bytes]),
-                        "{place}"
-                    );
+                    assert_eq!(bytes, wanted.unwrap_or_else(|| vec![0xee; row_bytes]), "{place}");
                 }
             }
         }
@@ -247,19 +207,9 @@ mod tests {
 
     #[test]
     fn an_end_that_comes_too_soon_is_a_broken_connection() {
-        let run = Run {
-            at: &[0, 2],
-            crcs: &[1, 2],
-            row_bytes: 8,
-        };
+        let run = Run { at: &[0, 2], crcs: &[1, 2], row_bytes: 8 };
         let mut done = 0;
-        let result = receive(
-            &mut &[0_u8; 9][..],
-            &run,
-            &mut [0; 24],
-            &mut Vec::new(),
-            &mut done,
-        );
+        let result = receive(&mut &[0_u8; 9][..], &run, &mut [0; 24], &mut Vec::new(), &mut done);
         assert!(matches!(result, Err(Failure::Broken(_))), "{result:?}");
         assert_eq!(done, 0);
     }

@@ -1,2 +1,197 @@
-//! `larder-node`: parses, starts, says where it listens, waits for a reason to stop, drains.
-fn main() {}
+//! `larder-node`: starts a node, says where it listens, and drains it when told to stop.
+//!
+//! Exit codes: 0 after a drain, 1 if the node could not start, 2 for settings that can't be used,
+//! 130 when a second signal cut the drain short.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use clap::Parser;
+use larder_node::config::{Args, Config};
+use larder_node::node::Node;
+use larder_wire::ErrorKind;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use tracing_subscriber::EnvFilter;
+
+/// For requests in flight when told to stop. Below what service managers wait before they kill.
+const DRAIN_GRACE: Duration = Duration::from_secs(20);
+
+/// How often a node that anybody can reach says so.
+const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+const EXIT_SETTINGS: u8 = 2;
+const EXIT_CUT_SHORT: i32 = 130;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_logging();
+    let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
+    let config = match Config::try_from(args) {
+        Ok(config) => config,
+        Err(why) => return refuse(EXIT_SETTINGS, &why),
+    };
+    raise_limits();
+    // Before any thread is started, so that the signals reach the one that waits for them.
+    let stop = match signals() {
+        Ok(stop) => stop,
+        Err(why) => return refuse(1, &why),
+    };
+    let (node_id, exposed) = (config.node_id().to_owned(), config.beyond_loopback());
+    let node = match Node::start(config) {
+        Ok(node) => node,
+        Err(why) if why.kind() == ErrorKind::InvalidArgument => return refuse(EXIT_SETTINGS, &why),
+        Err(why) => return refuse(1, &why),
+    };
+    if let Err(why) = announce(&node_id, &node, as_json) {
+        return refuse(1, &why);
+    }
+    if exit_with_stdin {
+        stop.with_stdin();
+    }
+    stop.wait(exposed);
+    notify(&[sd_notify::NotifyState::Stopping]);
+    tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
+    node.shutdown(DRAIN_GRACE);
+    ExitCode::SUCCESS
+}
+
+fn refuse(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("larder-node: {why}");
+    ExitCode::from(code)
+}
+
+/// Logs go to standard error; `RUST_LOG` says how much.
+fn start_logging() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(io::stderr)
+        .init();
+}
+
+/// Each shard is a file, and its memory is locked: takes all that this process may have of both.
+fn raise_limits() {
+    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK] {
+        let raised = getrlimit(resource).and_then(|(_, most)| setrlimit(resource, most, most));
+        if let Err(why) = raised {
+            tracing::warn!("{resource:?} stays as it is: {why}");
+        }
+    }
+}
+
+/// Prints one line that says where the node listens, and tells the service manager.
+fn announce(node_id: &str, node: &Node, as_json: bool) -> io::Result<()> {
+    let at = node.addresses();
+    let (listen, data, socket) = (at.listen, at.data, at.socket.display());
+    let mut out = io::stdout().lock();
+    if as_json {
+        let node_id = json_string(node_id);
+        let socket = json_string(&socket.to_string());
+        writeln!(
+            out,
+            r#"{{"node_id":{node_id},"listen":"{listen}","data":"{data}","socket":{socket}}}"#
+        )?;
+    } else {
+        writeln!(out, "listening: control {listen}, data {data}, socket {socket}, node {node_id}")?;
+    }
+    out.flush()?;
+    notify(&[sd_notify::NotifyState::Ready]);
+    Ok(())
+}
+
+/// A string as JSON writes it.
+fn json_string(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            control if control < ' ' => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(control)));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(why) = sd_notify::notify(states) {
+        tracing::warn!("the service manager can't be told: {why}");
+    }
+}
+
+/// Where word comes in that the node is to stop.
+struct Stop {
+    word: Receiver<()>,
+    send: SyncSender<()>,
+}
+
+/// Takes SIGTERM and SIGINT on a thread of their own: the first asks for a drain, the second ends
+/// the process there and then.
+fn signals() -> io::Result<Stop> {
+    let mut awaited = SigSet::empty();
+    awaited.add(Signal::SIGTERM);
+    awaited.add(Signal::SIGINT);
+    awaited.thread_block()?;
+    let (send, word) = sync_channel(1);
+    let first = send.clone();
+    let wait = move || {
+        if awaited.wait().is_ok() {
+            let _ = first.try_send(());
+        }
+        if awaited.wait().is_ok() {
+            std::process::exit(EXIT_CUT_SHORT);
+        }
+    };
+    thread::Builder::new().name("larder-signals".to_owned()).spawn(wait)?;
+    Ok(Stop { word, send })
+}
+
+impl Stop {
+    /// Also stops when standard input ends.
+    fn with_stdin(&self) {
+        let send = self.send.clone();
+        let wait = move || {
+            let mut scrap = [0; 512];
+            while matches!(io::stdin().read(&mut scrap), Ok(1..)) {}
+            let _ = send.try_send(());
+        };
+        let started = thread::Builder::new().name("larder-stdin".to_owned()).spawn(wait);
+        if let Err(why) = started {
+            tracing::warn!("standard input is not watched: {why}");
+        }
+    }
+
+    /// Waits for the word; meanwhile a node that is reachable from elsewhere says so.
+    fn wait(&self, exposed: bool) {
+        loop {
+            if exposed {
+                tracing::warn!(
+                    "this node listens beyond loopback and authenticates nobody: whoever reaches it \
+                     can read its datasets"
+                );
+            }
+            match self.word.recv_timeout(EXPOSED_WARNING_INTERVAL) {
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json_string;
+
+    #[test]
+    fn names_with_quotes_and_newlines_stay_one_json_string() {
+        assert_eq!(json_string("a\"b\\c\nd"), r#""a\"b\\c\u000ad""#);
+    }
+}

@@ -7,23 +7,33 @@ use larder_wire::ring::Member;
 use super::ConfigError;
 
 /// Parses all members; refuses a list that leaves this node out.
-pub(super) fn parse_all(typed: &[String], node_id: &str, listen: SocketAddr) -> Result<Vec<Member>, ConfigError> {
+pub(super) fn parse_all(
+    typed: &[String],
+    node_id: &str,
+    listen: SocketAddr,
+) -> Result<Vec<Member>, ConfigError> {
     let members = typed.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     if !members.is_empty() && !members.iter().any(|member| member.id == node_id) {
         let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
         return Err(ConfigError::new(
             "--member",
-            format!("the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"),
+            format!(
+                "the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"
+            ),
         ));
     }
     Ok(members)
 }
 
 fn parse(text: &str) -> Result<Member, ConfigError> {
-    let wrong = |why: &str| ConfigError::new("--member", format!("{text:?} {why}: use NAME=http://host:port[*WEIGHT]"));
+    let wrong = |why: &str| {
+        ConfigError::new("--member", format!("{text:?} {why}: use NAME=http://host:port[*WEIGHT]"))
+    };
     let (id, rest) = text.split_once('=').ok_or_else(|| wrong("has no '='"))?;
     let (control, weight) = match rest.split_once('*') {
-        Some((control, weight)) => (control, weight.parse().map_err(|_| wrong("has a weight that is no whole number"))?),
+        Some((control, weight)) => {
+            (control, weight.parse().map_err(|_| wrong("has a weight that is no whole number"))?)
+        }
         None => (rest, 1),
     };
     let address = control.strip_prefix("http://").ok_or_else(|| wrong("has no http:// address"))?;

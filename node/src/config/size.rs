@@ -10,7 +10,9 @@ pub fn parse_size(setting: &'static str, text: &str) -> Result<u64, ConfigError>
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let wrong = || ConfigError::new(setting, format!("{text:?} is not a size such as 512MiB, 8GiB or 10GB"));
+    let wrong = || {
+        ConfigError::new(setting, format!("{text:?} is not a size such as 512MiB, 8GiB or 10GB"))
+    };
     let scale: u64 = match unit.trim() {
         "" | "B" => 1,
         "KiB" | "Ki" => 1 << 10,
@@ -30,7 +32,8 @@ pub fn parse_size(setting: &'static str, text: &str) -> Result<u64, ConfigError>
         let digits = u32::try_from(fraction.len()).map_err(|_| wrong())?;
         let parts: u64 = fraction.parse().map_err(|_| wrong())?;
         let whole = 10_u64.checked_pow(digits).ok_or_else(wrong)?;
-        bytes += u64::try_from(u128::from(parts) * u128::from(scale) / u128::from(whole)).map_err(|_| wrong())?;
+        bytes += u64::try_from(u128::from(parts) * u128::from(scale) / u128::from(whole))
+            .map_err(|_| wrong())?;
     }
     Ok(bytes)
 }

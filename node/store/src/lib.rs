@@ -1,1 +1,83 @@
-//! Placeholder.
+//! The cache itself: which shards are here, who may fill, who holds, and what has to go.
+//!
+//! [`Store`] is a book of accounts. It never touches a shard's bytes: it is generic over the handle
+//! of a fill (`F`) and the handle of a resident shard (`R`), and it answers every question with
+//! a value that says what its caller may do next. A shard's life:
+//!
+//! ```text
+//!            request: admitted            complete
+//!  (absent) ------------------> Filling ------------> Resident
+//!      ^                        |   ^ |                   | evicted
+//!      |         fail, waiters  |   | | fail, no waiters  |
+//!      |         (new permit)   +---+ | or give_up        v
+//!      +------------------------------+-----------> Orphaned
+//!                       freed: the kernel says nobody maps the bytes
+//! ```
+//!
+//! Four rules hold this together:
+//!
+//! * **Admission comes before allocation.** [`Store::request`] takes bytes from the [`Budget`] first
+//!   and only then lets the caller allocate. Bytes go back in one way only: [`Store::freed`], with
+//!   the token of an orphan that is proved to be mapped by nobody.
+//! * **One fill per shard.** A fill goes with a [`FillPermit`], which can't be copied. Taking a fill
+//!   from a filler thought dead makes a new permit, and the old one is refused from then on.
+//! * **Whoever is in use keeps what it has.** [`KeepWhatYouHave`] lets go only of groups (snapshots)
+//!   that nobody has open, leases or touched for a while, so a scan can't thrash.
+//! * **Nothing is dropped in here.** Handles come back to the caller, who drops them or wakes
+//!   whoever waits on them after letting go of the lock around the store.
+//!
+//! ```
+//! use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};
+//!
+//! let mut store = Store::new(Budget::new(64 << 20), KeepWhatYouHave::default(), 64 << 20);
+//! let now = std::time::Instant::now();
+//! let (shard, snapshot, bytes) = (7_u32, 'a', 16 << 20);
+//! let Outcome::Admitted { permit, .. } =
+//!     store.request(shard, snapshot, bytes, now, || "fill of 7")
+//! else {
+//!     panic!("an empty store has room");
+//! };
+//! let Outcome::InFlight { handle, waiter } =
+//!     store.request(shard, snapshot, bytes, now, || "never made")
+//! else {
+//!     panic!("the first fill is not done");
+//! };
+//! assert_eq!(handle, "fill of 7");
+//! assert_eq!(store.complete(permit, "shard 7", now)?, "fill of 7");
+//! store.leave(waiter);
+//! assert_eq!(store.get(shard, snapshot, now), Some("shard 7"));
+//! # Ok::<(), larder_store::StaleComplete<&str>>(())
+//! ```
+//!
+//! Thread rule: none of it locks, waits or reads a clock. The shell wraps a store in a mutex, holds
+//! it for microseconds, and hands in `now`. Non-goals: I/O (but for reading memory limits when
+//! a budget is detected), retry counts, priorities, and waking: those are the shell's.
+
+mod budget;
+mod entry;
+mod evict;
+mod group;
+mod holder;
+mod orphan;
+mod store;
+mod token;
+
+pub use budget::{Budget, BudgetError, MemoryLimit, Tally};
+pub use evict::{Candidate, KeepWhatYouHave, Usage};
+pub use holder::HolderId;
+pub use orphan::{Evicted, LEAVING_FOR, Orphan};
+pub use store::{
+    CannotEvict, GroupView, HandOver, HolderView, LeaseRefused, NoRoom, Outcome, Released,
+    ShardState, ShardView, StaleComplete, StalePermit, Store, Why,
+};
+pub use token::{FillPermit, OrphanToken, Waiter};
+
+#[cfg(test)]
+mod test_clock {
+    use std::time::Instant;
+
+    #[expect(clippy::disallowed_methods, reason = "an `Instant` can be had in no other way")]
+    pub(crate) fn start() -> Instant {
+        Instant::now()
+    }
+}

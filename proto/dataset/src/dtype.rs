@@ -44,13 +44,7 @@ const fn facts(
     safetensors: &'static str,
     numpy: &'static str,
 ) -> Facts {
-    Facts {
-        dtype,
-        code,
-        bytes,
-        safetensors,
-        numpy,
-    }
+    Facts { dtype, code, bytes, safetensors, numpy }
 }
 
 const TABLE: [Facts; 19] = [
@@ -77,10 +71,7 @@ const TABLE: [Facts; 19] = [
 
 impl Dtype {
     fn facts(self) -> &'static Facts {
-        TABLE
-            .iter()
-            .find(|f| f.dtype == self)
-            .expect("every dtype has its line in the table")
+        TABLE.iter().find(|f| f.dtype == self).expect("every dtype has its line in the table")
     }
 
     /// Bytes of one element.
@@ -101,10 +92,7 @@ impl Dtype {
 
     /// The type with this name in a safetensors header.
     pub fn from_safetensors_name(name: &str) -> Option<Self> {
-        TABLE
-            .iter()
-            .find(|f| f.safetensors == name)
-            .map(|f| f.dtype)
+        TABLE.iter().find(|f| f.safetensors == name).map(|f| f.dtype)
     }
 
     /// The type with this little-endian numpy code or numpy name (`<u2`, `u2`, `uint16`).
@@ -125,10 +113,7 @@ impl Dtype {
             "complex64" => "c8",
             other => other.strip_prefix(['<', '|']).unwrap_or(other),
         };
-        TABLE
-            .iter()
-            .find(|f| &f.numpy[1..] == long && !long.starts_with('V'))
-            .map(|f| f.dtype)
+        TABLE.iter().find(|f| &f.numpy[1..] == long && !long.starts_with('V')).map(|f| f.dtype)
     }
 
     /// The number that stands for this type in a manifest.

@@ -87,12 +87,9 @@ mod tests {
 
     #[test]
     fn what_is_not_an_id_is_refused() {
-        for text in [
-            "",
-            "00",
-            "+00102030405060708090a0b0c0d0eff",
-            "000102030405060708090a0b0c0d0efg",
-        ] {
+        for text in
+            ["", "00", "+00102030405060708090a0b0c0d0eff", "000102030405060708090a0b0c0d0efg"]
+        {
             assert!(text.parse::<SnapshotId>().is_err(), "{text}");
         }
     }

@@ -40,13 +40,7 @@ pub struct IndexOptions {
 impl Default for IndexOptions {
     fn default() -> Self {
         let shard_bytes = limits::SHARD_BYTES_DEFAULT;
-        Self {
-            shard_bytes,
-            tokens: None,
-            checksum: false,
-            manifest: None,
-            tag: None,
-        }
+        Self { shard_bytes, tokens: None, checksum: false, manifest: None, tag: None }
     }
 }
 
@@ -101,19 +95,11 @@ pub struct LeftOut {
 
 impl LeftOut {
     fn object(key: &str, why: impl Into<String>) -> Self {
-        Self {
-            object: key.into(),
-            tensor: None,
-            why: why.into(),
-        }
+        Self { object: key.into(), tensor: None, why: why.into() }
     }
 
     fn tensor(key: &str, tensor: &str, why: impl Into<String>) -> Self {
-        Self {
-            object: key.into(),
-            tensor: Some(tensor.into()),
-            why: why.into(),
-        }
+        Self { object: key.into(), tensor: Some(tensor.into()), why: why.into() }
     }
 }
 
@@ -136,7 +122,9 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// `.safetensors` files: every tensor whose leading dimension is the one that most bytes of the file
 /// share is a tensor of the samples; files are concatenated in the order of their keys. `.npy` files:
 /// `image.npy` beside `label.npy` are tensors of the same samples, and files that differ only in a
-/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file.
+/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file;
+/// tokens after the last whole window of a file are in no sample, and as windows overlap or leave gaps,
+/// shards never join files then.
 ///
 /// # Errors
 /// One error that names the object and the field if a file is damaged or hostile, the two files that
@@ -148,23 +136,12 @@ pub async fn index(
     progress: Progress<'_>,
 ) -> Result<Indexed, DatasetError> {
     check_options(options)?;
-    let tag = options
-        .tag
-        .as_deref()
-        .unwrap_or(crate::DatasetRef::TAG_DEFAULT);
+    let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let mut left_out = Vec::new();
     let files = list_files(origin, uri, &mut left_out, progress).await?;
     let plan = match &options.tokens {
         Some(spec) => {
-            Box::pin(tokens::plan(
-                origin,
-                uri,
-                files,
-                spec,
-                &mut left_out,
-                progress,
-            ))
-            .await?
+            Box::pin(tokens::plan(origin, uri, files, spec, &mut left_out, progress)).await?
         }
         None => Box::pin(tensor_plan(origin, uri, files, &mut left_out, progress)).await?,
     };
@@ -172,13 +149,8 @@ pub async fn index(
     left_out.sort();
 
     let mut builder = ManifestBuilder::new(uri.clone(), plan.tensors, options.shard_bytes);
-    plan.groups
-        .into_iter()
-        .for_each(|group| builder.push(group));
-    let build = |source| DatasetError::Build {
-        prefix: uri.clone(),
-        source,
-    };
+    plan.groups.into_iter().for_each(|group| builder.push(group));
+    let build = |source| DatasetError::Build { prefix: uri.clone(), source };
     let mut manifest = builder.build().map_err(build)?;
     drop(builder);
     if options.checksum {
@@ -187,19 +159,9 @@ pub async fn index(
     }
     progress(IndexProgress::Publishing);
     let home = options.manifest.as_ref();
-    let location = Box::pin(publish::publish(
-        origin,
-        &manifest,
-        home,
-        cache_home(uri),
-        tag,
-    ))
-    .await?;
-    Ok(Indexed {
-        manifest,
-        location,
-        left_out,
-    })
+    let location =
+        Box::pin(publish::publish(origin, &manifest, home, cache_home(uri), tag)).await?;
+    Ok(Indexed { manifest, location, left_out })
 }
 
 fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
@@ -207,10 +169,7 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     let allowed = limits::SHARD_BYTES_MIN..=limits::SHARD_BYTES_MAX;
     if !allowed.contains(&options.shard_bytes) {
         let (low, high, found) = (allowed.start(), allowed.end(), options.shard_bytes);
-        return refused(
-            "shard size",
-            format!("{found} bytes is not between {low} and {high}"),
-        );
+        return refused("shard size", format!("{found} bytes is not between {low} and {high}"));
     }
     if let Some(Err(why)) = options.tag.as_deref().map(check_tag) {
         return refused("tag", why.into());
@@ -219,16 +178,10 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
         if spec.window == 0 || spec.stride == 0 {
             return refused("tokens", "window and stride are at least 1".into());
         }
-        let bytes = spec
-            .window
-            .max(spec.stride)
-            .checked_mul(spec.dtype.size_bytes());
+        let bytes = spec.window.max(spec.stride).checked_mul(spec.dtype.size_bytes());
         if bytes.is_none_or(|bytes| bytes > limits::SAMPLE_BYTES_MAX) {
             let limit = limits::SAMPLE_BYTES_MAX;
-            return refused(
-                "tokens",
-                format!("window and stride may have at most {limit} bytes"),
-            );
+            return refused("tokens", format!("window and stride may have at most {limit} bytes"));
         }
     }
     Ok(())
@@ -243,18 +196,13 @@ async fn list_files(
 ) -> Result<Vec<ObjectInfo>, DatasetError> {
     let mut files = origin.list(uri).await?;
     files.retain(|file| !file.key.split('/').any(|segment| segment == ".larder"));
-    progress(IndexProgress::Listed {
-        objects: files.len() as u64,
-    });
+    progress(IndexProgress::Listed { objects: files.len() as u64 });
     if files.is_empty() {
         let why = match origin.head(uri).await {
             Ok(_) => "it is a single object: name the prefix it lies under".into(),
             Err(_) => "there is nothing".into(),
         };
-        return Err(DatasetError::NothingToIndex {
-            prefix: uri.clone(),
-            why,
-        });
+        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
     files.retain(|file| {
         if file.size_bytes == 0 {
@@ -283,30 +231,16 @@ async fn tensor_plan(
                 let why = "is a stream of tokens only if dtype, window and stride are given";
                 left_out.push(LeftOut::object(&file.key, why));
             }
-            _ => left_out.push(LeftOut::object(
-                &file.key,
-                "is not of a kind that can be indexed",
-            )),
+            _ => left_out.push(LeftOut::object(&file.key, "is not of a kind that can be indexed")),
         }
     }
-    let bytes = |files: &[ObjectInfo]| {
-        files
-            .iter()
-            .fold(0u64, |sum, f| sum.saturating_add(f.size_bytes))
-    };
+    let bytes =
+        |files: &[ObjectInfo]| files.iter().fold(0u64, |sum, f| sum.saturating_add(f.size_bytes));
     let candidates = if bytes(&safetensors) >= bytes(&npy) {
-        leave_out(
-            npy,
-            "lies beside safetensors files, which are the dataset",
-            left_out,
-        );
+        leave_out(npy, "lies beside safetensors files, which are the dataset", left_out);
         safetensors::candidates(origin, uri, safetensors, left_out, progress).await?
     } else {
-        leave_out(
-            safetensors,
-            "lies beside npy files, which are the dataset",
-            left_out,
-        );
+        leave_out(safetensors, "lies beside npy files, which are the dataset", left_out);
         npy::candidates(origin, uri, npy, left_out, progress).await?
     };
     if candidates.is_empty() {
@@ -314,20 +248,13 @@ async fn tensor_plan(
         if bin > 0 {
             why += "; for token files (.bin) say --dtype, --window and --stride";
         }
-        return Err(DatasetError::NothingToIndex {
-            prefix: uri.clone(),
-            why,
-        });
+        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
     group::plan(uri, candidates, left_out)
 }
 
 fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut Vec<LeftOut>) {
-    left_out.extend(
-        files
-            .into_iter()
-            .map(|file| LeftOut::object(&file.key, why)),
-    );
+    left_out.extend(files.into_iter().map(|file| LeftOut::object(&file.key, why)));
 }
 
 fn extension(key: &str) -> &str {
@@ -337,10 +264,7 @@ fn extension(key: &str) -> &str {
 
 /// A name from a file as it is shown in messages.
 fn shown(name: &str) -> String {
-    name.chars()
-        .take(100)
-        .flat_map(char::escape_debug)
-        .collect()
+    name.chars().take(100).flat_map(char::escape_debug).collect()
 }
 
 /// Drops versions if the store gave some but does not let them be read (S3 has a permission of its

@@ -47,11 +47,7 @@ pub async fn open_with(
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
             let there = reach(origin, object).await?;
-            Some(
-                ManifestLocation::Given(object.clone())
-                    .read(&there, dataset, None)
-                    .await?,
-            )
+            Some(ManifestLocation::Given(object.clone()).read(&there, dataset, None).await?)
         }
         Some(home) => {
             let there = reach(origin, home).await?;
@@ -60,40 +56,20 @@ pub async fn open_with(
         None => find_default(origin, dataset, cache_home(dataset.uri())).await?,
     };
     if let Some((manifest, location)) = found {
-        return Ok(Opened {
-            manifest,
-            indexed_now: false,
-            location,
-            left_out: Vec::new(),
-        });
+        return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
     }
     if dataset.tag() != DatasetRef::TAG_DEFAULT {
         let what = format!("tag or snapshot '{}'", dataset.tag());
-        return Err(DatasetError::NoSuchVersion {
-            dataset: dataset.uri().clone(),
-            what,
-        });
+        return Err(DatasetError::NoSuchVersion { dataset: dataset.uri().clone(), what });
     }
-    let options = IndexOptions {
-        manifest: manifest.cloned(),
-        ..IndexOptions::default()
-    };
+    let options = IndexOptions { manifest: manifest.cloned(), ..IndexOptions::default() };
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
     let (manifest, location) = (indexed.manifest, indexed.location);
-    Ok(Opened {
-        manifest,
-        indexed_now: true,
-        location,
-        left_out: indexed.left_out,
-    })
+    Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
 }
 
 async fn reach(origin: &Origin, uri: &OriginUri) -> Result<Origin, DatasetError> {
-    if origin.serves(uri) {
-        Ok(origin.clone())
-    } else {
-        Ok(Origin::connect(uri).await?)
-    }
+    if origin.serves(uri) { Ok(origin.clone()) } else { Ok(Origin::connect(uri).await?) }
 }
 
 type Found = (Manifest, ManifestLocation);
@@ -120,10 +96,7 @@ async fn find_default(
     };
     let local = Origin::connect(&cache).await?;
     let why = denied.unwrap_or_else(|| "it was not writable when it was indexed".into());
-    let location = |uri| ManifestLocation::LocalCache {
-        uri,
-        why: why.clone(),
-    };
+    let location = |uri| ManifestLocation::LocalCache { uri, why: why.clone() };
     find(&local, dataset, &cache, &location).await
 }
 
@@ -159,16 +132,9 @@ impl ManifestLocation {
     ) -> Result<Found, DatasetError> {
         let object = self.uri();
         let (bytes, _) = origin.get(object, limits::MANIFEST_BYTES_MAX).await?;
-        let manifest = Manifest::parse(bytes).map_err(|source| DatasetError::Manifest {
-            object: object.clone(),
-            source,
-        })?;
-        let refused = |why| {
-            Err(DatasetError::Tag {
-                object: object.clone(),
-                why,
-            })
-        };
+        let manifest = Manifest::parse(bytes)
+            .map_err(|source| DatasetError::Manifest { object: object.clone(), source })?;
+        let refused = |why| Err(DatasetError::Tag { object: object.clone(), why });
         if snapshot.is_some_and(|snapshot| snapshot != manifest.snapshot()) {
             return refused(format!("it holds the snapshot {}", manifest.snapshot()));
         }

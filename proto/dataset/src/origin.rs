@@ -124,11 +124,7 @@ impl Origin {
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
-        Self {
-            root: root.clone(),
-            strict: Arc::clone(&store),
-            store,
-        }
+        Self { root: root.clone(), strict: Arc::clone(&store), store }
     }
 }
 
@@ -139,6 +135,9 @@ fn store_path(uri: &OriginUri) -> Result<Path, OriginError> {
         why: format!("the store can't have this name: {error}"),
     })
 }
+
+/// As much of an error's text is kept: servers send whole pages.
+const ERROR_CHARS: usize = 600;
 
 /// The text of an error and of all its causes that say something new.
 fn chain(error: &dyn std::error::Error) -> String {
@@ -151,7 +150,8 @@ fn chain(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text.replace('\n', " ").trim_end_matches('.').to_owned()
+    let text = text.replace('\n', " ");
+    text.trim_end_matches('.').chars().take(ERROR_CHARS).collect()
 }
 
 impl OriginError {
@@ -167,14 +167,25 @@ impl OriginError {
                 Self::Conflict { object, why }
             }
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
-            // Old S3 servers answer a conditional write like this.
-            E::Generic { .. } if why.contains("501 Not Implemented") => {
-                Self::Unsupported { object, why }
-            }
+            E::Generic { .. } => match status(&why) {
+                Some(401 | 403) => Self::Denied { object, why },
+                Some(404) => Self::NotFound { object, why },
+                // Old S3 servers answer a conditional write like this.
+                Some(501) => Self::Unsupported { object, why },
+                _ if is_unwritable(error) => Self::Denied { object, why },
+                _ => Self::Failed { object, why },
+            },
             other if is_unwritable(other) => Self::Denied { object, why },
             _ => Self::Failed { object, why },
         }
     }
+}
+
+/// The status in the text of an error. The library sorts the answers to most requests by status, but
+/// not those to listings, and shows the status only in words.
+fn status(why: &str) -> Option<u16> {
+    let (_, rest) = why.split_once("status code: ")?;
+    rest.get(..3)?.parse().ok()
 }
 
 /// Whether a local file system said that this can't be read or written, now or later.
@@ -183,14 +194,24 @@ fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref::<std::io::Error>()
-            && matches!(
-                io.kind(),
-                NotADirectory | PermissionDenied | ReadOnlyFilesystem
-            )
+            && matches!(io.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem)
         {
             return true;
         }
         next = error.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_found_in_the_words_of_the_library() {
+        let why = "Error performing GET http://h/b - Server returned non-2xx status code: 403 Forbidden: <x>";
+        assert_eq!(status(why), Some(403));
+        assert_eq!(status("status code: "), None);
+        assert_eq!(status("connection reset"), None);
+    }
 }

@@ -41,14 +41,12 @@ impl Scheme {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [Self::S3, Self::Gs, Self::Az, Self::File]
-            .into_iter()
-            .find(|s| s.as_str() == text)
+        [Self::S3, Self::Gs, Self::Az, Self::File].into_iter().find(|s| s.as_str() == text)
     }
 }
 
 /// The address of a prefix or an object. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OriginUri {
     scheme: Scheme,
     bucket: Arc<str>,
@@ -74,24 +72,16 @@ impl OriginUri {
         let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
         if scheme == Scheme::File {
             if !bucket.is_empty() {
-                return Err(refused(
-                    "a folder is written with three slashes: file:///folder",
-                ));
+                return Err(refused("a folder is written with three slashes: file:///folder"));
             }
         } else if !is_bucket(bucket) {
-            return Err(refused(
-                "the bucket is missing or has characters a bucket can't have",
-            ));
+            return Err(refused("the bucket is missing or has characters a bucket can't have"));
         }
         let path = path.strip_suffix('/').unwrap_or(path);
         if !path.is_empty() {
             check_path(path).map_err(refused)?;
         }
-        Ok(Self {
-            scheme,
-            bucket: bucket.into(),
-            path: path.into(),
-        })
+        Ok(Self { scheme, bucket: bucket.into(), path: path.into() })
     }
 
     /// The kind of origin.
@@ -123,11 +113,7 @@ impl OriginUri {
         } else {
             format!("{}/{relative}", self.path).into()
         };
-        Ok(Self {
-            scheme: self.scheme,
-            bucket: Arc::clone(&self.bucket),
-            path,
-        })
+        Ok(Self { scheme: self.scheme, bucket: Arc::clone(&self.bucket), path })
     }
 
     /// Whether this address is `prefix` or lies under it, in whole path segments.
@@ -149,6 +135,12 @@ impl fmt::Display for OriginUri {
             return Ok(());
         }
         write!(f, "/{}", self.path)
+    }
+}
+
+impl fmt::Debug for OriginUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -183,18 +175,12 @@ impl DatasetRef {
             None => (text, Self::TAG_DEFAULT),
         };
         check_tag(tag).map_err(|why| refuse(text, why))?;
-        Ok(Self {
-            uri: OriginUri::parse(uri)?,
-            tag: tag.into(),
-        })
+        Ok(Self { uri: OriginUri::parse(uri)?, tag: tag.into() })
     }
 
     /// The dataset at `uri`, as its tag `latest` names it.
     pub fn latest(uri: OriginUri) -> Self {
-        Self {
-            uri,
-            tag: Self::TAG_DEFAULT.into(),
-        }
+        Self { uri, tag: Self::TAG_DEFAULT.into() }
     }
 
     /// Where the dataset lies.
@@ -258,10 +244,7 @@ fn is_bucket(bucket: &str) -> bool {
 }
 
 fn refuse(text: &str, why: &'static str) -> UriError {
-    UriError {
-        text: text.chars().take(256).collect(),
-        why,
-    }
+    UriError { text: text.chars().take(256).collect(), why }
 }
 
 #[cfg(test)]
@@ -274,20 +257,11 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_apart_and_shown_again() {
-        for text in [
-            "s3://bucket/a/b",
-            "s3://bucket",
-            "gs://b/x",
-            "az://c/y",
-            "file:///tmp/d",
-        ] {
+        for text in ["s3://bucket/a/b", "s3://bucket", "gs://b/x", "az://c/y", "file:///tmp/d"] {
             assert_eq!(uri(text).to_string(), text);
         }
         let a = uri("s3://bucket/a/b/");
-        assert_eq!(
-            (a.scheme(), a.bucket(), a.path()),
-            (Scheme::S3, "bucket", "a/b")
-        );
+        assert_eq!((a.scheme(), a.bucket(), a.path()), (Scheme::S3, "bucket", "a/b"));
         assert_eq!(uri("file:///tmp/d").path(), "tmp/d");
         assert_eq!(uri("s3://b").join("k/x").unwrap().to_string(), "s3://b/k/x");
     }
@@ -328,21 +302,10 @@ mod tests {
     #[test]
     fn a_reference_has_a_tag_or_means_latest() {
         let named = DatasetRef::parse("s3://b/p@v3").unwrap();
-        assert_eq!(
-            (named.uri().to_string().as_str(), named.tag()),
-            ("s3://b/p", "v3")
-        );
+        assert_eq!((named.uri().to_string().as_str(), named.tag()), ("s3://b/p", "v3"));
         assert_eq!(DatasetRef::parse("s3://b/p").unwrap().tag(), "latest");
-        assert_eq!(
-            DatasetRef::parse("s3://b/p@x/q").unwrap().uri().path(),
-            "p@x/q"
-        );
-        for text in [
-            "s3://b/p@",
-            "s3://b/p@a b",
-            "s3://b/p@..",
-            "s3://b/p@.hidden",
-        ] {
+        assert_eq!(DatasetRef::parse("s3://b/p@x/q").unwrap().uri().path(), "p@x/q");
+        for text in ["s3://b/p@", "s3://b/p@a b", "s3://b/p@..", "s3://b/p@.hidden"] {
             assert!(DatasetRef::parse(text).is_err(), "{text}");
         }
     }

@@ -52,30 +52,19 @@ async fn read(origin: &Origin, manifest: &Manifest, part: &PartRead) -> Vec<u8> 
         bytes.extend_from_slice(chunk);
         ControlFlow::Continue(())
     };
-    origin
-        .read_exact_range(manifest, part, &mut sink)
-        .await
-        .unwrap();
+    origin.read_exact_range(manifest, part, &mut sink).await.unwrap();
     bytes
 }
 
 fn crc32(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(
-        crc_fast::CrcAlgorithm::Crc32IsoHdlc,
-        bytes,
-    ))
-    .unwrap()
+    u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes)).unwrap()
 }
 
 /// Reads every row twice: alone, and out of the regions of its filled shard.
 async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
     let expected = expected(dataset);
     assert_eq!(manifest.tensors().len(), expected.len());
-    let rows: Vec<&Expected> = manifest
-        .tensors()
-        .iter()
-        .map(|t| &expected[t.name()])
-        .collect();
+    let rows: Vec<&Expected> = manifest.tensors().iter().map(|t| &expected[t.name()]).collect();
     for (tensor, expected) in manifest.tensors().iter().zip(&rows) {
         assert_eq!(tensor.dtype().safetensors_name(), expected.dtype);
         assert_eq!(tensor.shape(), expected.shape);
@@ -89,11 +78,7 @@ async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
             for (tensor, expected) in rows.iter().enumerate() {
                 let expected = expected.rows[usize::try_from(sample).unwrap()];
                 let alone = read(origin, manifest, &manifest.row_read(shard, row, tensor)).await;
-                assert_eq!(
-                    crc32(&alone),
-                    expected,
-                    "sample {sample} of tensor {tensor}"
-                );
+                assert_eq!(crc32(&alone), expected, "sample {sample} of tensor {tensor}");
                 let (offset, bytes) = manifest.row_in_region(shard, row, tensor);
                 let offset = usize::try_from(offset).unwrap();
                 let bytes = usize::try_from(bytes).unwrap();
@@ -105,11 +90,8 @@ async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
 
 async fn fill(origin: &Origin, manifest: &Manifest, shard: u32) -> Vec<Vec<u8>> {
     let plan = manifest.fill_plan(shard, 1000);
-    let mut regions: Vec<Vec<u8>> = plan
-        .regions
-        .iter()
-        .map(|r| vec![0; usize::try_from(r.bytes).unwrap()])
-        .collect();
+    let mut regions: Vec<Vec<u8>> =
+        plan.regions.iter().map(|r| vec![0; usize::try_from(r.bytes).unwrap()]).collect();
     for part in &plan.reads {
         let bytes = read(origin, manifest, part).await;
         let at = usize::try_from(part.region_offset).unwrap();
@@ -122,10 +104,7 @@ async fn fill(origin: &Origin, manifest: &Manifest, shard: u32) -> Vec<Vec<u8>> 
 async fn safetensors_files_are_concatenated_and_the_rest_of_them_is_listed() {
     let (folder, uri) = copy("safetensors");
     std::fs::write(folder.path().join("README.md"), "about").unwrap();
-    let options = IndexOptions {
-        shard_bytes: 4096,
-        ..IndexOptions::default()
-    };
+    let options = IndexOptions { shard_bytes: 4096, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
     check_rows(&origin, &indexed.manifest, "safetensors").await;
     assert!(indexed.manifest.shard_count() > 3);
@@ -150,10 +129,7 @@ async fn types_that_numpy_lacks_are_read_as_they_are() {
 #[tokio::test]
 async fn npy_files_side_by_side_are_tensors_of_the_same_samples() {
     let (_folder, uri) = copy("npy");
-    let options = IndexOptions {
-        shard_bytes: 4096,
-        ..IndexOptions::default()
-    };
+    let options = IndexOptions { shard_bytes: 4096, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
     check_rows(&origin, &indexed.manifest, "npy").await;
 }
@@ -161,16 +137,8 @@ async fn npy_files_side_by_side_are_tensors_of_the_same_samples() {
 #[tokio::test]
 async fn windows_over_token_files_are_samples() {
     let (_folder, uri) = copy("tokens");
-    let tokens = Some(TokenSpec {
-        dtype: Dtype::U16,
-        window: 64,
-        stride: 48,
-    });
-    let options = IndexOptions {
-        shard_bytes: 4096,
-        tokens,
-        ..IndexOptions::default()
-    };
+    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 64, stride: 48 });
+    let options = IndexOptions { shard_bytes: 4096, tokens, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
     check_rows(&origin, &indexed.manifest, "tokens").await;
 }
@@ -186,10 +154,7 @@ async fn a_dataset_is_indexed_once_and_found_by_its_tag_and_its_snapshot() {
     assert!(!second.indexed_now);
     assert_eq!(second.manifest.snapshot(), first.manifest.snapshot());
     let by_hash = DatasetRef::parse(&format!("{uri}@{}", first.manifest.snapshot())).unwrap();
-    assert_eq!(
-        open(&by_hash, None).await.unwrap().manifest.snapshot(),
-        first.manifest.snapshot()
-    );
+    assert_eq!(open(&by_hash, None).await.unwrap().manifest.snapshot(), first.manifest.snapshot());
     let absent = DatasetRef::parse(&format!("{uri}@v9")).unwrap();
     let error = open(&absent, None).await.unwrap_err().to_string();
     assert!(error.contains("v9"), "{error}");
@@ -220,16 +185,10 @@ async fn a_manifest_may_lie_elsewhere_and_be_named_itself() {
 #[tokio::test]
 async fn checksums_are_pinned_when_asked_for_and_change_with_the_bytes() {
     let (folder, uri) = copy("safetensors");
-    let options = IndexOptions {
-        shard_bytes: 4096,
-        checksum: true,
-        ..IndexOptions::default()
-    };
+    let options = IndexOptions { shard_bytes: 4096, checksum: true, ..IndexOptions::default() };
     let (_, first) = indexed(&uri, &options).await;
     let sums = |manifest: &Manifest| -> Vec<u64> {
-        (0..manifest.shard_count())
-            .map(|s| manifest.shard(s).checksum.unwrap())
-            .collect()
+        (0..manifest.shard_count()).map(|s| manifest.shard(s).checksum.unwrap()).collect()
     };
     let (_, again) = indexed(&uri, &options).await;
     assert_eq!(first.manifest.snapshot(), again.manifest.snapshot());
@@ -238,11 +197,8 @@ async fn checksums_are_pinned_when_asked_for_and_change_with_the_bytes() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let (_, changed) = indexed(&uri, &options).await;
-    let differ = sums(&first.manifest)
-        .iter()
-        .zip(sums(&changed.manifest))
-        .filter(|(a, b)| *a != b)
-        .count();
+    let differ =
+        sums(&first.manifest).iter().zip(sums(&changed.manifest)).filter(|(a, b)| *a != b).count();
     assert_eq!(differ, 1);
 }
 
@@ -256,20 +212,11 @@ async fn a_file_that_changed_after_indexing_is_not_read() {
     std::fs::rename(folder.path().join("new"), &path).unwrap();
     let part = indexed.manifest.row_read(0, 0, 0);
     let mut sink = |_: &[u8]| ControlFlow::Continue(());
-    let error = origin
-        .read_exact_range(&indexed.manifest, &part, &mut sink)
-        .await
-        .unwrap_err();
+    let error = origin.read_exact_range(&indexed.manifest, &part, &mut sink).await.unwrap_err();
     assert!(error.is_changed() && !error.is_retryable(), "{error}");
     std::fs::remove_file(&path).unwrap();
-    let error = origin
-        .read_exact_range(&indexed.manifest, &part, &mut sink)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, larder_dataset::FetchError::NotFound { .. }),
-        "{error}"
-    );
+    let error = origin.read_exact_range(&indexed.manifest, &part, &mut sink).await.unwrap_err();
+    assert!(matches!(error, larder_dataset::FetchError::NotFound { .. }), "{error}");
 }
 
 #[test]

@@ -47,9 +47,7 @@ impl Attached {
         memfd::check_sealed(file)?;
         let layout = read_header(file, id)?;
         let map = map(file).map_err(ExtentError::os("mapping the extent"))?;
-        Ok(Self {
-            view: ExtentView::new(id, layout, map),
-        })
+        Ok(Self { view: ExtentView::new(id, layout, map) })
     }
 }
 
@@ -58,9 +56,7 @@ fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
     let metadata = file.metadata().map_err(ExtentError::os("fstat"))?;
     let size = metadata.len();
     if size > EXTENT_BYTES_MAX {
-        return Err(ExtentError::NotAnExtent {
-            reason: "it is larger than any extent",
-        });
+        return Err(ExtentError::NotAnExtent { reason: "it is larger than any extent" });
     }
     if metadata.blocks() < size / 512 {
         return Err(ExtentError::NotAnExtent {
@@ -68,24 +64,17 @@ fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
         });
     }
     let mut fixed_bytes = [0; FIXED_BYTES];
-    let too_short = |_| ExtentError::NotAnExtent {
-        reason: "it is shorter than its header",
-    };
+    let too_short = |_| ExtentError::NotAnExtent { reason: "it is shorter than its header" };
     file.read_exact_at(&mut fixed_bytes, 0).map_err(too_short)?;
     let fixed = FixedHeader::decode(&fixed_bytes)?;
     let mut header = vec![0; fixed.header_bytes()];
     file.read_exact_at(&mut header, 0).map_err(too_short)?;
     let layout = decode(&fixed, &header)?;
     if layout.total_bytes() != size {
-        return Err(ExtentError::NotAnExtent {
-            reason: "its size is not that of its regions",
-        });
+        return Err(ExtentError::NotAnExtent { reason: "its size is not that of its regions" });
     }
     if fixed.id != id {
-        return Err(ExtentError::WrongId {
-            expected: id,
-            found: fixed.id,
-        });
+        return Err(ExtentError::WrongId { expected: id, found: fixed.id });
     }
     Ok(layout)
 }

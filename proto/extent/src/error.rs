@@ -97,9 +97,6 @@ pub enum ExtentError {
 impl ExtentError {
     /// Wraps the kernel's answer to `call`; made for `map_err`.
     pub(crate) fn os<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
-        move |source| Self::Os {
-            call,
-            source: source.into(),
-        }
+        move |source| Self::Os { call, source: source.into() }
     }
 }

@@ -78,13 +78,7 @@ impl Filling {
             .map_err(ExtentError::os("mapping memory for an extent"))?;
         let page_size = PageSize::of(&map.addresses());
         let memory = RwLock::new(Some(Arc::new(Memory { map, file })));
-        Ok(Arc::new(Self {
-            id,
-            layout,
-            parts,
-            page_size,
-            memory,
-        }))
+        Ok(Arc::new(Self { id, layout, parts, page_size, memory }))
     }
 
     /// The extent's id.
@@ -134,11 +128,7 @@ impl Filling {
         self.parts.claim(index).then(|| Part {
             memory: Arc::clone(memory),
             range,
-            claim: Claim {
-                filling: Arc::clone(self),
-                index,
-                finished: false,
-            },
+            claim: Claim { filling: Arc::clone(self), index, finished: false },
         })
     }
 
@@ -160,11 +150,7 @@ impl Filling {
     /// If the region does not have these bytes, or `target` has not as many.
     #[must_use]
     pub fn copy(&self, region: usize, range: Range<u64>, target: &mut [u8]) -> CopyOutcome {
-        assert_eq!(
-            index(range.end.saturating_sub(range.start)),
-            target.len(),
-            "the target's size"
-        );
+        assert_eq!(index(range.end.saturating_sub(range.start)), target.len(), "the target's size");
         let memory = self.memory();
         let Some(memory) = memory.as_ref() else {
             return CopyOutcome::Sealed;
@@ -184,19 +170,13 @@ impl Filling {
     /// If a part is not finished; the filling then goes on. Any other error ends it.
     pub fn seal(&self) -> Result<Sealed, ExtentError> {
         if self.parts_missing() > 0 {
-            return Err(ExtentError::PartsMissing {
-                missing: self.parts_missing(),
-            });
+            return Err(ExtentError::PartsMissing { missing: self.parts_missing() });
         }
         match self.memory().as_ref() {
             Some(memory) => self.hash_units_across_parts(memory),
             None => return Err(ExtentError::AlreadySealed),
         }
-        let memory = self
-            .memory
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let memory = self.memory.write().unwrap_or_else(PoisonError::into_inner).take();
         let memory = memory.ok_or(ExtentError::AlreadySealed)?;
         // Finished parts have let go of the memory before they counted as finished, and no part
         // can be taken any more.

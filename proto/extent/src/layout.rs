@@ -73,11 +73,7 @@ impl Region {
         match *self {
             Self::Blocks { bytes } => Ok(bytes),
             Self::Rows { rows: 0, .. } | Self::Rows { row_bytes: 0, .. } => Ok(0),
-            Self::Rows {
-                rows,
-                row_bytes,
-                stride_bytes,
-            } => {
+            Self::Rows { rows, row_bytes, stride_bytes } => {
                 if stride_bytes == 0 && rows > 1 {
                     return Err("a stride of 0 puts every row on the first");
                 }
@@ -123,11 +119,9 @@ impl Placed {
         assert!(row < rows, "row {row} of a region of {rows} rows");
         match self.region {
             Region::Rows { row_bytes: 0, .. } => 0..0,
-            Region::Rows {
-                row_bytes,
-                stride_bytes,
-                ..
-            } => row * stride_bytes..row * stride_bytes + row_bytes,
+            Region::Rows { row_bytes, stride_bytes, .. } => {
+                row * stride_bytes..row * stride_bytes + row_bytes
+            }
             Region::Blocks { bytes } => row * BLOCK_BYTES..bytes.min((row + 1) * BLOCK_BYTES),
         }
     }
@@ -179,27 +173,15 @@ impl Layout {
     /// whole would pass [`EXTENT_BYTES_MAX`], or if its rows overlap too often to be hashed.
     pub fn new(regions: &[Region]) -> Result<Self, ExtentError> {
         if regions.len() > REGIONS_MAX {
-            return Err(ExtentError::TooManyRegions {
-                count: regions.len(),
-                limit: REGIONS_MAX,
-            });
+            return Err(ExtentError::TooManyRegions { count: regions.len(), limit: REGIONS_MAX });
         }
         let mut placed = Vec::with_capacity(regions.len());
         let tables_offset = header::bytes(regions.len());
         let mut end = tables_offset;
         for (index, &region) in regions.iter().enumerate() {
-            let bad = |reason| ExtentError::BadRegion {
-                region: index,
-                reason,
-            };
+            let bad = |reason| ExtentError::BadRegion { region: index, reason };
             let bytes = region.bytes_checked().map_err(bad)?;
-            let mut entry = Placed {
-                region,
-                offset: 0,
-                bytes,
-                crc_offset: end,
-                units: 0,
-            };
+            let mut entry = Placed { region, offset: 0, bytes, crc_offset: end, units: 0 };
             if bytes > 0 {
                 entry.units = region.rows().div_ceil(entry.rows_per_unit());
             }
@@ -212,11 +194,7 @@ impl Layout {
             entry.offset = end;
             end = grown(end, Some(entry.bytes), index)?.next_multiple_of(PAGE_BYTES);
         }
-        let layout = Self {
-            regions: placed.into(),
-            tables,
-            total_bytes: end,
-        };
+        let layout = Self { regions: placed.into(), tables, total_bytes: end };
         layout.check_hashing()?;
         Ok(layout)
     }
@@ -289,10 +267,7 @@ fn grown(end: u64, bytes: Option<u64>, region: usize) -> Result<u64, ExtentError
     bytes
         .and_then(|bytes| end.checked_add(bytes))
         .filter(|&end| end <= EXTENT_BYTES_MAX)
-        .ok_or(ExtentError::TooLarge {
-            region,
-            limit: EXTENT_BYTES_MAX,
-        })
+        .ok_or(ExtentError::TooLarge { region, limit: EXTENT_BYTES_MAX })
 }
 
 /// A number below [`EXTENT_BYTES_MAX`] (or any other, on the 64-bit machines this crate is for) as

@@ -26,11 +26,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-#[cfg(not(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    target_endian = "little"
-)))]
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("extents need 64-bit little-endian Linux (memfd seals, pidfd)");
 
 mod error;
@@ -52,6 +48,8 @@ mod view;
 pub mod pages;
 pub mod peer;
 pub mod socket;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use attached::Attached;
 pub use error::ExtentError;

@@ -5,10 +5,7 @@
 //! without `MAP_POPULATE`, which comes before any advice and so forces 4 KiB pages (and, on a
 //! private mapping, copies all of it).
 
-#![expect(
-    unsafe_code,
-    reason = "slices of mapped memory; each block names what makes it sound"
-)]
+#![expect(unsafe_code, reason = "slices of mapped memory; each block names what makes it sound")]
 
 use std::fs::File;
 use std::io;
@@ -59,10 +56,7 @@ impl FillMap {
 
     fn check(&self, range: &Range<usize>) {
         let fits = range.start <= range.end && range.end <= self.map.len();
-        assert!(
-            fits && range.start >= self.tables.end,
-            "{range:?} is not within the regions"
-        );
+        assert!(fits && range.start >= self.tables.end, "{range:?} is not within the regions");
     }
 
     /// Bytes of the regions, to read.
@@ -81,10 +75,7 @@ impl FillMap {
     ///
     /// # Safety
     /// Nobody else may read or write `range` while the slice lives.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "exclusive by the contract: parts are disjoint"
-    )]
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the contract: parts are disjoint")]
     pub(crate) unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
         self.check(&range);
         // SAFETY: as in `bytes`; the caller answers for there being no other reader or writer.
@@ -96,10 +87,7 @@ impl FillMap {
     /// The entry of a checksum table at `offset` of the file.
     pub(crate) fn checksum(&self, offset: usize) -> &AtomicU32 {
         let within = offset >= self.tables.start && offset + 4 <= self.tables.end;
-        assert!(
-            within && offset.is_multiple_of(4),
-            "{offset} is not a checksum"
-        );
+        assert!(within && offset.is_multiple_of(4), "{offset} is not a checksum");
         // SAFETY: the four bytes lie within the mapping and on a multiple of four (mappings begin
         // on a page). The tables are reached through this method alone while the map is shared:
         // `bytes` and `bytes_mut` refuse their range, `write_header` has `&mut self`.
@@ -108,11 +96,7 @@ impl FillMap {
 
     /// Writes the bytes before the checksum tables.
     pub(crate) fn write_header(&mut self, header: &[u8]) {
-        assert!(
-            header.len() <= self.tables.start,
-            "a header of {} bytes",
-            header.len()
-        );
+        assert!(header.len() <= self.tables.start, "a header of {} bytes", header.len());
         // SAFETY: `&mut self` means that no slice of this mapping exists; the bytes lie within it.
         let target = unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), header.len()) };
         target.copy_from_slice(header);

@@ -14,21 +14,18 @@ use crate::ExtentError;
 const MFD_NOEXEC_SEAL: u32 = 0x0008;
 
 /// What keeps the bytes as they are and the file as long as it is.
-const IMMUTABLE: SealFlag = SealFlag::F_SEAL_WRITE
-    .union(SealFlag::F_SEAL_GROW)
-    .union(SealFlag::F_SEAL_SHRINK);
+const IMMUTABLE: SealFlag =
+    SealFlag::F_SEAL_WRITE.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SHRINK);
 
 /// A memory file of `bytes` zero bytes that nothing else can reach yet.
 pub(crate) fn create(bytes: u64) -> Result<File, ExtentError> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let fd = match memfd_create(
-        "larder-extent",
-        flags | MFdFlags::from_bits_retain(MFD_NOEXEC_SEAL),
-    ) {
-        Err(Errno::EINVAL) => memfd_create("larder-extent", flags),
-        made => made,
-    }
-    .map_err(ExtentError::os("memfd_create"))?;
+    let fd =
+        match memfd_create("larder-extent", flags | MFdFlags::from_bits_retain(MFD_NOEXEC_SEAL)) {
+            Err(Errno::EINVAL) => memfd_create("larder-extent", flags),
+            made => made,
+        }
+        .map_err(ExtentError::os("memfd_create"))?;
     // A memfd's inode is open to every user. The seals are what protects it; this spares us what
     // another user could otherwise hold open for writing.
     fchmod(&fd, Mode::from_bits_retain(0o444)).map_err(ExtentError::os("fchmod"))?;
@@ -62,9 +59,7 @@ pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
     if missing.is_empty() {
         return Ok(());
     }
-    let names = missing
-        .iter_names()
-        .map(|(name, _)| name.trim_start_matches("F_SEAL_"));
+    let names = missing.iter_names().map(|(name, _)| name.trim_start_matches("F_SEAL_"));
     let missing = names.map(str::to_lowercase).collect::<Vec<_>>().join(", ");
     Err(ExtentError::NotSealed { missing })
 }
@@ -80,9 +75,7 @@ mod tests {
     fn a_file_is_not_sealed_while_it_can_be_written_through_a_mapping() {
         let file = create(8192).unwrap();
         let map = FillMap::new(&file, 0..0, PagePreference::Auto).unwrap();
-        let Err(ExtentError::Os { source, .. }) = seal(&file) else {
-            panic!("sealed")
-        };
+        let Err(ExtentError::Os { source, .. }) = seal(&file) else { panic!("sealed") };
         assert_eq!(source.kind(), ErrorKind::ResourceBusy);
         drop(map);
         seal(&file).unwrap();
@@ -91,9 +84,7 @@ mod tests {
 
     #[test]
     fn the_missing_seals_are_named() {
-        let refused = check_sealed(&create(4096).unwrap())
-            .unwrap_err()
-            .to_string();
+        let refused = check_sealed(&create(4096).unwrap()).unwrap_err().to_string();
         assert!(refused.contains("write, grow, shrink") || refused.contains("shrink, grow, write"));
     }
 }

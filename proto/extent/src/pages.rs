@@ -52,11 +52,7 @@ impl PageSize {
     /// What the mapping at `addresses` got. Unknown counts as small.
     pub(crate) fn of(addresses: &Range<usize>) -> Self {
         let huge = sys::huge_bytes(addresses).unwrap_or_else(|_| huge_bytes_by_smaps(addresses));
-        if index(huge) * 2 > addresses.len() {
-            Self::Huge
-        } else {
-            Self::Small
-        }
+        if index(huge) * 2 > addresses.len() { Self::Huge } else { Self::Small }
     }
 }
 
@@ -96,9 +92,7 @@ pub fn probe() -> Result<PageReport, ExtentError> {
     let map = FillMap::new(&file, 0..0, PagePreference::Auto)
         .map_err(ExtentError::os("mapping 4 MiB of shared memory"))?;
     let page_size = PageSize::of(&map.addresses());
-    let shmem_enabled = fs::read_to_string(SHMEM_ENABLED)
-        .ok()
-        .map(|text| text.trim().to_owned());
+    let shmem_enabled = fs::read_to_string(SHMEM_ENABLED).ok().map(|text| text.trim().to_owned());
     let lock_bytes_max = lock_bytes_max();
     let mut advice = Vec::new();
     if page_size == PageSize::Small {
@@ -116,12 +110,7 @@ pub fn probe() -> Result<PageReport, ExtentError> {
              the limit (ulimit -l, LimitMEMLOCK=) to the memory budget, or run without swap"
         ));
     }
-    Ok(PageReport {
-        page_size,
-        shmem_enabled,
-        lock_bytes_max,
-        advice,
-    })
+    Ok(PageReport { page_size, shmem_enabled, lock_bytes_max, advice })
 }
 
 /// How many bytes this process may lock; `None` if it has no limit or the right to ignore it.

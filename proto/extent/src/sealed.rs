@@ -31,11 +31,7 @@ impl Sealed {
         drop(file);
         let (map, locked) = ReadMap::shared_and_locked(&read_only)
             .map_err(ExtentError::os("mapping the sealed extent"))?;
-        Ok(Self {
-            view: ExtentView::new(id, layout, map),
-            locked,
-            file: read_only,
-        })
+        Ok(Self { view: ExtentView::new(id, layout, map), locked, file: read_only })
     }
 
     /// The file, read-only, for `sendfile`. Not for handing to another process: that would share
@@ -62,11 +58,7 @@ impl Sealed {
     /// Unmaps the extent and keeps only what is needed to learn when its memory is free.
     #[must_use]
     pub fn retire(self) -> Retired {
-        Retired {
-            bytes: self.view.total_bytes(),
-            id: self.view.id(),
-            file: self.file,
-        }
+        Retired { bytes: self.view.total_bytes(), id: self.view.id(), file: self.file }
     }
 }
 

@@ -35,13 +35,7 @@ pub fn send_with_fds(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) 
     let mut rest = bytes;
     while !rest.is_empty() {
         let part = [IoSlice::new(rest)];
-        match sendmsg::<()>(
-            socket.as_raw_fd(),
-            &part,
-            control,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        ) {
+        match sendmsg::<()>(socket.as_raw_fd(), &part, control, MsgFlags::MSG_NOSIGNAL, None) {
             Ok(sent) => {
                 rest = &rest[sent..];
                 control = &[];

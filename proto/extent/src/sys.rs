@@ -1,9 +1,6 @@
 //! The few system calls that no crate wraps in the way they are needed here.
 
-#![expect(
-    unsafe_code,
-    reason = "raw system calls; each block names what makes it sound"
-)]
+#![expect(unsafe_code, reason = "raw system calls; each block names what makes it sound")]
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -112,11 +109,7 @@ pub(crate) fn huge_bytes(addresses: &Range<usize>) -> io::Result<u64> {
         // reads page tables.
         let count = unsafe { ioctl::pagemap_scan(pagemap.as_raw_fd(), &raw mut scan)? };
         let count = usize::try_from(count).map_err(io::Error::other)?;
-        huge += found
-            .iter()
-            .take(count)
-            .map(|region| region.end - region.start)
-            .sum::<u64>();
+        huge += found.iter().take(count).map(|region| region.end - region.start).sum::<u64>();
         if scan.walk_end <= start {
             break;
         }
@@ -147,13 +140,8 @@ pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut control = Control {
-        bytes: [MaybeUninit::uninit(); CONTROL_BYTES],
-    };
-    let mut part = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
+    let mut control = Control { bytes: [MaybeUninit::uninit(); CONTROL_BYTES] };
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: a message header is integers and pointers, for which zero is a value; the pointers
     // set below outlive the call.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

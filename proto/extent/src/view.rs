@@ -37,18 +37,9 @@ pub struct ExtentView {
 impl ExtentView {
     /// The view of a mapping of a file with this header.
     pub(crate) fn new(id: ExtentId, layout: Layout, map: ReadMap) -> Self {
-        assert_eq!(
-            map.bytes().len(),
-            index(layout.total_bytes()),
-            "the mapping is the file's"
-        );
+        assert_eq!(map.bytes().len(), index(layout.total_bytes()), "the mapping is the file's");
         let page_size = PageSize::of(&map.addresses());
-        Self {
-            id,
-            layout,
-            map,
-            page_size,
-        }
+        Self { id, layout, map, page_size }
     }
 
     /// The extent's id.
@@ -120,30 +111,18 @@ impl ExtentView {
         let placed = self.placed(region);
         let unit = row / placed.rows_per_unit();
         if placed.rows_per_unit() == 1 {
-            assert!(
-                row < placed.units,
-                "row {row} of a region of {} rows",
-                placed.units
-            );
+            assert!(row < placed.units, "row {row} of a region of {} rows", placed.units);
             return self.stored(placed, unit);
         }
         let crc = crc32c(self.row(region, row));
-        if self.unit_is_intact(placed, unit) {
-            crc
-        } else {
-            !crc
-        }
+        if self.unit_is_intact(placed, unit) { crc } else { !crc }
     }
 
     /// Whether a row still has the checksum it was filled with.
     #[must_use]
     pub fn verify_row(&self, region: usize, row: u64) -> bool {
         let placed = self.placed(region);
-        assert!(
-            row < placed.region.rows(),
-            "row {row} of {} rows",
-            placed.region.rows()
-        );
+        assert!(row < placed.region.rows(), "row {row} of {} rows", placed.region.rows());
         self.unit_is_intact(placed, row / placed.rows_per_unit())
     }
 
@@ -154,10 +133,7 @@ impl ExtentView {
     pub fn verify(&self) -> Result<(), CorruptRow> {
         for (region, placed) in self.layout.placed().iter().enumerate() {
             if let Some(unit) = (0..placed.units).find(|&unit| !self.unit_is_intact(placed, unit)) {
-                return Err(CorruptRow {
-                    region,
-                    row: unit * placed.rows_per_unit(),
-                });
+                return Err(CorruptRow { region, row: unit * placed.rows_per_unit() });
             }
         }
         Ok(())
@@ -178,11 +154,7 @@ impl ExtentView {
     ) -> Result<(), CorruptRow> {
         let placed = self.placed(region);
         let source = self.row(region, row);
-        assert_eq!(
-            source.len(),
-            target.len(),
-            "the target is as long as the row"
-        );
+        assert_eq!(source.len(), target.len(), "the target is as long as the row");
         let unit = row / placed.rows_per_unit();
         let intact = if placed.units == 0 {
             true
@@ -193,22 +165,14 @@ impl ExtentView {
         } else {
             copy_hashed(source, target) == self.stored(placed, unit)
         };
-        if intact {
-            Ok(())
-        } else {
-            Err(CorruptRow { region, row })
-        }
+        if intact { Ok(()) } else { Err(CorruptRow { region, row }) }
     }
 
     /// The stored checksums of all units of all regions, in order. A unit is a row, or as many
     /// short rows (under 64 bytes) as fit 4096 bytes, or a block of 4096 bytes.
     pub fn unit_crcs(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = &self.map.bytes()[indices(&self.layout.tables())];
-        tables
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|crc| u32::from_le_bytes(*crc))
+        tables.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))
     }
 
     fn placed(&self, region: usize) -> &Placed {
@@ -221,11 +185,7 @@ impl ExtentView {
 
     fn stored(&self, placed: &Placed, unit: u64) -> u32 {
         let table = &self.map.bytes()[index(placed.crc_offset + unit * 4)..];
-        u32::from_le_bytes(
-            *table
-                .first_chunk()
-                .expect("tables lie before the end of the file"),
-        )
+        u32::from_le_bytes(*table.first_chunk().expect("tables lie before the end of the file"))
     }
 
     fn unit_is_intact(&self, placed: &Placed, unit: u64) -> bool {
@@ -252,10 +212,7 @@ fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
         return crc32c(target);
     }
     let mut crc = Crc32c::new();
-    for (from, to) in source
-        .chunks(COPY_PIECE_BYTES)
-        .zip(target.chunks_mut(COPY_PIECE_BYTES))
-    {
+    for (from, to) in source.chunks(COPY_PIECE_BYTES).zip(target.chunks_mut(COPY_PIECE_BYTES)) {
         to.copy_from_slice(from);
         crc.update(to);
     }

@@ -22,11 +22,7 @@ impl Error {
     /// An error of this kind. The message is lower case, without a full stop, with the value and
     /// the limit that was hit and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self { kind, message: message.into(), source: None }
     }
 
     /// The same error, with what caused it. Only the message crosses the wire.
@@ -68,9 +64,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.message)?;
-        self.source
-            .as_ref()
-            .map_or(Ok(()), |source| write!(f, " (caused by {source:?})"))
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, " (caused by {source:?})"))
     }
 }
 
@@ -217,11 +211,7 @@ mod tests {
     #[test]
     fn no_two_kinds_share_a_code() {
         for (index, kind) in ErrorKind::ALL.iter().enumerate() {
-            assert!(
-                ErrorKind::ALL[..index]
-                    .iter()
-                    .all(|other| other.code() != kind.code())
-            );
+            assert!(ErrorKind::ALL[..index].iter().all(|other| other.code() != kind.code()));
         }
     }
 

@@ -50,11 +50,7 @@ impl Ring {
         member::check(&members)?;
         members.sort_by(|a, b| a.id.cmp(&b.id));
         let points = Points::new(&members);
-        Ok(Self {
-            version,
-            members,
-            points,
-        })
+        Ok(Self { version, members, points })
     }
 
     /// The version: of two rings the one with the greater number is the newer.
@@ -69,10 +65,7 @@ impl Ring {
 
     /// The member with this id.
     pub fn member(&self, id: &str) -> Option<&Member> {
-        let index = self
-            .members
-            .binary_search_by(|member| member.id.as_str().cmp(id))
-            .ok()?;
+        let index = self.members.binary_search_by(|member| member.id.as_str().cmp(id)).ok()?;
         Some(&self.members[index])
     }
 
@@ -102,9 +95,7 @@ impl Ring {
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ring = f.debug_struct("Ring");
-        ring.field("version", &self.version)
-            .field("members", &self.members)
-            .finish()
+        ring.field("version", &self.version).field("members", &self.members).finish()
     }
 }
 

@@ -8,19 +8,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/dataset", &[]),
     ("proto/wire", &["larder-dataset"]),
     ("node/store", &["larder-dataset", "larder-extent"]),
-    (
-        "node",
-        &[
-            "larder-dataset",
-            "larder-extent",
-            "larder-store",
-            "larder-wire",
-        ],
-    ),
-    (
-        "client",
-        &["larder-dataset", "larder-extent", "larder-wire"],
-    ),
+    ("node", &["larder-dataset", "larder-extent", "larder-store", "larder-wire"]),
+    ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("tests/origin", &[]),
 ];
@@ -33,16 +22,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cudarc", &["client"]),
     ("object_store", &["proto/dataset"]),
     ("nix", &["proto/extent", "node", "client", "client/cli"]),
-    (
-        "tokio",
-        &[
-            "proto/dataset",
-            "node",
-            "client",
-            "client/cli",
-            "tests/origin",
-        ],
-    ),
+    ("tokio", &["proto/dataset", "node", "client", "client/cli", "tests/origin"]),
     ("s3s", &["tests/origin"]),
     ("s3s-fs", &["tests/origin"]),
 ];
@@ -59,9 +39,7 @@ pub(crate) fn violations() -> Vec<String> {
         }
         for (package, homes) in HOMES {
             if names.iter().any(|name| name == package) && !homes.contains(folder) {
-                found.push(format!(
-                    "{folder} may not name {package}: its home is {homes:?}"
-                ));
+                found.push(format!("{folder} may not name {package}: its home is {homes:?}"));
             }
         }
     }
@@ -81,9 +59,6 @@ fn dependencies(folder: &str) -> Vec<String> {
             names.push(name.trim().to_owned());
         }
     }
-    assert!(
-        !names.is_empty() || folder.starts_with("proto"),
-        "{folder}: no dependencies read"
-    );
+    assert!(!names.is_empty() || folder.starts_with("proto"), "{folder}: no dependencies read");
     names
 }

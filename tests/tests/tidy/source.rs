@@ -11,10 +11,7 @@ pub(crate) struct Source {
 
 /// The workspace root.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("tests/ lies in the workspace")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
 }
 
 /// Every Rust file that a person writes: not what a generator wrote, not what was built.
@@ -26,10 +23,7 @@ pub(crate) fn sources() -> Vec<Source> {
 }
 
 fn collect(folder: &Path, found: &mut Vec<Source>) {
-    for entry in std::fs::read_dir(folder)
-        .expect("a readable folder")
-        .flatten()
-    {
+    for entry in std::fs::read_dir(folder).expect("a readable folder").flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() {
@@ -38,11 +32,7 @@ fn collect(folder: &Path, found: &mut Vec<Source>) {
             }
         } else if name.ends_with(".rs") && name != "generated.rs" {
             let text = std::fs::read_to_string(&path).expect("UTF-8 source");
-            let path = path
-                .strip_prefix(root())
-                .expect("under the root")
-                .display()
-                .to_string();
+            let path = path.strip_prefix(root()).expect("under the root").display().to_string();
             found.push(Source { path, text });
         }
     }
@@ -60,10 +50,7 @@ impl Source {
 
     /// Numbered lines without comments and string literals' insides; good enough to search words.
     pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, String)> {
-        self.text
-            .lines()
-            .enumerate()
-            .map(|(index, line)| (index + 1, strip(line)))
+        self.text.lines().enumerate().map(|(index, line)| (index + 1, strip(line)))
     }
 
     /// Length and name of each function outside tests.
@@ -93,23 +80,13 @@ impl Source {
 
 fn function_name(line: &str) -> Option<&str> {
     let mut rest = line.trim_start();
-    for prefix in [
-        "pub(crate) ",
-        "pub(super) ",
-        "pub ",
-        "const ",
-        "async ",
-        "unsafe ",
-        "extern \"C\" ",
-    ] {
+    for prefix in
+        ["pub(crate) ", "pub(super) ", "pub ", "const ", "async ", "unsafe ", "extern \"C\" "]
+    {
         rest = rest.strip_prefix(prefix).unwrap_or(rest);
     }
     let name = rest.strip_prefix("fn ")?;
-    Some(
-        &name[..name
-            .find(|c: char| !c.is_alphanumeric() && c != '_')
-            .unwrap_or(name.len())],
-    )
+    Some(&name[..name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len())])
 }
 
 fn strip(line: &str) -> String {

@@ -118,11 +118,7 @@ impl FakeNode {
         local: bool,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = if local {
-            fixture.folder.path().join(&id)
-        } else {
-            PathBuf::new()
-        };
+        let socket = if local { fixture.folder.path().join(&id) } else { PathBuf::new() };
         let state = Arc::new(State {
             id,
             fixture: Arc::clone(fixture),
@@ -147,11 +143,7 @@ impl FakeNode {
             thread::spawn(move || own.accept_local(&listener));
         }
         let (runtime, control) = serve_control(&state, "127.0.0.1:0".parse().unwrap());
-        Self {
-            state,
-            control,
-            runtime: Some(runtime),
-        }
+        Self { state, control, runtime: Some(runtime) }
     }
 
     pub(super) fn plan(&self, acts: impl IntoIterator<Item = Act>) {
@@ -179,10 +171,8 @@ impl FakeNode {
     /// The node is back at the same addresses.
     pub(super) fn restart(&mut self) {
         self.state.dead.store(false, SeqCst);
-        let (own, listener) = (
-            Arc::clone(&self.state),
-            TcpListener::bind(self.state.data).unwrap(),
-        );
+        let (own, listener) =
+            (Arc::clone(&self.state), TcpListener::bind(self.state.data).unwrap());
         thread::spawn(move || own.accept(&listener));
         self.runtime = Some(serve_control(&self.state, self.control).0);
     }
@@ -190,14 +180,7 @@ impl FakeNode {
     pub(super) fn recall(&self, shard: u32) {
         let (snapshot, mut frame) = (self.state.fixture.manifest.snapshot(), Vec::new());
         Recall { snapshot, shard }.encode(0, &mut frame);
-        self.state
-            .local
-            .lock()
-            .unwrap()
-            .as_mut()
-            .unwrap()
-            .write_all(&frame)
-            .unwrap();
+        self.state.local.lock().unwrap().as_mut().unwrap().write_all(&frame).unwrap();
     }
 }
 
@@ -220,10 +203,7 @@ impl State {
                 return;
             }
             let (own, stream) = (Arc::clone(self), stream.unwrap());
-            self.streams
-                .lock()
-                .unwrap()
-                .push(stream.try_clone().unwrap());
+            self.streams.lock().unwrap().push(stream.try_clone().unwrap());
             self.connections.fetch_add(1, SeqCst);
             thread::spawn(move || own.talk(stream));
         }
@@ -243,12 +223,7 @@ impl State {
                 verify: gather.verify,
             };
             self.asked.lock().unwrap().push(asked);
-            let act = self
-                .script
-                .lock()
-                .unwrap()
-                .pop_front()
-                .unwrap_or(Act::Serve);
+            let act = self.script.lock().unwrap().pop_front().unwrap_or(Act::Serve);
             self.act(&mut stream, header.request(), &gather, &act)?;
         }
     }
@@ -299,10 +274,8 @@ impl State {
                     return None;
                 }
                 let wanted = &gather.rows[rows.clone()];
-                let payload: Vec<&[u8]> = wanted
-                    .iter()
-                    .map(|&row| self.fixture.row(row, tensor.into()))
-                    .collect();
+                let payload: Vec<&[u8]> =
+                    wanted.iter().map(|&row| self.fixture.row(row, tensor.into())).collect();
                 let crcs: Vec<u32> = payload.iter().map(|row| crc32c(row)).collect();
                 let mut payload = payload.concat();
                 let run = DataRun {
@@ -324,10 +297,7 @@ impl State {
             }
         }
         let mut out = Vec::new();
-        let end = GatherEnd {
-            rows_memory: gather.rows.len() as u64,
-            rows_origin: 0,
-        };
+        let end = GatherEnd { rows_memory: gather.rows.len() as u64, rows_origin: 0 };
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }
@@ -372,27 +342,18 @@ fn hello(stream: &mut (impl std::io::Read + Write), state: &State) -> Option<()>
     let header = read_header(stream).ok()?;
     read_body(stream, &header, &mut body).ok()?;
     let hello = Hello::decode(&body).unwrap();
-    HelloOk::answer(&hello, state.boot(), &state.id)
-        .unwrap()
-        .encode(header.request(), &mut out);
+    HelloOk::answer(&hello, state.boot(), &state.id).unwrap().encode(header.request(), &mut out);
     stream.write_all(&out).ok()
 }
 
 pub(super) fn chunks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..count)
-        .step_by(size)
-        .map(move |start| start..count.min(start + size))
+    (0..count).step_by(size).map(move |start| start..count.min(start + size))
 }
 
 fn serve_control(state: &Arc<State>, address: SocketAddr) -> (tokio::runtime::Runtime, SocketAddr) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let incoming = runtime
-        .block_on(async { TcpIncoming::bind(address) })
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let incoming = runtime.block_on(async { TcpIncoming::bind(address) }).unwrap();
     let address = incoming.local_addr().unwrap();
     let server = tonic::transport::Server::builder()
         .add_service(node_server::NodeServer::new(Control(Arc::clone(state))))
@@ -422,10 +383,7 @@ impl node_server::Node for Control {
             boot_id: id(self.0.boot().as_bytes()),
             data_address: self.0.data.to_string(),
             socket_path: path(&self.0.socket),
-            memory: Some(schema::MemoryUse {
-                budget_bytes: 1 << 30,
-                ..Default::default()
-            }),
+            memory: Some(schema::MemoryUse { budget_bytes: 1 << 30, ..Default::default() }),
             ..Default::default()
         }))
     }
@@ -435,22 +393,14 @@ impl node_server::Node for Control {
         _: Request<schema::GetRingRequest>,
     ) -> Result<Response<schema::Ring>, Status> {
         let members = self.0.members.lock().unwrap().clone();
-        Ok(Response::new(
-            larder_wire::Ring::new(1, members)?.to_proto(),
-        ))
+        Ok(Response::new(larder_wire::Ring::new(1, members)?.to_proto()))
     }
 
     async fn open_dataset(
         &self,
         request: Request<schema::OpenDatasetRequest>,
     ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
-        if self
-            .0
-            .unknown
-            .lock()
-            .unwrap()
-            .is_some_and(|end| request.get_ref().uri.ends_with(end))
-        {
+        if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
             return Err(WireFailure::new(ErrorKind::NotFound, "no such dataset").into());
         }
         self.0.opened.fetch_add(1, SeqCst);

@@ -32,10 +32,7 @@ impl Fixture {
             dtype,
             shape,
             slot: 0,
-            locator: RowLocator::Strided {
-                row_bytes: bytes as u64,
-                stride_bytes: bytes as u64,
-            },
+            locator: RowLocator::Strided { row_bytes: bytes as u64, stride_bytes: bytes as u64 },
         };
         let tensors = vec![
             tensor("image", Dtype::U8, vec![IMAGE_BYTES as u64], IMAGE_BYTES),
@@ -49,18 +46,10 @@ impl Fixture {
             size_bytes: bytes.len() as u64,
             columns: vec![0, SAMPLES * IMAGE_BYTES as u64],
         };
-        builder.push(GroupSpec {
-            rows: SAMPLES,
-            objects: vec![object],
-            spans: vec![],
-        });
+        builder.push(GroupSpec { rows: SAMPLES, objects: vec![object], spans: vec![] });
         let manifest = builder.build().unwrap();
         assert_eq!(manifest.shard_count(), 12);
-        Arc::new(Self {
-            folder,
-            manifest,
-            bytes,
-        })
+        Arc::new(Self { folder, manifest, bytes })
     }
 
     pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
@@ -72,28 +61,18 @@ impl Fixture {
 
     pub(super) fn refs(&self, samples: impl Iterator<Item = u64>) -> Vec<RowRef> {
         let locate = |sample| self.manifest.locate(sample).unwrap();
-        samples
-            .map(locate)
-            .map(|(shard, row)| RowRef { shard, row })
-            .collect()
+        samples.map(locate).map(|(shard, row)| RowRef { shard, row }).collect()
     }
 
     /// The shard as a node would hand it out.
     pub(super) fn seal(&self, shard: u32) -> Sealed {
         let rows = u64::from(self.manifest.shard(shard).rows);
         let widths = [IMAGE_BYTES, LABEL_BYTES].map(|bytes| bytes as u64);
-        let regions = widths.map(|bytes| Region::Rows {
-            rows,
-            row_bytes: bytes,
-            stride_bytes: bytes,
-        });
+        let regions =
+            widths.map(|bytes| Region::Rows { rows, row_bytes: bytes, stride_bytes: bytes });
         let parts = widths.iter().enumerate();
-        let parts = parts
-            .map(|(region, bytes)| PartSpec {
-                region,
-                range: 0..rows * bytes,
-            })
-            .collect();
+        let parts =
+            parts.map(|(region, bytes)| PartSpec { region, range: 0..rows * bytes }).collect();
         let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
         let layout = Layout::new(&regions).unwrap();
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();

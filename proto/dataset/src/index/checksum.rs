@@ -49,12 +49,7 @@ async fn read_region(
 ) -> Result<Vec<u8>, DatasetError> {
     // A region is at most a shard, whose size has a limit.
     let mut bytes = Vec::with_capacity(usize::try_from(region.bytes).unwrap_or(0));
-    let parts: Vec<_> = plan
-        .reads
-        .iter()
-        .filter(|part| part.tensor == tensor)
-        .copied()
-        .collect();
+    let parts: Vec<_> = plan.reads.iter().filter(|part| part.tensor == tensor).copied().collect();
     let mut reads = stream::iter(parts)
         .map(|part| async move { origin.read_part(manifest, &part).await })
         .buffered(limits::CHECKSUM_PARTS_IN_FLIGHT);
@@ -72,11 +67,7 @@ fn unit_crcs(region: &RegionPlan, bytes: &[u8]) -> impl Iterator<Item = u32> {
         row if row < ROW_BYTES_ALONE => (UNIT_BYTES / row, region.stride_bytes, row),
         row => (1, region.stride_bytes, row),
     };
-    let rows = if region.row_bytes == 0 {
-        whole.div_ceil(UNIT_BYTES)
-    } else {
-        region.rows
-    };
+    let rows = if region.row_bytes == 0 { whole.div_ceil(UNIT_BYTES) } else { region.rows };
     (0..rows.div_ceil(rows_per_unit)).map(move |unit| {
         let first = unit * rows_per_unit;
         let last = (first + rows_per_unit).min(rows) - 1;
@@ -96,12 +87,7 @@ mod tests {
     }
 
     fn region(rows: u64, row_bytes: u64, stride_bytes: u64) -> RegionPlan {
-        RegionPlan {
-            rows,
-            row_bytes,
-            stride_bytes,
-            bytes: (rows - 1) * stride_bytes + row_bytes,
-        }
+        RegionPlan { rows, row_bytes, stride_bytes, bytes: (rows - 1) * stride_bytes + row_bytes }
     }
 
     #[test]
@@ -113,14 +99,7 @@ mod tests {
     fn long_rows_are_units_of_their_own_even_where_they_overlap() {
         let bytes: Vec<u8> = (0..=255).collect();
         let found: Vec<u32> = unit_crcs(&region(3, 100, 50), &bytes[..200]).collect();
-        assert_eq!(
-            found,
-            [
-                crc(&bytes[0..100]),
-                crc(&bytes[50..150]),
-                crc(&bytes[100..200])
-            ]
-        );
+        assert_eq!(found, [crc(&bytes[0..100]), crc(&bytes[50..150]), crc(&bytes[100..200])]);
     }
 
     #[test]

@@ -48,11 +48,7 @@ impl Candidate {
 
     /// The leading dimension that most bytes of the named tensors share.
     fn rows_of(&self, names: &BTreeSet<String>) -> u64 {
-        leading_rows(
-            self.tensors
-                .iter()
-                .filter(|tensor| names.contains(&tensor.name)),
-        )
+        leading_rows(self.tensors.iter().filter(|tensor| names.contains(&tensor.name)))
     }
 
     fn find(&self, name: &str) -> Option<&Found> {
@@ -66,9 +62,7 @@ fn leading_rows<'a>(tensors: impl Iterator<Item = &'a Found>) -> u64 {
         let sum = bytes.entry(tensor.rows).or_default();
         *sum = sum.saturating_add(tensor.bytes);
     }
-    let most = bytes
-        .into_iter()
-        .max_by_key(|(rows, bytes)| (*bytes, *rows));
+    let most = bytes.into_iter().max_by_key(|(rows, bytes)| (*bytes, *rows));
     most.map_or(0, |(rows, _)| rows)
 }
 
@@ -82,17 +76,11 @@ pub(super) fn plan(
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Plan, DatasetError> {
     let mut names = leading_names(&candidates);
-    let (members, strangers): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
-        candidate
-            .tensors
-            .iter()
-            .any(|tensor| names.contains(&tensor.name))
-    });
+    let (members, strangers): (Vec<_>, Vec<_>) = candidates
+        .into_iter()
+        .partition(|candidate| candidate.tensors.iter().any(|tensor| names.contains(&tensor.name)));
     for file in strangers.iter().flat_map(|candidate| &candidate.files) {
-        left_out.push(LeftOut::object(
-            &file.key,
-            "has none of the tensors of the samples",
-        ));
+        left_out.push(LeftOut::object(&file.key, "has none of the tensors of the samples"));
     }
     drop_uneven(&members, &mut names);
     let model = check_agreement(uri, &members, &names)?;
@@ -106,17 +94,11 @@ pub(super) fn plan(
                 dtype: tensor.dtype,
                 shape: tensor.shape.clone(),
                 slot: if one_file { 0 } else { index },
-                locator: RowLocator::Strided {
-                    row_bytes,
-                    stride_bytes: row_bytes,
-                },
+                locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
             }
         })
         .collect();
-    let groups = members
-        .iter()
-        .map(|member| group(member, &names, one_file, left_out))
-        .collect();
+    let groups = members.iter().map(|member| group(member, &names, one_file, left_out)).collect();
     Ok(Plan { tensors, groups })
 }
 
@@ -126,22 +108,13 @@ fn leading_names(candidates: &[Candidate]) -> BTreeSet<String> {
     let mut kinds: BTreeMap<BTreeSet<String>, u64> = BTreeMap::new();
     for candidate in candidates {
         let rows = candidate.rows();
-        let of_samples = || {
-            candidate
-                .tensors
-                .iter()
-                .filter(|tensor| tensor.rows == rows)
-        };
+        let of_samples = || candidate.tensors.iter().filter(|tensor| tensor.rows == rows);
         let names = of_samples().map(|tensor| tensor.name.clone()).collect();
         let bytes = of_samples().fold(0u64, |sum, tensor| sum.saturating_add(tensor.bytes));
         let sum = kinds.entry(names).or_default();
         *sum = sum.saturating_add(bytes);
     }
-    kinds
-        .into_iter()
-        .max_by_key(|(_, bytes)| *bytes)
-        .map(|(names, _)| names)
-        .unwrap_or_default()
+    kinds.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(names, _)| names).unwrap_or_default()
 }
 
 /// Drops names that have one row for each sample in some files by chance and not in others.
@@ -158,12 +131,7 @@ fn check_agreement<'a>(
     members: &'a [Candidate],
     names: &BTreeSet<String>,
 ) -> Result<Vec<&'a Found>, DatasetError> {
-    let refused = |why| {
-        Err(DatasetError::Inconsistent {
-            prefix: uri.clone(),
-            why,
-        })
-    };
+    let refused = |why| Err(DatasetError::Inconsistent { prefix: uri.clone(), why });
     let Some(first) = members.first() else {
         return refused("there are no samples".into());
     };
@@ -173,9 +141,7 @@ fn check_agreement<'a>(
     let mut model = Vec::with_capacity(names.len());
     for name in names {
         let name_shown = shown(name);
-        let expected = members
-            .iter()
-            .find_map(|member| member.find(name).map(|t| (member, t)));
+        let expected = members.iter().find_map(|member| member.find(name).map(|t| (member, t)));
         let Some((owner, expected)) = expected else {
             continue;
         };
@@ -211,38 +177,21 @@ fn group(
     left_out: &mut Vec<LeftOut>,
 ) -> GroupSpec {
     let rows = member.rows_of(names);
-    for tensor in member
-        .tensors
-        .iter()
-        .filter(|tensor| !names.contains(&tensor.name))
-    {
+    for tensor in member.tensors.iter().filter(|tensor| !names.contains(&tensor.name)) {
         let why = if tensor.rows == rows {
             "is not a tensor of the samples in every file".into()
         } else {
             format!("has {} rows where there are {rows} samples", tensor.rows)
         };
-        left_out.push(LeftOut::tensor(
-            member.key_of(tensor),
-            &shown(&tensor.name),
-            why,
-        ));
+        left_out.push(LeftOut::tensor(member.key_of(tensor), &shown(&tensor.name), why));
     }
     let used = || names.iter().filter_map(|name| member.find(name));
     let objects = if one_file {
-        vec![object(
-            &member.files[0],
-            used().map(|tensor| tensor.offset).collect(),
-        )]
+        vec![object(&member.files[0], used().map(|tensor| tensor.offset).collect())]
     } else {
-        used()
-            .map(|tensor| object(&member.files[tensor.file], vec![tensor.offset]))
-            .collect()
+        used().map(|tensor| object(&member.files[tensor.file], vec![tensor.offset])).collect()
     };
-    GroupSpec {
-        rows,
-        objects,
-        spans: Vec::new(),
-    }
+    GroupSpec { rows, objects, spans: Vec::new() }
 }
 
 /// An object as the manifest has it.

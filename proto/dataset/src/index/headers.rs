@@ -18,18 +18,11 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            why: why.into(),
-        }
+        Self { field: field.into(), why: why.into() }
     }
 
     pub(super) fn of(self, object: OriginUri) -> DatasetError {
-        DatasetError::File {
-            object,
-            field: self.field,
-            why: self.why,
-        }
+        DatasetError::File { object, field: self.field, why: self.why }
     }
 }
 
@@ -63,10 +56,7 @@ pub(super) async fn read_all<F: Format>(
         .buffered(limits::HEADERS_IN_FLIGHT);
     while let Some(header) = reads.try_next().await? {
         headers.push(header);
-        progress(IndexProgress::Headers {
-            done: headers.len() as u64,
-            total,
-        });
+        progress(IndexProgress::Headers { done: headers.len() as u64, total });
     }
     Ok(headers)
 }
@@ -91,17 +81,10 @@ async fn read_one<F: Format>(
     let first = limits::HEADER_PROBE_BYTES.min(file.size_bytes);
     let (mut bytes, version) = origin.read_header(&target, 0, first).await?;
     let fault = |fault: Fault| fault.of(object.clone());
-    let wanted = format
-        .header_bytes(&bytes, file.size_bytes)
-        .map_err(fault)?;
+    let wanted = format.header_bytes(&bytes, file.size_bytes).map_err(fault)?;
     let mut permit = None;
     if wanted > first {
-        permit = Some(
-            large
-                .acquire()
-                .await
-                .expect("the semaphore is never closed"),
-        );
+        permit = Some(large.acquire().await.expect("the semaphore is never closed"));
         target.etag.clone_from(&file.etag);
         let (rest, _) = origin.read_header(&target, first, wanted - first).await?;
         bytes.extend_from_slice(&rest);

@@ -39,10 +39,8 @@ pub(super) async fn candidates(
     let mut arrays = Vec::with_capacity(headers.len());
     for (file, array) in headers {
         match array.shape.split_first() {
-            None => left_out.push(LeftOut::object(
-                &file.key,
-                "is a scalar: it has no leading dimension",
-            )),
+            None => left_out
+                .push(LeftOut::object(&file.key, "is a scalar: it has no leading dimension")),
             Some(_) if array.bytes == 0 => {
                 left_out.push(LeftOut::object(&file.key, "holds no samples"));
             }
@@ -57,19 +55,12 @@ pub(super) async fn candidates(
     arrays.sort_by(|a, b| (&a.0.tensor, &a.1.key).cmp(&(&b.0.tensor, &b.1.key)));
     for (place, file, rows, shape, array) in arrays {
         let key = (place.folder, place.number, place.suffix);
-        let group = groups.entry(key).or_insert_with(|| Candidate {
-            files: Vec::new(),
-            tensors: Vec::new(),
-        });
-        if group
-            .tensors
-            .iter()
-            .any(|tensor| tensor.name == place.tensor)
-        {
-            let why = format!(
-                "is a second file for '{}' of the same samples",
-                shown(&place.tensor)
-            );
+        let group = groups
+            .entry(key)
+            .or_insert_with(|| Candidate { files: Vec::new(), tensors: Vec::new() });
+        if group.tensors.iter().any(|tensor| tensor.name == place.tensor) {
+            let why =
+                format!("is a second file for '{}' of the same samples", shown(&place.tensor));
             return Err(Fault::new("name", why).of(uri.join(&file.key)?));
         }
         group.tensors.push(Found {
@@ -118,21 +109,11 @@ impl Place {
             named => (folder, named),
         };
         let tensor = if tensor.is_empty() { "data" } else { tensor };
-        Self {
-            folder: folder.into(),
-            tensor: tensor.into(),
-            number,
-            suffix: suffix.into(),
-        }
+        Self { folder: folder.into(), tensor: tensor.into(), number, suffix: suffix.into() }
     }
 
     fn unnumbered(folder: &str, stem: &str) -> Self {
-        Self {
-            folder: folder.into(),
-            tensor: stem.into(),
-            number: 0,
-            suffix: String::new(),
-        }
+        Self { folder: folder.into(), tensor: stem.into(), number: 0, suffix: String::new() }
     }
 }
 
@@ -142,9 +123,7 @@ fn unnumber_mixed(arrays: &mut [Placed]) {
     let mut kinds: BTreeMap<(String, String), (Dtype, Vec<u64>, bool)> = BTreeMap::new();
     for (place, _, _, shape, array) in &*arrays {
         let name = (place.folder.clone(), place.tensor.clone());
-        let kind = kinds
-            .entry(name)
-            .or_insert_with(|| (array.dtype, shape.clone(), false));
+        let kind = kinds.entry(name).or_insert_with(|| (array.dtype, shape.clone(), false));
         kind.2 |= kind.0 != array.dtype || kind.1 != *shape;
     }
     for (place, file, ..) in arrays {
@@ -207,22 +186,14 @@ impl Format for Npy {
         let offset = bytes.len() as u64;
         let found = size_bytes - offset;
         if found != expected {
-            let kind = if found < expected {
-                "it was cut off"
-            } else {
-                "there is more after the array"
-            };
+            let kind =
+                if found < expected { "it was cut off" } else { "there is more after the array" };
             let why = format!(
                 "{shape:?} of {dtype} needs {expected} bytes, the file has {found}: {kind}"
             );
             return Err(Fault::new("shape", why));
         }
-        Ok(Array {
-            dtype,
-            shape,
-            offset,
-            bytes: expected,
-        })
+        Ok(Array { dtype, shape, offset, bytes: expected })
     }
 }
 
@@ -231,11 +202,7 @@ fn read_dtype(descr: &str) -> Result<Dtype, Fault> {
         let why = format!("'{}' is big-endian: save it as little-endian", shown(descr));
         return Err(Fault::new("descr", why));
     }
-    let known = if descr.starts_with(['<', '|']) {
-        Dtype::from_numpy(descr)
-    } else {
-        None
-    };
+    let known = if descr.starts_with(['<', '|']) { Dtype::from_numpy(descr) } else { None };
     known.ok_or_else(|| Fault::new("descr", format!("'{}' is not a known type", shown(descr))))
 }
 
@@ -260,10 +227,7 @@ impl Literal<'_> {
                 "fortran_order" => order.replace(self.boolean()?).is_some(),
                 "shape" => shape.replace(self.shape()?).is_some(),
                 other => {
-                    return Err(Fault::new(
-                        "header",
-                        format!("unknown key '{}'", shown(other)),
-                    ));
+                    return Err(Fault::new("header", format!("unknown key '{}'", shown(other))));
                 }
             };
             if again {
@@ -297,10 +261,7 @@ impl Literal<'_> {
             return Ok(());
         }
         let found: String = self.0.chars().take(20).collect();
-        Err(Fault::new(
-            "header",
-            format!("expected '{c}' before '{}'", shown(&found)),
-        ))
+        Err(Fault::new("header", format!("expected '{c}' before '{}'", shown(&found))))
     }
 
     fn string(&mut self) -> Result<String, Fault> {
@@ -318,10 +279,7 @@ impl Literal<'_> {
 
     fn descr(&mut self) -> Result<String, Fault> {
         if self.0.trim_start().starts_with('[') {
-            return Err(Fault::new(
-                "descr",
-                "is a record of several fields: save them one by one",
-            ));
+            return Err(Fault::new("descr", "is a record of several fields: save them one by one"));
         }
         self.string()
     }
@@ -356,18 +314,11 @@ impl Literal<'_> {
 
     fn dimension(&mut self) -> Result<u64, Fault> {
         self.0 = self.0.trim_start();
-        let digits = self.0.len()
-            - self
-                .0
-                .trim_start_matches(|c: char| c.is_ascii_digit())
-                .len();
+        let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, rest) = self.0.split_at(digits);
         self.0 = rest.strip_prefix('L').unwrap_or(rest);
         let why = || {
-            format!(
-                "'{}' is not a dimension",
-                shown(&number.chars().take(30).collect::<String>())
-            )
+            format!("'{}' is not a dimension", shown(&number.chars().take(30).collect::<String>()))
         };
         number.parse().map_err(|_| Fault::new("shape", why()))
     }
@@ -385,10 +336,7 @@ mod tests {
         };
         let expected = |f: &str, t: &str, n, s: &str| (f.to_owned(), t.to_owned(), n, s.to_owned());
         assert_eq!(place("image.npy"), expected("", "image", 0, ""));
-        assert_eq!(
-            place("train/image-007.npy"),
-            expected("train", "image", 7, "-007")
-        );
+        assert_eq!(place("train/image-007.npy"), expected("train", "image", 7, "-007"));
         assert_eq!(place("image/12.npy"), expected("", "image", 12, "12"));
         assert_eq!(place("a/image/0.npy"), expected("a", "image", 0, "0"));
         assert_eq!(place("3.npy"), expected("", "data", 3, "3"));

@@ -52,17 +52,14 @@ pub(crate) struct Tag {
 
 impl Tag {
     fn to(snapshot: SnapshotId) -> Self {
-        Self {
-            snapshot: snapshot.to_string(),
-        }
+        Self { snapshot: snapshot.to_string() }
     }
 
     /// The snapshot it points to.
     pub(crate) fn snapshot(&self, object: &OriginUri) -> Result<SnapshotId, DatasetError> {
-        self.snapshot.parse().map_err(|error| DatasetError::Tag {
-            object: object.clone(),
-            why: format!("{error}"),
-        })
+        self.snapshot
+            .parse()
+            .map_err(|error| DatasetError::Tag { object: object.clone(), why: format!("{error}") })
     }
 }
 
@@ -73,11 +70,7 @@ pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError>
 
 /// The home of manifests in the local cache, if this user has one.
 pub(crate) fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
-    let named = |variable| {
-        env::var_os(variable)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache =
         named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
     let name = format!("{:032x}", xxh3_128(prefix.to_string().as_bytes()));
@@ -126,14 +119,9 @@ pub(super) async fn publish(
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
     if let Some(home) = home {
-        let there = if origin.serves(home) {
-            origin.clone()
-        } else {
-            Origin::connect(home).await?
-        };
-        return Ok(ManifestLocation::Given(
-            write(&there, manifest, home, tag).await?,
-        ));
+        let there =
+            if origin.serves(home) { origin.clone() } else { Origin::connect(home).await? };
+        return Ok(ManifestLocation::Given(write(&there, manifest, home, tag).await?));
     }
     let beside = home_beside(manifest.uri())?;
     match write(origin, manifest, &beside, tag).await {
@@ -144,10 +132,7 @@ pub(super) async fn publish(
             };
             let local = Origin::connect(&home).await?;
             let uri = write(&local, manifest, &home, tag).await?;
-            Ok(ManifestLocation::LocalCache {
-                uri,
-                why: denied.to_string(),
-            })
+            Ok(ManifestLocation::LocalCache { uri, why: denied.to_string() })
         }
         Err(error) => Err(error),
     }
@@ -201,10 +186,7 @@ async fn move_tag(
             Ok(Some((there, _))) if there.snapshot(object).is_ok_and(|s| s == snapshot) => {
                 return Ok(());
             }
-            Ok(Some((_, info))) => Put::Over {
-                etag: info.etag,
-                version: info.version,
-            },
+            Ok(Some((_, info))) => Put::Over { etag: info.etag, version: info.version },
             Ok(None) => Put::Absent,
             // A tag that can't be read is replaced.
             Err(DatasetError::Tag { .. }) => Put::Always,
@@ -219,8 +201,5 @@ async fn move_tag(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(DatasetError::TagContended {
-        object: object.clone(),
-        attempts: limits::TAG_ATTEMPTS,
-    })
+    Err(DatasetError::TagContended { object: object.clone(), attempts: limits::TAG_ATTEMPTS })
 }

@@ -55,10 +55,7 @@ pub(super) async fn candidates(
         if tensors.is_empty() {
             left_out.push(LeftOut::object(&file.key, "holds no samples"));
         } else {
-            candidates.push(Candidate {
-                files: vec![file],
-                tensors,
-            });
+            candidates.push(Candidate { files: vec![file], tensors });
         }
     }
     Ok(candidates)
@@ -66,13 +63,9 @@ pub(super) async fn candidates(
 
 /// The entry as a tensor of samples, or why it can't be one.
 fn found(entry: &Entry) -> Result<Found, String> {
-    let dtype = entry
-        .dtype
-        .ok_or("has elements that do not fill whole bytes")?;
-    let (rows, shape) = entry
-        .shape
-        .split_first()
-        .ok_or("is a scalar: it has no leading dimension")?;
+    let dtype = entry.dtype.ok_or("has elements that do not fill whole bytes")?;
+    let (rows, shape) =
+        entry.shape.split_first().ok_or("is a scalar: it has no leading dimension")?;
     if entry.bytes == 0 {
         return Err("holds no samples".into());
     }
@@ -83,10 +76,7 @@ fn found(entry: &Entry) -> Result<Found, String> {
         ));
     }
     if shape.len() > limits::DIMENSIONS_MAX as usize {
-        return Err(format!(
-            "has more than {} dimensions",
-            limits::DIMENSIONS_MAX
-        ));
+        return Err(format!("has more than {} dimensions", limits::DIMENSIONS_MAX));
     }
     Ok(Found {
         name: entry.name.clone(),
@@ -106,10 +96,8 @@ impl Format for SafeTensors {
     type Header = Vec<Entry>;
 
     fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault> {
-        let length = begin
-            .first_chunk()
-            .map(|bytes| u64::from_le_bytes(*bytes))
-            .ok_or_else(|| {
+        let length =
+            begin.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(|| {
                 Fault::new(
                     "header length",
                     format!("the file has {size_bytes} bytes, fewer than 8"),
@@ -152,17 +140,12 @@ fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault
     let dtype: Result<FileDtype, serde::de::value::Error> =
         FileDtype::deserialize(info.dtype.as_str().into_deserializer());
     let Ok(file_dtype) = dtype else {
-        return Err(fault(
-            "dtype",
-            format!("'{}' is not a known type", shown(&info.dtype)),
-        ));
+        return Err(fault("dtype", format!("'{}' is not a known type", shown(&info.dtype))));
     };
     let shape = info.shape.0;
     let bits = shape
         .iter()
-        .try_fold(file_dtype.bitsize() as u64, |bits, dim| {
-            bits.checked_mul(*dim)
-        })
+        .try_fold(file_dtype.bitsize() as u64, |bits, dim| bits.checked_mul(*dim))
         .ok_or_else(|| fault("shape", format!("{shape:?} overflows")))?;
     if bits % 8 != 0 {
         return Err(fault(
@@ -171,17 +154,12 @@ fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault
         ));
     }
     let [begin, end] = info.data_offsets;
-    let bytes = end.checked_sub(begin).ok_or_else(|| {
-        fault(
-            "data_offsets",
-            format!("[{begin}, {end}] end before they begin"),
-        )
-    })?;
+    let bytes = end
+        .checked_sub(begin)
+        .ok_or_else(|| fault("data_offsets", format!("[{begin}, {end}] end before they begin")))?;
     if bytes != bits / 8 {
-        let why = format!(
-            "[{begin}, {end}] are {bytes} bytes where dtype and shape need {}",
-            bits / 8
-        );
+        let why =
+            format!("[{begin}, {end}] are {bytes} bytes where dtype and shape need {}", bits / 8);
         return Err(fault("data_offsets", why));
     }
     let offset = data_at
@@ -189,13 +167,7 @@ fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault
         .filter(|offset| offset.checked_add(bytes).is_some())
         .ok_or_else(|| fault("data_offsets", format!("[{begin}, {end}] overflow")))?;
     let dtype = Dtype::from_safetensors_name(&info.dtype);
-    Ok(Entry {
-        name,
-        dtype,
-        shape,
-        offset,
-        bytes,
-    })
+    Ok(Entry { name, dtype, shape, offset, bytes })
 }
 
 /// The tensors fill the file from the header to its end, without holes or overlaps.
@@ -204,25 +176,16 @@ fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<
     let mut end = data_at;
     for entry in &*entries {
         if entry.offset != end {
-            let kind = if entry.offset < end {
-                "overlap the tensor before"
-            } else {
-                "leave a hole"
-            };
+            let kind =
+                if entry.offset < end { "overlap the tensor before" } else { "leave a hole" };
             let why = format!("begin at byte {} and {kind}: expected {end}", entry.offset);
-            return Err(Fault::new(
-                format!("tensor '{}' data_offsets", shown(&entry.name)),
-                why,
-            ));
+            return Err(Fault::new(format!("tensor '{}' data_offsets", shown(&entry.name)), why));
         }
         end += entry.bytes;
     }
     if end != size_bytes {
-        let kind = if end > size_bytes {
-            "it was cut off"
-        } else {
-            "there is more after the tensors"
-        };
+        let kind =
+            if end > size_bytes { "it was cut off" } else { "there is more after the tensors" };
         let why = format!("the tensors end at byte {end}, the file has {size_bytes}: {kind}");
         return Err(Fault::new("data_offsets", why));
     }
@@ -259,9 +222,7 @@ impl<'de> Deserialize<'de> for Shape {
                 let mut shape = Vec::new();
                 while let Some(dim) = seq.next_element()? {
                     if shape.len() == SHAPE_MAX {
-                        return Err(A::Error::custom(format!(
-                            "more than {SHAPE_MAX} dimensions"
-                        )));
+                        return Err(A::Error::custom(format!("more than {SHAPE_MAX} dimensions")));
                     }
                     shape.push(dim);
                 }

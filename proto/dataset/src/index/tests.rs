@@ -49,20 +49,11 @@ fn entry(dtype: &str, shape: &str, offsets: &str) -> String {
 
 #[tokio::test]
 async fn each_hostile_file_gets_one_error_that_names_it_and_nothing_is_published() {
-    for case in hostile::safetensors_files()
-        .into_iter()
-        .chain(hostile::arrays())
-    {
+    for case in hostile::safetensors_files().into_iter().chain(hostile::arrays()) {
         let folder = tempfile::tempdir().unwrap();
         // A good file beside it does not help.
         let good = if case.file == "bad.npy" {
-            (
-                "good.npy",
-                npy(
-                    "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }",
-                    32,
-                ),
-            )
+            ("good.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }", 32))
         } else {
             ("good.safetensors", safetensors(GOOD, 32))
         };
@@ -75,17 +66,9 @@ async fn each_hostile_file_gets_one_error_that_names_it_and_nothing_is_published
         let error = error.map(|_| ()).expect_err(case.name).to_string();
         let named = format!("deep/{}", case.file);
         for part in case.says.iter().chain([&named.as_str()]) {
-            assert!(
-                error.contains(part),
-                "{}: '{error}' does not say '{part}'",
-                case.name
-            );
+            assert!(error.contains(part), "{}: '{error}' does not say '{part}'", case.name);
         }
-        assert!(
-            error.len() < 1000 && !error.contains('\n'),
-            "{}: {error}",
-            case.name
-        );
+        assert!(error.len() < 1000 && !error.contains('\n'), "{}: {error}", case.name);
         assert!(!folder.path().join(".larder").exists(), "{}", case.name);
     }
 }
@@ -95,12 +78,7 @@ async fn in_memory(files: &[(&str, Vec<u8>)]) -> (Origin, OriginUri) {
     let uri = OriginUri::parse("s3://bucket/data").unwrap();
     let origin = Origin::over(&uri, Arc::new(InMemory::new()));
     for (key, bytes) in files {
-        assert!(
-            origin
-                .put_if_absent(&uri.join(key).unwrap(), bytes.clone().into())
-                .await
-                .unwrap()
-        );
+        assert!(origin.put_if_absent(&uri.join(key).unwrap(), bytes.clone().into()).await.unwrap());
     }
     (origin, uri)
 }
@@ -112,28 +90,17 @@ async fn index_memory(files: &[(&str, Vec<u8>)]) -> Result<Indexed, DatasetError
 
 fn array(rows: usize, columns: usize) -> Vec<u8> {
     let shape = format!("({rows}, {columns})");
-    npy(
-        &format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}"),
-        rows * columns,
-    )
+    npy(&format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}"), rows * columns)
 }
 
 #[tokio::test]
 async fn nothing_to_index_is_said_with_what_would_help() {
     let error = index_memory(&[]).await.unwrap_err().to_string();
     assert!(error.contains("there is nothing"), "{error}");
-    let error = index_memory(&[("a.bin", vec![1; 100])])
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = index_memory(&[("a.bin", vec![1; 100])]).await.unwrap_err().to_string();
     assert!(error.contains("--window"), "{error}");
-    let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())])
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, DatasetError::NothingToIndex { .. }),
-        "{error}"
-    );
+    let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())]).await.unwrap_err();
+    assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -147,43 +114,26 @@ async fn what_is_left_out_is_listed_with_the_reason() {
         (".larder/old.safetensors", vec![1]),
         (
             "z-mean.safetensors",
-            safetensors(
-                &entry("F32", "[1,2]", "[0,8]").replace("\"x\"", "\"mean\""),
-                8,
-            ),
+            safetensors(&entry("F32", "[1,2]", "[0,8]").replace("\"x\"", "\"mean\""), 8),
         ),
     ])
     .await
     .unwrap();
     assert_eq!(indexed.manifest.samples(), 8);
     let left: Vec<&str> = indexed.left_out.iter().map(|l| l.object.as_str()).collect();
-    assert_eq!(
-        left,
-        [
-            "beside.npy",
-            "empty.safetensors",
-            "notes.txt",
-            "z-mean.safetensors"
-        ]
-    );
+    assert_eq!(left, ["beside.npy", "empty.safetensors", "notes.txt", "z-mean.safetensors"]);
 }
 
 #[tokio::test]
 async fn files_that_disagree_are_named_both() {
     let error = index_memory(&[
         ("a.safetensors", safetensors(GOOD, 32)),
-        (
-            "b.safetensors",
-            safetensors(&entry("F32", "[2,3]", "[0,24]"), 24),
-        ),
+        ("b.safetensors", safetensors(&entry("F32", "[2,3]", "[0,24]"), 24)),
     ])
     .await
     .unwrap_err()
     .to_string();
-    assert!(
-        error.contains("a.safetensors") && error.contains("b.safetensors"),
-        "{error}"
-    );
+    assert!(error.contains("a.safetensors") && error.contains("b.safetensors"), "{error}");
     let error = index_memory(&[
         ("image-0.npy", array(4, 9)),
         ("label-0.npy", array(4, 1)),
@@ -192,58 +142,52 @@ async fn files_that_disagree_are_named_both() {
     .await
     .unwrap_err()
     .to_string();
-    assert!(
-        error.contains("image-1.npy") && error.contains("label"),
-        "{error}"
-    );
+    assert!(error.contains("image-1.npy") && error.contains("label"), "{error}");
 }
 
 #[tokio::test]
 async fn numbered_arrays_are_concatenated_by_number_and_others_are_tensors() {
-    let files: Vec<(String, Vec<u8>)> = (0..12)
-        .map(|i| (format!("x{i}.npy"), array(i + 1, 3)))
-        .collect();
+    let files: Vec<(String, Vec<u8>)> =
+        (0..12).map(|i| (format!("x{i}.npy"), array(i + 1, 3))).collect();
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(k, b)| (k.as_str(), b.clone())).collect();
     let manifest = index_memory(&files).await.unwrap().manifest;
     assert_eq!(manifest.samples(), 78);
     assert_eq!(manifest.object(10).key, "x10.npy", "ten comes after nine");
-    let manifest = index_memory(&[("f1.npy", array(5, 3)), ("f2.npy", array(5, 4))])
-        .await
-        .unwrap()
-        .manifest;
-    let tensors: Vec<_> = manifest
-        .tensors()
-        .iter()
-        .map(|t| (t.name(), t.row_bytes()))
-        .collect();
-    assert_eq!(
-        (manifest.samples(), tensors),
-        (5, vec![("f1", 3), ("f2", 4)])
-    );
+    let manifest =
+        index_memory(&[("f1.npy", array(5, 3)), ("f2.npy", array(5, 4))]).await.unwrap().manifest;
+    let tensors: Vec<_> = manifest.tensors().iter().map(|t| (t.name(), t.row_bytes())).collect();
+    assert_eq!((manifest.samples(), tensors), (5, vec![("f1", 3), ("f2", 4)]));
+}
+
+#[tokio::test]
+async fn odd_names_of_local_files_are_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a b", "c%20d", "ü#1", "e~[x]"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join("x&y+z.npy"), array(4, 3)).unwrap();
+    }
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let options = IndexOptions { checksum: true, ..IndexOptions::default() };
+    let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    assert_eq!(indexed.manifest.samples(), 16);
+    let keys: Vec<&str> = (0..4).map(|o| indexed.manifest.object(o).key).collect();
+    assert_eq!(keys[1], "c%20d/x&y+z.npy", "names are taken literally");
 }
 
 #[tokio::test]
 async fn a_tag_moves_and_a_damaged_manifest_is_written_again() {
     let (origin, uri) = in_memory(&[("x.npy", array(4, 3))]).await;
-    let options = IndexOptions {
-        tag: Some("v1".into()),
-        ..IndexOptions::default()
-    };
+    let options = IndexOptions { tag: Some("v1".into()), ..IndexOptions::default() };
     let first = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     let manifest_at = first.location.uri().clone();
-    origin
-        .put(&manifest_at, vec![1].into(), crate::origin::Put::Always)
-        .await
-        .unwrap();
+    origin.put(&manifest_at, vec![1].into(), crate::origin::Put::Always).await.unwrap();
     let again = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     assert_eq!(again.manifest.snapshot(), first.manifest.snapshot());
     let (bytes, _) = origin.get(&manifest_at, 1 << 20).await.unwrap();
     assert_eq!(bytes, first.manifest.as_bytes());
 
-    origin
-        .put_if_absent(&uri.join("x2.npy").unwrap(), array(2, 3).into())
-        .await
-        .unwrap();
+    origin.put_if_absent(&uri.join("x2.npy").unwrap(), array(2, 3).into()).await.unwrap();
     let moved = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     assert_ne!(moved.manifest.snapshot(), first.manifest.snapshot());
     let dataset = crate::DatasetRef::parse("s3://bucket/data@v1").unwrap();
@@ -261,16 +205,10 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     let uri = folder_uri(folder.path());
     let origin = Origin::connect(&uri).await.unwrap();
     let (memory, memory_uri) = in_memory(&[("x.npy", array(4, 3))]).await;
-    let manifest = index(&memory, &memory_uri, &IndexOptions::default(), &|_| {})
-        .await
-        .unwrap()
-        .manifest;
+    let manifest =
+        index(&memory, &memory_uri, &IndexOptions::default(), &|_| {}).await.unwrap().manifest;
     let mut builder = ManifestBuilder::new(uri.clone(), Vec::new(), 4096);
-    builder.push(crate::GroupSpec {
-        rows: 1,
-        objects: Vec::new(),
-        spans: Vec::new(),
-    });
+    builder.push(crate::GroupSpec { rows: 1, objects: Vec::new(), spans: Vec::new() });
     assert!(builder.build().is_err());
     // The publisher writes under the address of the manifest, here that of the folder.
     let tensors = vec![crate::TensorSpec {
@@ -288,30 +226,16 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
         size_bytes: 76,
         columns: vec![64],
     };
-    builder.push(crate::GroupSpec {
-        rows: 4,
-        objects: vec![object],
-        spans: Vec::new(),
-    });
+    builder.push(crate::GroupSpec { rows: 4, objects: vec![object], spans: Vec::new() });
     let manifest = builder.build().unwrap();
     let home = Some(folder_uri(cache.path()));
-    let location = publish::publish(&origin, &manifest, None, home, "latest")
-        .await
-        .unwrap();
+    let location = publish::publish(&origin, &manifest, None, home, "latest").await.unwrap();
     assert!(
         matches!(&location, ManifestLocation::LocalCache { why, .. } if why.contains("denied"))
     );
     assert!(location.uri().starts_with(&folder_uri(cache.path())));
-    let error = publish::publish(&origin, &manifest, None, None, "latest")
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            DatasetError::Origin(crate::OriginError::Denied { .. })
-        ),
-        "{error}"
-    );
+    let error = publish::publish(&origin, &manifest, None, None, "latest").await.unwrap_err();
+    assert!(matches!(error, DatasetError::Origin(crate::OriginError::Denied { .. })), "{error}");
 }
 
 fn parse<F: Format>(format: &F, file: &[u8]) -> Result<F::Header, Fault> {

@@ -28,12 +28,10 @@ pub(super) async fn plan(
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let size = spec.dtype.size_bytes();
-    let (flat, other): (Vec<_>, Vec<_>) = files
-        .into_iter()
-        .partition(|file| extension(&file.key) == "bin");
-    let (arrays, other): (Vec<_>, Vec<_>) = other
-        .into_iter()
-        .partition(|file| extension(&file.key) == "npy");
+    let (flat, other): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| extension(&file.key) == "bin");
+    let (arrays, other): (Vec<_>, Vec<_>) =
+        other.into_iter().partition(|file| extension(&file.key) == "npy");
     leave_out(other, "is neither a .bin nor a .npy file", left_out);
 
     let mut streams = flat_streams(origin, uri, flat, spec).await?;
@@ -41,17 +39,9 @@ pub(super) async fn plan(
     streams.sort_by(|a, b| a.file.key.cmp(&b.file.key));
 
     let mut groups = Vec::with_capacity(streams.len());
-    for Stream {
-        file,
-        offset,
-        tokens,
-    } in streams
-    {
+    for Stream { file, offset, tokens } in streams {
         let Some(after_first) = tokens.checked_sub(spec.window) else {
-            let why = format!(
-                "holds {tokens} tokens, fewer than a window of {}",
-                spec.window
-            );
+            let why = format!("holds {tokens} tokens, fewer than a window of {}", spec.window);
             left_out.push(LeftOut::object(&file.key, why));
             continue;
         };
@@ -64,15 +54,10 @@ pub(super) async fn plan(
     }
     if groups.is_empty() {
         let why = "there is no .bin or .npy file with at least one window of tokens".into();
-        return Err(DatasetError::NothingToIndex {
-            prefix: uri.clone(),
-            why,
-        });
+        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
-    let locator = RowLocator::Strided {
-        row_bytes: spec.window * size,
-        stride_bytes: spec.stride * size,
-    };
+    let locator =
+        RowLocator::Strided { row_bytes: spec.window * size, stride_bytes: spec.stride * size };
     let tensor = TensorSpec {
         name: TENSOR.into(),
         dtype: spec.dtype,
@@ -80,10 +65,7 @@ pub(super) async fn plan(
         slot: 0,
         locator,
     };
-    Ok(Plan {
-        tensors: vec![tensor],
-        groups,
-    })
+    Ok(Plan { tensors: vec![tensor], groups })
 }
 
 /// Files that are tokens from the first byte to the last.
@@ -105,11 +87,7 @@ async fn flat_streams(
         if file.etag.is_none() {
             file.etag = origin.head(&object).await?.etag;
         }
-        streams.push(Stream {
-            file,
-            offset: 0,
-            tokens,
-        });
+        streams.push(Stream { file, offset: 0, tokens });
     }
     Ok(streams)
 }
@@ -136,11 +114,7 @@ async fn array_streams(
             let why = format!("is {found} where tokens of {wanted} were asked for");
             return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
         }
-        streams.push(Stream {
-            file,
-            offset: array.offset,
-            tokens: array.shape[0],
-        });
+        streams.push(Stream { file, offset: array.offset, tokens: array.shape[0] });
     }
     Ok(streams)
 }

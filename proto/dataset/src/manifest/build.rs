@@ -110,12 +110,7 @@ struct Cut {
 impl ManifestBuilder {
     /// A dataset at `uri` with these tensors, to be cut into shards of about `shard_bytes`.
     pub fn new(uri: OriginUri, tensors: Vec<TensorSpec>, shard_bytes: u64) -> Self {
-        Self {
-            uri,
-            shard_bytes,
-            tensors,
-            groups: Vec::new(),
-        }
+        Self { uri, shard_bytes, tensors, groups: Vec::new() }
     }
 
     /// Appends the samples of a group.
@@ -138,11 +133,7 @@ impl ManifestBuilder {
             let mut record = draft.shard_record(index);
             record.bytes = draft.fill_bytes(index);
             record.id = *draft.compute_shard_id(index).as_bytes();
-            replace(
-                &mut bytes,
-                at + index as usize * ShardRecord::BYTES,
-                |out| record.encode(out),
-            );
+            replace(&mut bytes, at + index as usize * ShardRecord::BYTES, |out| record.encode(out));
         }
         drop(draft);
         Ok(seal(bytes)?)
@@ -159,11 +150,7 @@ impl ManifestBuilder {
             let name_max = limits::TENSOR_NAME_BYTES_MAX.into();
             at_most("bytes in a tensor's name:", tensor.name.len(), name_max)?;
             let dimensions_max = limits::DIMENSIONS_MAX.into();
-            at_most(
-                "dimensions of a tensor:",
-                tensor.shape.len(),
-                dimensions_max,
-            )?;
+            at_most("dimensions of a tensor:", tensor.shape.len(), dimensions_max)?;
         }
         let row_bytes = usize::try_from(self.sums().0).unwrap_or(usize::MAX);
         at_most("bytes of one sample:", row_bytes, limits::SAMPLE_BYTES_MAX)?;
@@ -173,35 +160,20 @@ impl ManifestBuilder {
     fn check_group(&self, index: usize) -> Result<(), BuildError> {
         let group = &self.groups[index];
         let field = |holds, why| {
-            if holds {
-                Ok(())
-            } else {
-                Err(BuildError::Group { group: index, why })
-            }
+            if holds { Ok(()) } else { Err(BuildError::Group { group: index, why }) }
         };
         field(group.rows > 0, "has no samples")?;
         let objects = group.objects.len() == self.slots() as usize;
-        field(
-            objects,
-            "has another number of objects than the tensors name",
-        )?;
-        let ragged = self
-            .tensors
-            .iter()
-            .filter(|t| t.locator == RowLocator::Spans)
-            .count();
+        field(objects, "has another number of objects than the tensors name")?;
+        let ragged = self.tensors.iter().filter(|t| t.locator == RowLocator::Spans).count();
         let spans = group.spans.len() == ragged
-            && group
-                .spans
-                .iter()
-                .all(|rows| rows.len() as u64 == group.rows);
+            && group.spans.iter().all(|rows| rows.len() as u64 == group.rows);
         field(spans, "does not have one span for each ragged row")?;
         for (slot, object) in (0u32..).zip(&group.objects) {
             self.uri.join(&object.key)?;
-            for (what, text) in [
-                ("bytes in an etag:", &object.etag),
-                ("bytes in a version:", &object.version),
-            ] {
+            for (what, text) in
+                [("bytes in an etag:", &object.etag), ("bytes in a version:", &object.version)]
+            {
                 let limit = limits::ETAG_BYTES_MAX as u64;
                 at_most(what, text.as_ref().map_or(0, String::len), limit)?;
             }
@@ -217,28 +189,17 @@ impl ManifestBuilder {
     }
 
     fn columns_of(&self, slot: u32) -> usize {
-        self.tensors
-            .iter()
-            .filter(|t| t.slot == slot && t.locator != RowLocator::Spans)
-            .count()
+        self.tensors.iter().filter(|t| t.slot == slot && t.locator != RowLocator::Spans).count()
     }
 
     /// Bytes of a row and of a stride, summed over the strided tensors.
     fn sums(&self) -> (u64, u64) {
-        self.tensors
-            .iter()
-            .fold((0u64, 0u64), |(rows, strides), tensor| {
-                match tensor.locator {
-                    RowLocator::Strided {
-                        row_bytes,
-                        stride_bytes,
-                    } => (
-                        rows.saturating_add(row_bytes),
-                        strides.saturating_add(stride_bytes),
-                    ),
-                    RowLocator::Spans => (rows, strides),
-                }
-            })
+        self.tensors.iter().fold((0u64, 0u64), |(rows, strides), tensor| match tensor.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                (rows.saturating_add(row_bytes), strides.saturating_add(stride_bytes))
+            }
+            RowLocator::Spans => (rows, strides),
+        })
     }
 
     /// How many rows a shard of the wanted size has.
@@ -259,10 +220,7 @@ impl ManifestBuilder {
     fn cut_shards(&self) -> Result<Vec<Cut>, BuildError> {
         let rows_max = self.rows_per_shard();
         let joinable = self.tensors.iter().all(|tensor| match tensor.locator {
-            RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } => row_bytes == stride_bytes,
+            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
             RowLocator::Spans => true,
         });
         let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
@@ -271,9 +229,7 @@ impl ManifestBuilder {
         let mut joined = 0;
         let mut first_sample = 0u64;
         for (index, group) in (0u32..).zip(&self.groups) {
-            let room = cuts
-                .last()
-                .map_or(0, |cut| rows_max.saturating_sub(cut.rows.into()));
+            let room = cuts.last().map_or(0, |cut| rows_max.saturating_sub(cut.rows.into()));
             if joinable && joined > 0 && joined < joined_max && group.rows <= room {
                 let last = cuts.last_mut().expect("a shard to join is there");
                 last.rows += u32::try_from(group.rows).expect("no more than there is room for");
@@ -286,30 +242,19 @@ impl ManifestBuilder {
                     let rows = rows.min(group.rows - at);
                     let rows = u32::try_from(rows).expect("no more rows than a shard has");
                     let first_sample = first_sample + at;
-                    cuts.push(Cut {
-                        group: index,
-                        row_in_group: at,
-                        first_sample,
-                        rows,
-                    });
+                    cuts.push(Cut { group: index, row_in_group: at, first_sample, rows });
                     at += u64::from(rows);
                 }
                 joined = u32::from(shards == 1);
             }
-            first_sample = first_sample
-                .checked_add(group.rows)
-                .ok_or(BuildError::TooMuch {
-                    what: "samples:",
-                    found: u64::MAX,
-                    limit: u64::MAX - 1,
-                })?;
+            first_sample = first_sample.checked_add(group.rows).ok_or(BuildError::TooMuch {
+                what: "samples:",
+                found: u64::MAX,
+                limit: u64::MAX - 1,
+            })?;
             if cuts.len() as u64 > u64::from(limits::SHARDS_MAX) {
                 let (found, limit) = (cuts.len() as u64, limits::SHARDS_MAX.into());
-                return Err(BuildError::TooMuch {
-                    what: "shards:",
-                    found,
-                    limit,
-                });
+                return Err(BuildError::TooMuch { what: "shards:", found, limit });
             }
         }
         Ok(cuts)
@@ -317,16 +262,9 @@ impl ManifestBuilder {
 
     fn encode(&self, cuts: &[Cut]) -> Result<Vec<u8>, BuildError> {
         let slots = self.slots();
-        let columns = (0..slots)
-            .map(|slot| self.columns_of(slot))
-            .max()
-            .unwrap_or(0);
+        let columns = (0..slots).map(|slot| self.columns_of(slot)).max().unwrap_or(0);
         let extra_columns = columns.saturating_sub(COLUMNS_INLINE as usize);
-        let span_tables = self
-            .tensors
-            .iter()
-            .filter(|t| t.locator == RowLocator::Spans)
-            .count();
+        let span_tables = self.tensors.iter().filter(|t| t.locator == RowLocator::Spans).count();
         let mut names = self.uri.to_string().into_bytes();
         let uri_bytes = small(names.len())?;
 
@@ -390,20 +328,11 @@ impl ManifestBuilder {
             let name_at = names.len() as u64;
             names.extend_from_slice(tensor.name.as_bytes());
             let shape_at = names.len() as u64;
-            tensor
-                .shape
-                .iter()
-                .for_each(|dim| names.extend_from_slice(&dim.to_le_bytes()));
+            tensor.shape.iter().for_each(|dim| names.extend_from_slice(&dim.to_le_bytes()));
             let (locator, row_bytes, stride_bytes, counter) = match tensor.locator {
-                RowLocator::Strided {
-                    row_bytes,
-                    stride_bytes,
-                } => (
-                    LOCATOR_STRIDED,
-                    row_bytes,
-                    stride_bytes,
-                    &mut columns[tensor.slot as usize],
-                ),
+                RowLocator::Strided { row_bytes, stride_bytes } => {
+                    (LOCATOR_STRIDED, row_bytes, stride_bytes, &mut columns[tensor.slot as usize])
+                }
                 RowLocator::Spans => (LOCATOR_SPANS, 0, 0, &mut span_tables),
             };
             let column = *counter;
@@ -468,11 +397,7 @@ impl ManifestBuilder {
                 let mut region_end = 0u64;
                 for span in rows.by_ref().take(cut.rows as usize) {
                     region_end = region_end.saturating_add(span.end.saturating_sub(span.start));
-                    SpanRecord {
-                        object_offset: span.start,
-                        region_end,
-                    }
-                    .encode(body);
+                    SpanRecord { object_offset: span.start, region_end }.encode(body);
                 }
             }
         }
@@ -488,11 +413,7 @@ impl Manifest {
         let expected = u64::from(self.shard_count());
         if checksums.len() as u64 != expected {
             let found = checksums.len() as u64;
-            return Err(BuildError::TooMuch {
-                what: "checksums:",
-                found,
-                limit: expected,
-            });
+            return Err(BuildError::TooMuch { what: "checksums:", found, limit: expected });
         }
         let mut bytes = self.as_bytes().to_vec();
         let at = self.tables().shards;
@@ -500,11 +421,7 @@ impl Manifest {
             let mut record = self.shard_record(index);
             record.checksum = *checksum;
             record.flags |= SHARD_HAS_CHECKSUM;
-            replace(
-                &mut bytes,
-                at + index as usize * ShardRecord::BYTES,
-                |out| record.encode(out),
-            );
+            replace(&mut bytes, at + index as usize * ShardRecord::BYTES, |out| record.encode(out));
         }
         Ok(seal(bytes)?)
     }
@@ -525,11 +442,7 @@ fn replace(bytes: &mut [u8], at: usize, encode: impl FnOnce(&mut Vec<u8>)) {
 
 fn at_most(what: &'static str, found: usize, limit: u64) -> Result<(), BuildError> {
     let found = found as u64;
-    if found > limit {
-        Err(BuildError::TooMuch { what, found, limit })
-    } else {
-        Ok(())
-    }
+    if found > limit { Err(BuildError::TooMuch { what, found, limit }) } else { Ok(()) }
 }
 
 /// A length that must fit the field it is written to.

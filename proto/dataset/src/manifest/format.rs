@@ -87,9 +87,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 
     fn take(bytes: &mut &[u8]) -> Self {
-        let (head, rest) = bytes
-            .split_first_chunk()
-            .expect("a record holds its fields");
+        let (head, rest) = bytes.split_first_chunk().expect("a record holds its fields");
         *bytes = rest;
         *head
     }
@@ -202,15 +200,7 @@ impl Header {
         let span_count = self.samples.checked_mul(self.span_tables.into())?;
         let names = table(spans, span_count, SpanRecord::BYTES)?;
         let end = table(names, self.names_bytes, 1)?;
-        Some(Tables {
-            tensors,
-            shards,
-            objects,
-            columns,
-            spans,
-            names,
-            end,
-        })
+        Some(Tables { tensors, shards, objects, columns, spans, names, end })
     }
 }
 

@@ -61,14 +61,9 @@ impl Manifest {
         if sample >= self.samples() {
             return None;
         }
-        let shard = last_where(self.shard_count(), |s| {
-            self.shard_record(s).first_sample <= sample
-        });
+        let shard = last_where(self.shard_count(), |s| self.shard_record(s).first_sample <= sample);
         let row = sample - self.shard_record(shard).first_sample;
-        Some((
-            shard,
-            u32::try_from(row).expect("rows of a shard are counted in 32 bits"),
-        ))
+        Some((shard, u32::try_from(row).expect("rows of a shard are counted in 32 bits")))
     }
 
     /// The number of the shard with this id, found by looking at all of them.
@@ -87,18 +82,12 @@ impl Manifest {
 
     pub(super) fn shard_record(&self, shard: u32) -> ShardRecord {
         let tables = self.tables();
-        ShardRecord::at(
-            &self.as_bytes()[tables.shards..tables.objects],
-            shard as usize,
-        )
+        ShardRecord::at(&self.as_bytes()[tables.shards..tables.objects], shard as usize)
     }
 
     pub(super) fn object_record(&self, object: u32) -> ObjectRecord {
         let tables = self.tables();
-        ObjectRecord::at(
-            &self.as_bytes()[tables.objects..tables.columns],
-            object as usize,
-        )
+        ObjectRecord::at(&self.as_bytes()[tables.objects..tables.columns], object as usize)
     }
 
     pub(super) fn span_record(&self, table: u32, sample: u64) -> SpanRecord {
@@ -132,11 +121,7 @@ impl Manifest {
     }
 
     pub(super) fn group_end(&self, group: u32) -> u64 {
-        if group + 1 == self.group_count() {
-            self.samples()
-        } else {
-            self.group_begin(group + 1)
-        }
+        if group + 1 == self.group_count() { self.samples() } else { self.group_begin(group + 1) }
     }
 
     pub(super) fn group_of(&self, sample: u64) -> u32 {
@@ -145,18 +130,12 @@ impl Manifest {
 
     /// The sums over all strided tensors of bytes a row and bytes a stride.
     pub(super) fn sample_sums(&self) -> (u64, u64) {
-        self.tensors()
-            .iter()
-            .fold((0, 0), |(rows, strides), tensor| match tensor.locator {
-                RowLocator::Strided {
-                    row_bytes,
-                    stride_bytes,
-                } => (
-                    rows.saturating_add(row_bytes),
-                    strides.saturating_add(stride_bytes),
-                ),
-                RowLocator::Spans => (rows, strides),
-            })
+        self.tensors().iter().fold((0, 0), |(rows, strides), tensor| match tensor.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                (rows.saturating_add(row_bytes), strides.saturating_add(stride_bytes))
+            }
+            RowLocator::Spans => (rows, strides),
+        })
     }
 
     /// Whether rows lie back to back in every tensor, so that a shard may join several groups.
@@ -176,17 +155,10 @@ impl Manifest {
         std::iter::from_fn(move || {
             let (group, row_in_group, row_in_shard) = next?;
             let in_group = self.group_end(group) - self.group_begin(group) - row_in_group;
-            let rows = u32::try_from(in_group)
-                .unwrap_or(u32::MAX)
-                .min(record.rows - row_in_shard);
+            let rows = u32::try_from(in_group).unwrap_or(u32::MAX).min(record.rows - row_in_shard);
             let done = row_in_shard + rows;
             next = (done < record.rows).then_some((group + 1, 0, done));
-            Some(Segment {
-                group,
-                row_in_group,
-                row_in_shard,
-                rows,
-            })
+            Some(Segment { group, row_in_group, row_in_shard, rows })
         })
     }
 }
@@ -194,10 +166,7 @@ impl Manifest {
 impl Tensor {
     pub(super) fn rows_touch(&self) -> bool {
         match self.locator {
-            RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } => row_bytes == stride_bytes,
+            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
             RowLocator::Spans => true,
         }
     }

@@ -54,19 +54,11 @@ pub enum ManifestError {
 type Result<T> = std::result::Result<T, ManifestError>;
 
 fn malformed<T>(field: &'static str, index: impl Into<u64>, why: &'static str) -> Result<T> {
-    Err(ManifestError::Malformed {
-        field,
-        index: index.into(),
-        why,
-    })
+    Err(ManifestError::Malformed { field, index: index.into(), why })
 }
 
 fn check(holds: bool, field: &'static str, index: impl Into<u64>, why: &'static str) -> Result<()> {
-    if holds {
-        Ok(())
-    } else {
-        malformed(field, index, why)
-    }
+    if holds { Ok(()) } else { malformed(field, index, why) }
 }
 
 impl Manifest {
@@ -114,16 +106,8 @@ impl Manifest {
             })
             .collect::<Result<Box<[_]>>>()?;
         let snapshot = SnapshotId::from_bytes(header.hash);
-        let manifest = Self {
-            inner: Arc::new(Inner {
-                bytes,
-                header,
-                tables,
-                snapshot,
-                uri,
-                tensors,
-            }),
-        };
+        let manifest =
+            Self { inner: Arc::new(Inner { bytes, header, tables, snapshot, uri, tensors }) };
         manifest.check_tensors()?;
         manifest.check_objects()?;
         Ok(manifest)
@@ -154,12 +138,7 @@ impl Manifest {
         )?;
         let (row, stride) = self.sample_sums();
         let limit = limits::SAMPLE_BYTES_MAX;
-        check(
-            row <= limit && stride <= limit,
-            "sample",
-            0u64,
-            "is larger than the limit",
-        )
+        check(row <= limit && stride <= limit, "sample", 0u64, "is larger than the limit")
     }
 
     fn check_objects(&self) -> Result<()> {
@@ -180,12 +159,7 @@ impl Manifest {
             }
             self.check_columns(group, first - head.first_sample)?;
         }
-        check(
-            first == header.samples,
-            "group",
-            0u64,
-            "tables do not cover the samples",
-        )
+        check(first == header.samples, "group", 0u64, "tables do not cover the samples")
     }
 
     fn check_object(&self, index: u32, first_sample: u64) -> Result<()> {
@@ -203,19 +177,13 @@ impl Manifest {
         // The parts may end only where characters end, so each is read on its own.
         let mut at = record.names_at;
         check(
-            at.checked_add(bytes)
-                .is_some_and(|end| end <= names.len() as u64),
+            at.checked_add(bytes).is_some_and(|end| end <= names.len() as u64),
             "object",
             index,
             "has names out of bounds",
         )?;
         let key = text(names, at, record.key_bytes.into(), "object", index)?;
-        check(
-            check_path(key).is_ok(),
-            "object",
-            index,
-            "has a key that is not a plain path",
-        )?;
+        check(check_path(key).is_ok(), "object", index, "has a key that is not a plain path")?;
         at += u64::from(record.key_bytes);
         text(names, at, record.etag_bytes.into(), "object", index)?;
         at += u64::from(record.etag_bytes);
@@ -226,11 +194,7 @@ impl Manifest {
     /// Every row of every tensor of a group lies inside its object.
     fn check_columns(&self, group: u32, rows: u64) -> Result<()> {
         for tensor in self.tensors() {
-            let RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } = tensor.locator
-            else {
+            let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator else {
                 continue;
             };
             let object = self.group_object(group, tensor.slot);
@@ -239,12 +203,7 @@ impl Manifest {
                 .and_then(|bytes| bytes.checked_add(row_bytes))
                 .and_then(|bytes| bytes.checked_add(self.column(object, tensor.column)));
             let size = self.object_record(object).size_bytes;
-            check(
-                end.is_some_and(|end| end <= size),
-                "object",
-                object,
-                "ends before its rows do",
-            )?;
+            check(end.is_some_and(|end| end <= size), "object", object, "ends before its rows do")?;
         }
         Ok(())
     }
@@ -256,10 +215,7 @@ impl Manifest {
         for index in 0..self.shard_count() {
             let field = |holds, why| check(holds, "shard", index, why);
             let record = self.shard_record(index);
-            field(
-                record.first_sample == first,
-                "does not begin where the last one ended",
-            )?;
+            field(record.first_sample == first, "does not begin where the last one ended")?;
             field(record.rows > 0, "has no rows")?;
             field(record.flags & !SHARD_HAS_CHECKSUM == 0, "has unknown flags")?;
             first = first.saturating_add(record.rows.into());
@@ -270,26 +226,15 @@ impl Manifest {
                 .checked_mul(stride_sum)
                 .and_then(|bytes| bytes.checked_add(row_sum))
                 .and_then(|bytes| bytes.checked_add(ragged));
-            field(
-                bytes == Some(record.bytes),
-                "has another size than its rows",
-            )?;
+            field(bytes == Some(record.bytes), "has another size than its rows")?;
         }
-        check(
-            first == self.samples(),
-            "shard",
-            0u64,
-            "tables do not cover the samples",
-        )
+        check(first == self.samples(), "shard", 0u64, "tables do not cover the samples")
     }
 
     /// A shard begins in the group it says, and joins only groups that can be joined.
     fn check_shard_place(&self, index: u32, record: &ShardRecord, joinable: bool) -> Result<()> {
         let field = |holds, why| check(holds, "shard", index, why);
-        field(
-            record.first_group < self.group_count(),
-            "begins in no group",
-        )?;
+        field(record.first_group < self.group_count(), "begins in no group")?;
         let begin = self.group_begin(record.first_group);
         let end = self.group_end(record.first_group);
         let inside = record.row_in_group.checked_add(begin) == Some(record.first_sample)
@@ -299,10 +244,7 @@ impl Manifest {
         if last >= end {
             field(joinable, "joins rows that do not lie side by side")?;
             let joined = self.group_of(last) - record.first_group + 1;
-            field(
-                joined <= self.groups_per_shard_max(),
-                "joins too many objects",
-            )?;
+            field(joined <= self.groups_per_shard_max(), "joins too many objects")?;
         }
         Ok(())
     }
@@ -310,11 +252,7 @@ impl Manifest {
     /// The spans of a shard grow, lie inside their objects, and sum up to what is returned.
     fn check_spans(&self, shard: u32, first_sample: u64, rows: u32) -> Result<u64> {
         let mut total = 0u64;
-        for tensor in self
-            .tensors()
-            .iter()
-            .filter(|t| t.locator == RowLocator::Spans)
-        {
+        for tensor in self.tensors().iter().filter(|t| t.locator == RowLocator::Spans) {
             let mut before = 0;
             for sample in first_sample..first_sample + u64::from(rows) {
                 let span = self.span_record(tensor.column, sample);
@@ -345,22 +283,14 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
         return Err(ManifestError::NotAManifest);
     }
     if header.version != VERSION {
-        return Err(ManifestError::Version {
-            found: header.version,
-        });
+        return Err(ManifestError::Version { found: header.version });
     }
     let found = bytes.len() as u64;
     if header.file_bytes != found {
-        return Err(ManifestError::Length {
-            said: header.file_bytes,
-            found,
-        });
+        return Err(ManifestError::Length { said: header.file_bytes, found });
     }
     let field = |holds, why| check(holds, "header", 0u64, why);
-    field(
-        usize::try_from(header.header_bytes) == Ok(Header::BYTES),
-        "has another size",
-    )?;
+    field(usize::try_from(header.header_bytes) == Ok(Header::BYTES), "has another size")?;
     field(
         (1..=limits::TENSORS_MAX).contains(&header.tensor_count),
         "counts no or too many tensors",
@@ -369,10 +299,7 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
         (1..=limits::OBJECTS_MAX).contains(&header.object_count),
         "counts no or too many objects",
     )?;
-    field(
-        (1..=limits::SHARDS_MAX).contains(&header.shard_count),
-        "counts no or too many shards",
-    )?;
+    field((1..=limits::SHARDS_MAX).contains(&header.shard_count), "counts no or too many shards")?;
     field(header.objects_per_group > 0, "has groups without objects")?;
     let objects = header.groups.checked_mul(header.objects_per_group.into());
     field(
@@ -381,10 +308,7 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
     )?;
     field(header.samples > 0, "counts no samples")?;
     let end = header.tables().map(|tables| tables.end);
-    field(
-        end == Some(bytes.len()),
-        "has tables that do not fill the file",
-    )?;
+    field(end == Some(bytes.len()), "has tables that do not fill the file")?;
     Ok(header)
 }
 
@@ -392,20 +316,11 @@ fn read_tensor(index: u32, record: &TensorRecord, header: &Header, names: &[u8])
     let field = |holds, why| check(holds, "tensor", index, why);
     let named = (1..=limits::TENSOR_NAME_BYTES_MAX).contains(&record.name_bytes);
     field(named, "has no name or a very long one")?;
-    let name = text(
-        names,
-        record.name_at,
-        record.name_bytes.into(),
-        "tensor",
-        index,
-    )?;
+    let name = text(names, record.name_at, record.name_bytes.into(), "tensor", index)?;
     let Some(dtype) = Dtype::from_code(record.dtype) else {
         return malformed("tensor", index, "has an unknown dtype");
     };
-    field(
-        record.dimensions <= limits::DIMENSIONS_MAX,
-        "has too many dimensions",
-    )?;
+    field(record.dimensions <= limits::DIMENSIONS_MAX, "has too many dimensions")?;
     let shape = range(names, record.shape_at, u64::from(record.dimensions) * 8);
     let Some(shape) = shape else {
         return malformed("tensor", index, "has a shape out of bounds");
@@ -414,13 +329,8 @@ fn read_tensor(index: u32, record: &TensorRecord, header: &Header, names: &[u8])
         .chunks_exact(8)
         .map(|dim| u64::from_le_bytes(dim.try_into().expect("chunks of eight")))
         .collect();
-    let element = shape
-        .iter()
-        .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim));
-    field(
-        record.slot < header.objects_per_group,
-        "lies in no object of its group",
-    )?;
+    let element = shape.iter().try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim));
+    field(record.slot < header.objects_per_group, "lies in no object of its group")?;
     let locator = match record.locator {
         LOCATOR_STRIDED => {
             let sizes = element == Some(record.row_bytes) && record.row_bytes > 0;
@@ -428,30 +338,17 @@ fn read_tensor(index: u32, record: &TensorRecord, header: &Header, names: &[u8])
             field(record.stride_bytes > 0, "has rows that do not advance")?;
             let room = u64::from(format::COLUMNS_INLINE) + u64::from(header.extra_columns);
             field(u64::from(record.column) < room, "has no column")?;
-            RowLocator::Strided {
-                row_bytes: record.row_bytes,
-                stride_bytes: record.stride_bytes,
-            }
+            RowLocator::Strided { row_bytes: record.row_bytes, stride_bytes: record.stride_bytes }
         }
         LOCATOR_SPANS => {
-            field(
-                record.row_bytes == 0 && record.stride_bytes == 0,
-                "has spans and a row size",
-            )?;
+            field(record.row_bytes == 0 && record.stride_bytes == 0, "has spans and a row size")?;
             field(record.column < header.span_tables, "has no span table")?;
             RowLocator::Spans
         }
         _ => return malformed("tensor", index, "has an unknown locator"),
     };
     let name = name.to_owned();
-    Ok(Tensor {
-        name,
-        dtype,
-        shape,
-        locator,
-        slot: record.slot,
-        column: record.column,
-    })
+    Ok(Tensor { name, dtype, shape, locator, slot: record.slot, column: record.column })
 }
 
 fn range(names: &[u8], at: u64, bytes: u64) -> Option<&[u8]> {

@@ -51,18 +51,13 @@ impl Manifest {
     /// If there is no such shard, or `part_bytes` is 0.
     pub fn fill_plan(&self, shard: u32, part_bytes: u64) -> FillPlan {
         assert!(part_bytes > 0, "a part has at least one byte");
-        let mut plan = FillPlan {
-            regions: Vec::with_capacity(self.tensors().len()),
-            reads: Vec::new(),
-        };
+        let mut plan =
+            FillPlan { regions: Vec::with_capacity(self.tensors().len()), reads: Vec::new() };
         for (index, tensor) in self.tensors().iter().enumerate() {
             plan.regions.push(self.region(shard, tensor));
             for segment in self.segments(shard) {
                 match tensor.locator {
-                    RowLocator::Strided {
-                        row_bytes,
-                        stride_bytes,
-                    } => {
+                    RowLocator::Strided { row_bytes, stride_bytes } => {
                         let whole =
                             self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
                         cut(whole, stride_bytes, part_bytes, &mut plan.reads);
@@ -82,41 +77,22 @@ impl Manifest {
     /// If there is no such shard, row or tensor.
     pub fn row_read(&self, shard: u32, row: u32, tensor: usize) -> PartRead {
         let record = self.shard_record(shard);
-        assert!(
-            row < record.rows,
-            "row {row} of a shard of {} rows",
-            record.rows
-        );
+        assert!(row < record.rows, "row {row} of a shard of {} rows", record.rows);
         let sample = record.first_sample + u64::from(row);
         let group = self.group_of(sample);
         let column = &self.tensors()[tensor];
         let object = self.group_object(group, column.slot);
         let (object_offset, bytes) = match column.locator {
-            RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } => {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
                 let row_in_group = sample - self.group_begin(group);
-                (
-                    self.column(object, column.column) + row_in_group * stride_bytes,
-                    row_bytes,
-                )
+                (self.column(object, column.column) + row_in_group * stride_bytes, row_bytes)
             }
             RowLocator::Spans => {
                 let span = self.span_record(column.column, sample);
-                (
-                    span.object_offset,
-                    span.region_end - self.span_begin(column, shard, row),
-                )
+                (span.object_offset, span.region_end - self.span_begin(column, shard, row))
             }
         };
-        PartRead {
-            tensor,
-            region_offset: 0,
-            object,
-            object_offset,
-            bytes,
-        }
+        PartRead { tensor, region_offset: 0, object, object_offset, bytes }
     }
 
     /// Where a row lies in its tensor's region of the shard: offset and length in bytes.
@@ -126,10 +102,9 @@ impl Manifest {
     pub fn row_in_region(&self, shard: u32, row: u32, tensor: usize) -> (u64, u64) {
         let column = &self.tensors()[tensor];
         match column.locator {
-            RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } => (u64::from(row) * stride_bytes, row_bytes),
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                (u64::from(row) * stride_bytes, row_bytes)
+            }
             RowLocator::Spans => {
                 let begin = self.span_begin(column, shard, row);
                 (begin, self.row_read(shard, row, tensor).bytes)
@@ -154,12 +129,7 @@ impl Manifest {
         put_text(&mut state, &self.uri().to_string());
         for (index, tensor) in self.tensors().iter().enumerate() {
             let region = self.region(shard, tensor);
-            for value in [
-                region.rows,
-                region.row_bytes,
-                region.stride_bytes,
-                region.bytes,
-            ] {
+            for value in [region.rows, region.row_bytes, region.stride_bytes, region.bytes] {
                 state.update(&value.to_le_bytes());
             }
             for segment in self.segments(shard) {
@@ -169,10 +139,7 @@ impl Manifest {
                 put_text(&mut state, object.version.unwrap_or(""));
                 state.update(&object.size_bytes.to_le_bytes());
                 match tensor.locator {
-                    RowLocator::Strided {
-                        row_bytes,
-                        stride_bytes,
-                    } => {
+                    RowLocator::Strided { row_bytes, stride_bytes } => {
                         let read =
                             self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
                         state.update(&read.object_offset.to_le_bytes());
@@ -195,30 +162,18 @@ impl Manifest {
 
     /// Bytes of all regions of a shard.
     pub(super) fn fill_bytes(&self, shard: u32) -> u64 {
-        self.tensors().iter().fold(0, |sum: u64, t| {
-            sum.saturating_add(self.region(shard, t).bytes)
-        })
+        self.tensors().iter().fold(0, |sum: u64, t| sum.saturating_add(self.region(shard, t).bytes))
     }
 
     fn region(&self, shard: u32, tensor: &Tensor) -> RegionPlan {
         let rows = self.shard_record(shard).rows;
         let (row_bytes, stride_bytes, bytes) = match tensor.locator {
-            RowLocator::Strided {
-                row_bytes,
-                stride_bytes,
-            } => (
-                row_bytes,
-                stride_bytes,
-                u64::from(rows - 1) * stride_bytes + row_bytes,
-            ),
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                (row_bytes, stride_bytes, u64::from(rows - 1) * stride_bytes + row_bytes)
+            }
             RowLocator::Spans => (0, 0, self.span_begin(tensor, shard, rows)),
         };
-        RegionPlan {
-            rows: rows.into(),
-            row_bytes,
-            stride_bytes,
-            bytes,
-        }
+        RegionPlan { rows: rows.into(), row_bytes, stride_bytes, bytes }
     }
 
     /// All bytes of a tensor in one segment as one read.
@@ -266,9 +221,7 @@ impl Manifest {
                     .for_each(|part| cut(part, 1, part_bytes, reads)),
             }
         }
-        pending
-            .into_iter()
-            .for_each(|part| cut(part, 1, part_bytes, reads));
+        pending.into_iter().for_each(|part| cut(part, 1, part_bytes, reads));
     }
 
     /// Where in its region a row with a span begins; for the row after the last, where it ends.
@@ -285,18 +238,10 @@ impl Manifest {
 
 /// Cuts a read into parts of at most `part_bytes`, at multiples of `step` where that is small enough.
 fn cut(whole: PartRead, step: u64, part_bytes: u64, reads: &mut Vec<PartRead>) {
-    let part = if step <= part_bytes {
-        part_bytes / step * step
-    } else {
-        part_bytes
-    };
+    let part = if step <= part_bytes { part_bytes / step * step } else { part_bytes };
     let mut done = 0;
     while done < whole.bytes {
-        let to_row_end = if step <= part_bytes {
-            part
-        } else {
-            step - done % step
-        };
+        let to_row_end = if step <= part_bytes { part } else { step - done % step };
         let bytes = part.min(to_row_end).min(whole.bytes - done);
         reads.push(PartRead {
             region_offset: whole.region_offset + done,

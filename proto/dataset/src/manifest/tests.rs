@@ -11,36 +11,17 @@ fn uri() -> OriginUri {
 }
 
 fn strided(name: &str, elements: u64, slot: u32) -> TensorSpec {
-    let locator = RowLocator::Strided {
-        row_bytes: elements,
-        stride_bytes: elements,
-    };
-    TensorSpec {
-        name: name.into(),
-        dtype: Dtype::U8,
-        shape: vec![elements],
-        slot,
-        locator,
-    }
+    let locator = RowLocator::Strided { row_bytes: elements, stride_bytes: elements };
+    TensorSpec { name: name.into(), dtype: Dtype::U8, shape: vec![elements], slot, locator }
 }
 
 fn object(key: &str, size_bytes: u64, columns: &[u64]) -> ObjectSpec {
     let etag = Some(format!("\"{key}\""));
-    ObjectSpec {
-        key: key.into(),
-        etag,
-        version: None,
-        size_bytes,
-        columns: columns.to_vec(),
-    }
+    ObjectSpec { key: key.into(), etag, version: None, size_bytes, columns: columns.to_vec() }
 }
 
 fn group(key: &str, rows: u64, size_bytes: u64, columns: &[u64]) -> GroupSpec {
-    GroupSpec {
-        rows,
-        objects: vec![object(key, size_bytes, columns)],
-        spans: Vec::new(),
-    }
+    GroupSpec { rows, objects: vec![object(key, size_bytes, columns)], spans: Vec::new() }
 }
 
 /// Two tensors of 10 and 3 bytes a row, each object `a` rows of the first and then of the second.
@@ -48,12 +29,7 @@ fn pairs(rows: &[u64], shard_bytes: u64) -> Manifest {
     let tensors = vec![strided("image", 10, 0), strided("label", 3, 0)];
     let mut builder = ManifestBuilder::new(uri(), tensors, shard_bytes);
     for (index, rows) in rows.iter().enumerate() {
-        builder.push(group(
-            &format!("part-{index}"),
-            *rows,
-            8 + rows * 13,
-            &[8, 8 + rows * 10],
-        ));
+        builder.push(group(&format!("part-{index}"), *rows, 8 + rows * 13, &[8, 8 + rows * 10]));
     }
     builder.build().unwrap()
 }
@@ -66,10 +42,7 @@ fn check_plans(manifest: &Manifest, part_bytes: u64) {
         assert_eq!(shard.first_sample, sample);
         assert!(manifest.shard_id_holds(index));
         let plan = manifest.fill_plan(index, part_bytes);
-        assert_eq!(
-            plan.regions.iter().map(|r| r.bytes).sum::<u64>(),
-            shard.bytes
-        );
+        assert_eq!(plan.regions.iter().map(|r| r.bytes).sum::<u64>(), shard.bytes);
         let mut reads = plan.reads.iter().peekable();
         for (tensor, region) in plan.regions.iter().enumerate() {
             let mut at = 0;
@@ -127,17 +100,10 @@ fn a_manifest_says_what_was_put_into_it() {
     let manifest = pairs(&[5, 7], 1 << 20);
     assert_eq!(manifest.samples(), 12);
     assert_eq!(manifest.uri(), &uri());
-    let names: Vec<_> = manifest
-        .tensors()
-        .iter()
-        .map(|t| (t.name(), t.row_bytes()))
-        .collect();
+    let names: Vec<_> = manifest.tensors().iter().map(|t| (t.name(), t.row_bytes())).collect();
     assert_eq!(names, [("image", 10), ("label", 3)]);
     let object = manifest.object(1);
-    assert_eq!(
-        (object.key, object.etag, object.version),
-        ("part-1", Some("\"part-1\""), None)
-    );
+    assert_eq!((object.key, object.etag, object.version), ("part-1", Some("\"part-1\""), None));
     assert_eq!(object.size_bytes, 8 + 7 * 13);
     let again = Manifest::parse(Bytes::copy_from_slice(manifest.as_bytes())).unwrap();
     assert_eq!(again.snapshot(), manifest.snapshot());
@@ -146,9 +112,7 @@ fn a_manifest_says_what_was_put_into_it() {
 #[test]
 fn large_objects_are_split_into_whole_rows_and_small_neighbours_are_joined() {
     let manifest = pairs(&[1000, 2, 3, 4, 500], 4096);
-    let rows: Vec<u32> = (0..manifest.shard_count())
-        .map(|s| manifest.shard(s).rows)
-        .collect();
+    let rows: Vec<u32> = (0..manifest.shard_count()).map(|s| manifest.shard(s).rows).collect();
     assert_eq!(rows, [250, 250, 250, 250, 9, 250, 250]);
     for part in [1, 3, 7, 10, 64, 1000, 1 << 20] {
         check_plans(&manifest, part);
@@ -160,10 +124,7 @@ fn a_row_larger_than_a_shard_makes_a_shard_of_one_row() {
     let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 10_000, 0)], 4096);
     builder.push(group("a", 3, 30_000, &[0]));
     let manifest = builder.build().unwrap();
-    assert_eq!(
-        (0..3).map(|s| manifest.shard(s).rows).collect::<Vec<_>>(),
-        [1, 1, 1]
-    );
+    assert_eq!((0..3).map(|s| manifest.shard(s).rows).collect::<Vec<_>>(), [1, 1, 1]);
     check_plans(&manifest, 4096);
 }
 
@@ -177,25 +138,15 @@ fn a_row_larger_than_the_limit_is_refused() {
 
 #[test]
 fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
-    let locator = RowLocator::Strided {
-        row_bytes: 16,
-        stride_bytes: 4,
-    };
-    let tokens = TensorSpec {
-        name: "tokens".into(),
-        dtype: Dtype::U16,
-        shape: vec![8],
-        slot: 0,
-        locator,
-    };
+    let locator = RowLocator::Strided { row_bytes: 16, stride_bytes: 4 };
+    let tokens =
+        TensorSpec { name: "tokens".into(), dtype: Dtype::U16, shape: vec![8], slot: 0, locator };
     let mut builder = ManifestBuilder::new(uri(), vec![tokens], 64);
     builder.push(group("a", 30, 29 * 4 + 16, &[0]));
     builder.push(group("b", 2, 20, &[0]));
     builder.push(group("c", 1, 16, &[0]));
     let manifest = builder.build().unwrap();
-    let rows: Vec<u32> = (0..manifest.shard_count())
-        .map(|s| manifest.shard(s).rows)
-        .collect();
+    let rows: Vec<u32> = (0..manifest.shard_count()).map(|s| manifest.shard(s).rows).collect();
     assert_eq!(rows, [10, 10, 10, 2, 1]);
     for part in [3, 4, 16, 33, 4096] {
         check_plans(&manifest, part);
@@ -235,20 +186,13 @@ fn tensors_of_one_sample_may_lie_in_objects_side_by_side() {
     for index in 0..3 {
         let image = object(&format!("image-{index}.npy"), 128 + 50, &[128]);
         let label = object(&format!("label-{index}.npy"), 128 + 5, &[128]);
-        builder.push(GroupSpec {
-            rows: 5,
-            objects: vec![image, label],
-            spans: Vec::new(),
-        });
+        builder.push(GroupSpec { rows: 5, objects: vec![image, label], spans: Vec::new() });
     }
     let manifest = builder.build().unwrap();
     check_plans(&manifest, 20);
     let (shard, row) = manifest.locate(7).unwrap();
     let read = manifest.row_read(shard, row, 1);
-    assert_eq!(
-        (manifest.object(read.object).key, read.object_offset),
-        ("label-1.npy", 130)
-    );
+    assert_eq!((manifest.object(read.object).key, read.object_offset), ("label-1.npy", 130));
 }
 
 #[test]
@@ -292,10 +236,7 @@ fn pinned_checksums_make_another_snapshot_of_the_same_shards() {
     let pinned = plain.with_checksums(&sums).unwrap();
     assert_ne!(plain.snapshot(), pinned.snapshot());
     assert_eq!(plain.shard(1).id, pinned.shard(1).id);
-    assert_eq!(
-        (plain.shard(1).checksum, pinned.shard(1).checksum),
-        (None, Some(1))
-    );
+    assert_eq!((plain.shard(1).checksum, pinned.shard(1).checksum), (None, Some(1)));
     assert!(plain.with_checksums(&sums[1..]).is_err());
 }
 
@@ -318,10 +259,7 @@ fn damage_is_refused_with_its_reason() {
     assert_eq!(parse(Vec::new()), ManifestError::NotAManifest);
     assert_eq!(
         parse(bytes[..bytes.len() - 1].to_vec()),
-        ManifestError::Length {
-            said: bytes.len() as u64,
-            found: bytes.len() as u64 - 1
-        }
+        ManifestError::Length { said: bytes.len() as u64, found: bytes.len() as u64 - 1 }
     );
     let mut other = bytes.clone();
     other[8] = 2;
@@ -342,17 +280,10 @@ fn a_million_shards_open() {
     let manifest = builder.build().unwrap();
     assert_eq!(manifest.shard_count(), 1_000_000);
     let bytes = Bytes::copy_from_slice(manifest.as_bytes());
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the time is printed, nothing depends on it"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the time is printed, nothing depends on it")]
     let begin = std::time::Instant::now();
     let again = Manifest::parse(bytes).unwrap();
-    println!(
-        "a million shards, {} bytes: parsed in {:?}",
-        again.as_bytes().len(),
-        begin.elapsed()
-    );
+    println!("a million shards, {} bytes: parsed in {:?}", again.as_bytes().len(), begin.elapsed());
     assert!(again.as_bytes().len() < 65_000_000, "64 bytes a shard");
     assert_eq!(again.locate(rows_each * 999_999), Some((999_999, 0)));
 }

@@ -38,10 +38,7 @@ impl Origin {
     /// command that provides them; [`OriginError::Settings`] if the settings contradict themselves.
     pub async fn connect(uri: &OriginUri) -> Result<Self, OriginError> {
         install_crypto();
-        let once = RetryConfig {
-            max_retries: 0,
-            ..RetryConfig::default()
-        };
+        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let some = RetryConfig {
             max_retries: RETRIES,
             retry_timeout: RETRY_TIMEOUT,
@@ -60,19 +57,12 @@ impl Origin {
             Scheme::Gs => (gcs(uri, some)?, gcs(uri, once)?),
             Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
         };
-        Ok(Self {
-            root: uri.clone(),
-            store,
-            strict,
-        })
+        Ok(Self { root: uri.clone(), store, strict })
     }
 }
 
 fn settings(uri: &OriginUri, why: String) -> OriginError {
-    OriginError::Settings {
-        origin: uri.clone(),
-        why,
-    }
+    OriginError::Settings { origin: uri.clone(), why }
 }
 
 fn built<S: ObjectStore>(
@@ -87,10 +77,7 @@ fn built<S: ObjectStore>(
 
 fn s3_builder(uri: &OriginUri) -> Result<AmazonS3Builder, OriginError> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(uri.bucket());
-    if builder
-        .get_config_value(&AmazonS3ConfigKey::Region)
-        .is_none()
-    {
+    if builder.get_config_value(&AmazonS3ConfigKey::Region).is_none() {
         builder = builder.with_region("us-east-1");
     }
     let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
@@ -98,16 +85,11 @@ fn s3_builder(uri: &OriginUri) -> Result<AmazonS3Builder, OriginError> {
         .find_map(|key| builder.get_config_value(key));
     if let Some(endpoint) = endpoint {
         let parsed = url::Url::parse(&endpoint).map_err(|error| {
-            settings(
-                uri,
-                format!("AWS_ENDPOINT_URL '{endpoint}' is no URL: {error}"),
-            )
+            settings(uri, format!("AWS_ENDPOINT_URL '{endpoint}' is no URL: {error}"))
         })?;
         if parsed.scheme() == "http" {
             let allow = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
-            let allowed = builder
-                .get_config_value(&allow)
-                .is_some_and(|value| value == "true");
+            let allowed = builder.get_config_value(&allow).is_some_and(|value| value == "true");
             if !allowed && !is_loopback(&parsed) {
                 return Err(settings(
                     uri,
@@ -163,11 +145,7 @@ mod tests {
             ("http://10.0.0.1:9000", false),
             ("http://localhost.example.org", false),
         ] {
-            assert_eq!(
-                is_loopback(&url::Url::parse(url).unwrap()),
-                expected,
-                "{url}"
-            );
+            assert_eq!(is_loopback(&url::Url::parse(url).unwrap()), expected, "{url}");
         }
     }
 }

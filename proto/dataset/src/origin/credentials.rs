@@ -9,24 +9,16 @@ use super::OriginError;
 use crate::OriginUri;
 
 /// The metadata service is one hop away and answers in milliseconds, or is not there.
-const METADATA_TIMEOUT: Duration = Duration::from_millis(1500);
+const METADATA_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// Checks that one of the ways this program can use leads to credentials.
 pub(super) async fn check(
     origin: &OriginUri,
     builder: &AmazonS3Builder,
 ) -> Result<(), OriginError> {
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
-    };
+    let has = |key| builder.get_config_value(&key).is_some_and(|value| !value.is_empty());
     let refused = |why: &str, remedy: String| {
-        Err(OriginError::Credentials {
-            origin: origin.clone(),
-            why: why.into(),
-            remedy,
-        })
+        Err(OriginError::Credentials { origin: origin.clone(), why: why.into(), remedy })
     };
     match (has(Key::AccessKeyId), has(Key::SecretAccessKey)) {
         (true, true) => return Ok(()),
@@ -44,16 +36,15 @@ pub(super) async fn check(
         }
         (false, false) => {}
     }
-    let unsigned = builder
-        .get_config_value(&Key::SkipSignature)
-        .is_some_and(|value| value == "true");
+    let unsigned =
+        builder.get_config_value(&Key::SkipSignature).is_some_and(|value| value == "true");
     let web_identity = has(Key::WebIdentityTokenFile) && has(Key::RoleArn);
     let container =
         has(Key::ContainerCredentialsRelativeUri) || has(Key::ContainerCredentialsFullUri);
     if unsigned || web_identity || container {
         return Ok(());
     }
-    if metadata_answers(builder).await {
+    if has_instance_role(builder).await {
         return Ok(());
     }
     let (why, remedy) = diagnose(env::var("AWS_PROFILE").ok().as_deref(), has_config_file());
@@ -100,25 +91,35 @@ fn has_config_file() -> bool {
     .any(|path| path.is_file())
 }
 
-/// Whether an instance metadata service is there: it answers anything at all to its token request.
-async fn metadata_answers(builder: &AmazonS3Builder) -> bool {
-    if env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
+/// Whether an instance metadata service is there and knows of a role.
+async fn has_instance_role(builder: &AmazonS3Builder) -> bool {
+    let disabled = env::var("AWS_EC2_METADATA_DISABLED");
+    if disabled.is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
         return false;
     }
     let endpoint = builder
         .get_config_value(&Key::MetadataEndpoint)
         .unwrap_or_else(|| "http://169.254.169.254".into());
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(METADATA_TIMEOUT)
-        .build();
-    let Ok(client) = client else { return false };
-    client
+    let role = tokio::time::timeout(METADATA_TIMEOUT, instance_role(&endpoint, builder)).await;
+    role.ok().flatten().is_some_and(|role| !role.trim().is_empty())
+}
+
+async fn instance_role(endpoint: &str, builder: &AmazonS3Builder) -> Option<String> {
+    let client = reqwest::Client::builder().no_proxy().build().ok()?;
+    let token = client
         .put(format!("{endpoint}/latest/api/token"))
         .header("X-aws-ec2-metadata-token-ttl-seconds", "60")
         .send()
         .await
-        .is_ok()
+        .ok()?;
+    let mut request = client.get(format!("{endpoint}/latest/meta-data/iam/security-credentials/"));
+    if token.status().is_success() {
+        request = request.header("X-aws-ec2-metadata-token", token.text().await.ok()?);
+    } else if builder.get_config_value(&Key::ImdsV1Fallback).as_deref() != Some("true") {
+        return None;
+    }
+    let roles = request.send().await.ok()?.error_for_status().ok()?;
+    roles.text().await.ok()
 }
 
 #[cfg(test)]
@@ -130,22 +131,16 @@ mod tests {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let builder = AmazonS3Builder::new().with_access_key_id("key");
         let error = check(&origin, &builder).await.unwrap_err().to_string();
-        assert!(
-            error.contains("AWS_SECRET_ACCESS_KEY is not set"),
-            "{error}"
-        );
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY is not set"), "{error}");
     }
 
     #[tokio::test]
     async fn keys_and_unsigned_requests_need_nothing_else() {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
-        let keys = AmazonS3Builder::new()
-            .with_access_key_id("key")
-            .with_secret_access_key("secret");
+        let keys =
+            AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
         check(&origin, &keys).await.unwrap();
-        check(&origin, &AmazonS3Builder::new().with_skip_signature(true))
-            .await
-            .unwrap();
+        check(&origin, &AmazonS3Builder::new().with_skip_signature(true)).await.unwrap();
     }
 
     #[tokio::test]

@@ -26,10 +26,7 @@ pub(crate) enum Put {
     /// Only if nothing is there.
     Absent,
     /// Only over the object with this etag and version.
-    Over {
-        etag: Option<String>,
-        version: Option<String>,
-    },
+    Over { etag: Option<String>, version: Option<String> },
     /// In any case.
     Always,
 }
@@ -42,23 +39,14 @@ impl Origin {
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
         let failed = |error| OriginError::from_store(prefix, &error);
         let path = store_path(prefix)?;
-        let mut listing = self
-            .store
-            .list((!prefix.path().is_empty()).then_some(&path));
+        let mut listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
         let mut objects = Vec::new();
         while let Some(meta) = listing.try_next().await.map_err(failed)? {
             if objects.len() >= limits::OBJECTS_MAX as usize {
                 let limit = limits::OBJECTS_MAX.into();
-                return Err(OriginError::TooMany {
-                    prefix: prefix.clone(),
-                    limit,
-                });
+                return Err(OriginError::TooMany { prefix: prefix.clone(), limit });
             }
-            let key = meta
-                .location
-                .as_ref()
-                .strip_prefix(prefix.path())
-                .unwrap_or_default();
+            let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
             let key = key.strip_prefix('/').unwrap_or(key);
             if !key.is_empty() {
                 objects.push(info(key.to_owned(), meta));
@@ -73,14 +61,9 @@ impl Origin {
     /// # Errors
     /// When there is none, the store refuses or can't be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
-        let options = GetOptions {
-            head: true,
-            ..GetOptions::default()
-        };
+        let options = GetOptions { head: true, ..GetOptions::default() };
         let result = self.store.get_opts(&store_path(object)?, options).await;
-        let meta = result
-            .map_err(|error| OriginError::from_store(object, &error))?
-            .meta;
+        let meta = result.map_err(|error| OriginError::from_store(object, &error))?.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
         Ok(info(key.to_owned(), meta))
     }
@@ -100,13 +83,7 @@ impl Origin {
             .get_opts(&store_path(object)?, GetOptions::default())
             .await
             .map_err(failed)?;
-        let too_large = |bytes| {
-            Err(OriginError::TooLarge {
-                object: object.clone(),
-                bytes,
-                limit,
-            })
-        };
+        let too_large = |bytes| Err(OriginError::TooLarge { object: object.clone(), bytes, limit });
         let size = result.meta.size;
         if size > limit {
             return too_large(size);
@@ -122,10 +99,7 @@ impl Origin {
         }
         if bytes.len() as u64 != size {
             let why = format!("{} bytes came where it has {size}", bytes.len());
-            return Err(OriginError::Failed {
-                object: object.clone(),
-                why,
-            });
+            return Err(OriginError::Failed { object: object.clone(), why });
         }
         Ok((bytes.into(), found))
     }
@@ -155,31 +129,15 @@ impl Origin {
     ) -> Result<(), OriginError> {
         let mode = match put {
             Put::Absent => PutMode::Create,
-            Put::Over { etag, version } => PutMode::Update(UpdateVersion {
-                e_tag: etag,
-                version,
-            }),
+            Put::Over { etag, version } => PutMode::Update(UpdateVersion { e_tag: etag, version }),
             Put::Always => PutMode::Overwrite,
         };
-        let options = PutOptions {
-            mode,
-            ..PutOptions::default()
-        };
-        let result = self
-            .store
-            .put_opts(&store_path(object)?, bytes.into(), options)
-            .await;
-        result
-            .map(|_| ())
-            .map_err(|error| OriginError::from_store(object, &error))
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let result = self.store.put_opts(&store_path(object)?, bytes.into(), options).await;
+        result.map(|_| ()).map_err(|error| OriginError::from_store(object, &error))
     }
 }
 
 fn info(key: String, meta: ObjectMeta) -> ObjectInfo {
-    ObjectInfo {
-        key,
-        size_bytes: meta.size,
-        etag: meta.e_tag,
-        version: meta.version,
-    }
+    ObjectInfo { key, size_bytes: meta.size, etag: meta.e_tag, version: meta.version }
 }

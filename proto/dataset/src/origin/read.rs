@@ -126,9 +126,7 @@ impl Origin {
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
         let target = target(manifest, part);
-        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
-            .await
-            .map(|_| ())
+        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink).await.map(|_| ())
     }
 
     /// As [`Origin::read_exact_range`] with a few retries of its own, into memory.
@@ -137,9 +135,8 @@ impl Origin {
         manifest: &Manifest,
         part: &PartRead,
     ) -> Result<Vec<u8>, FetchError> {
-        let read = self
-            .read_header(&target(manifest, part), part.object_offset, part.bytes)
-            .await?;
+        let read =
+            self.read_header(&target(manifest, part), part.object_offset, part.bytes).await?;
         Ok(read.0)
     }
 
@@ -165,10 +162,7 @@ impl Origin {
 fn target(manifest: &Manifest, part: &PartRead) -> Target {
     let object = manifest.object(part.object);
     Target {
-        object: manifest
-            .uri()
-            .join(object.key)
-            .expect("keys are checked with the manifest"),
+        object: manifest.uri().join(object.key).expect("keys are checked with the manifest"),
         etag: object.etag.map(str::to_owned),
         version: object.version.map(str::to_owned),
         size_bytes: object.size_bytes,
@@ -197,29 +191,19 @@ async fn read_exact(
     let result = result.map_err(|error| from_store(object, &error))?;
     check_answer(&result, target, offset, bytes)?;
     let version = result.meta.version.clone();
-    let mut counted = Counted {
-        object,
-        left: bytes,
-        wanted: bytes,
-        sink,
-    };
+    let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
     match result.payload {
         GetResultPayload::File(file, _) => {
             read_file(file, offset, &mut counted).await?;
             // A file can be written to while it is read, so it is looked at once more.
-            let options = GetOptions {
-                head: true,
-                if_match: target.etag.clone(),
-                ..GetOptions::default()
-            };
+            let options =
+                GetOptions { head: true, if_match: target.etag.clone(), ..GetOptions::default() };
             let after = store.get_opts(&path, options).await;
             after.map_err(|error| from_store(object, &error))?;
         }
         GetResultPayload::Stream(mut body) => {
-            while let Some(chunk) = body
-                .try_next()
-                .await
-                .map_err(|error| from_store(object, &error))?
+            while let Some(chunk) =
+                body.try_next().await.map_err(|error| from_store(object, &error))?
             {
                 counted.take(&chunk)?;
             }
@@ -244,10 +228,7 @@ fn check_answer(
             return Err(FetchError::Changed { object, why });
         }
         (Some(_), None) => {
-            return Err(FetchError::NotAsAsked {
-                object,
-                why: "the answer has no etag".into(),
-            });
+            return Err(FetchError::NotAsAsked { object, why: "the answer has no etag".into() });
         }
         (Some(_), Some(_)) if found != wanted => {
             let why = format!("the total is {found} bytes where the same etag had {wanted}");
@@ -267,10 +248,8 @@ fn check_answer(
     }
     if result.range != (offset..offset + bytes) {
         let (start, end) = (result.range.start, result.range.end);
-        let why = format!(
-            "bytes {start}..{end} came where {offset}..{} were asked for",
-            offset + bytes
-        );
+        let why =
+            format!("bytes {start}..{end} came where {offset}..{} were asked for", offset + bytes);
         return Err(FetchError::NotAsAsked { object, why });
     }
     Ok(())
@@ -287,17 +266,12 @@ struct Counted<'a> {
 impl Counted<'_> {
     fn take(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
         let Some(left) = self.left.checked_sub(chunk.len() as u64) else {
-            return Err(FetchError::Overlong {
-                object: self.object.clone(),
-                wanted: self.wanted,
-            });
+            return Err(FetchError::Overlong { object: self.object.clone(), wanted: self.wanted });
         };
         self.left = left;
         match (self.sink)(chunk) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(FetchError::Stopped {
-                object: self.object.clone(),
-            }),
+            ControlFlow::Break(()) => Err(FetchError::Stopped { object: self.object.clone() }),
         }
     }
 
@@ -306,26 +280,18 @@ impl Counted<'_> {
             return Ok(());
         }
         let got = self.wanted - self.left;
-        Err(FetchError::Truncated {
-            object: self.object.clone(),
-            wanted: self.wanted,
-            got,
-        })
+        Err(FetchError::Truncated { object: self.object.clone(), wanted: self.wanted, got })
     }
 }
 
 /// Reads a local file in large pieces, off the async threads.
 async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result<(), FetchError> {
-    let failed = |why: String| FetchError::Failed {
-        object: counted.object.clone(),
-        why,
-    };
+    let failed = |why: String| FetchError::Failed { object: counted.object.clone(), why };
     let mut at = offset;
     let mut shared = (file, Vec::new());
     while counted.left > 0 {
-        let piece = usize::try_from(counted.left)
-            .unwrap_or(usize::MAX)
-            .min(limits::LOCAL_READ_BYTES);
+        let piece =
+            usize::try_from(counted.left).unwrap_or(usize::MAX).min(limits::LOCAL_READ_BYTES);
         let read = tokio::task::spawn_blocking(move || {
             let (file, mut buffer) = shared;
             buffer.resize(piece, 0);
@@ -356,10 +322,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 fn from_store(object: &OriginUri, error: &object_store::Error) -> FetchError {
     let why = chain(error);
     if matches!(error, object_store::Error::Precondition { .. }) {
-        return FetchError::Changed {
-            object: object.clone(),
-            why,
-        };
+        return FetchError::Changed { object: object.clone(), why };
     }
     from_origin(object, OriginError::from_store(object, error))
 }
@@ -369,9 +332,92 @@ fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
     match error {
         OriginError::NotFound { why, .. } => FetchError::NotFound { object, why },
         OriginError::Denied { why, .. } => FetchError::Denied { object, why },
-        other => FetchError::Failed {
-            object,
-            why: other.to_string(),
-        },
+        other => FetchError::Failed { object, why: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::{ObjectMeta, path::Path};
+
+    use super::*;
+
+    fn target(etag: Option<&str>) -> Target {
+        Target {
+            object: OriginUri::parse("s3://bucket/data/a").unwrap(),
+            etag: etag.map(str::to_owned),
+            version: None,
+            size_bytes: 100,
+        }
+    }
+
+    /// An answer as a store could give it: its range, its total and its etag.
+    fn answer(range: std::ops::Range<u64>, size: u64, e_tag: Option<&str>) -> GetResult {
+        let meta = ObjectMeta {
+            location: Path::from("data/a"),
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size,
+            e_tag: e_tag.map(str::to_owned),
+            version: None,
+        };
+        GetResult {
+            payload: GetResultPayload::Stream(Box::pin(futures_util::stream::empty())),
+            meta,
+            range,
+            attributes: object_store::Attributes::default(),
+            extensions: object_store::Extensions::default(),
+        }
+    }
+
+    #[test]
+    fn only_the_range_the_total_and_the_etag_that_were_asked_for_are_accepted() {
+        let check = |result: GetResult, etag| check_answer(&result, &target(etag), 10, 20);
+        check(answer(10..30, 100, Some("a")), Some("a")).unwrap();
+        check(answer(10..30, 100, None), None).unwrap();
+        let changed = [
+            check(answer(10..30, 100, Some("b")), Some("a")),
+            check(answer(10..30, 99, Some("b")), Some("a")),
+            check(answer(10..30, 99, None), None),
+        ];
+        for result in changed {
+            assert!(result.unwrap_err().is_changed());
+        }
+        let strange = [
+            check(answer(10..30, 101, Some("a")), Some("a")),
+            check(answer(10..30, 100, None), Some("a")),
+            check(answer(0..100, 100, Some("a")), Some("a")),
+            check(answer(11..31, 100, Some("a")), Some("a")),
+            check(answer(10..29, 100, Some("a")), Some("a")),
+        ];
+        for result in strange {
+            let error = result.unwrap_err();
+            assert!(error.is_retryable() && !error.is_changed(), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_and_neither_more_nor_fewer_are_accepted() {
+        let object = target(None).object;
+        let mut taken = Vec::new();
+        let mut sink = |chunk: &[u8]| {
+            taken.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        let mut counted = Counted { object: &object, wanted: 5, left: 5, sink: &mut sink };
+        counted.take(b"abc").unwrap();
+        let error = counted.take(b"def").unwrap_err();
+        assert!(matches!(error, FetchError::Overlong { .. }) && error.is_retryable());
+        let error = counted.finish().unwrap_err();
+        assert!(matches!(error, FetchError::Truncated { wanted: 5, got: 3, .. }), "{error}");
+        assert_eq!(taken, b"abc", "what is too much never reaches the sink");
+    }
+
+    #[test]
+    fn a_sink_may_stop_a_read() {
+        let object = target(None).object;
+        let mut sink = |_: &[u8]| ControlFlow::Break(());
+        let mut counted = Counted { object: &object, wanted: 5, left: 5, sink: &mut sink };
+        let error = counted.take(b"abc").unwrap_err();
+        assert!(matches!(error, FetchError::Stopped { .. }) && !error.is_retryable());
     }
 }

@@ -1,10 +1,7 @@
 //! Where the states of parts are turned into slices: whoever claimed a part may write it, whoever
 //! found it finished may read it.
 
-#![expect(
-    unsafe_code,
-    reason = "the states of parts are what makes these slices sound"
-)]
+#![expect(unsafe_code, reason = "the states of parts are what makes these slices sound")]
 
 use std::ops::{Deref, DerefMut, Range};
 

@@ -49,11 +49,7 @@ impl PartTable {
             (spec.region, spec.range.start, spec.range.end)
         });
         let mut region_starts = Vec::with_capacity(layout.region_count() + 1);
-        let mut sorted = order
-            .iter()
-            .map(|&index| &specs[index])
-            .enumerate()
-            .peekable();
+        let mut sorted = order.iter().map(|&index| &specs[index]).enumerate().peekable();
         let mut seen = 0;
         for region in 0..layout.region_count() {
             region_starts.push(seen);
@@ -91,9 +87,7 @@ impl PartTable {
 
     /// The parts of a region by place.
     pub(super) fn of_region(&self, region: usize) -> impl Iterator<Item = &PartSpec> {
-        self.order_of(region)
-            .iter()
-            .map(|&index| &self.specs[index])
+        self.order_of(region).iter().map(|&index| &self.specs[index])
     }
 
     fn order_of(&self, region: usize) -> &[usize] {
@@ -103,9 +97,7 @@ impl PartTable {
     /// Makes the caller the writer of a part, if nobody is and it is not finished.
     pub(super) fn claim(&self, index: usize) -> bool {
         let state = &self.states[index];
-        state
-            .compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a claim.

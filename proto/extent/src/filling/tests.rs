@@ -6,27 +6,15 @@ use std::sync::Arc;
 const ID: ExtentId = ExtentId([9; 16]);
 
 fn part(region: usize, start: u64, end: u64) -> PartSpec {
-    PartSpec {
-        region,
-        range: start..end,
-    }
+    PartSpec { region, range: start..end }
 }
 
 fn filling(regions: &[Region], parts: Vec<PartSpec>) -> Result<Arc<Filling>, ExtentError> {
-    Filling::create(
-        ID,
-        Layout::new(regions).unwrap(),
-        parts,
-        PagePreference::Auto,
-    )
+    Filling::create(ID, Layout::new(regions).unwrap(), parts, PagePreference::Auto)
 }
 
 fn rows(rows: u64, row_bytes: u64, stride_bytes: u64) -> Region {
-    Region::Rows {
-        rows,
-        row_bytes,
-        stride_bytes,
-    }
+    Region::Rows { rows, row_bytes, stride_bytes }
 }
 
 #[test]
@@ -44,11 +32,7 @@ fn a_part_has_one_writer_and_can_be_tried_again() {
 
 #[test]
 fn only_finished_parts_are_copied_out() {
-    let filling = filling(
-        &[rows(4, 100, 100)],
-        vec![part(0, 200, 400), part(0, 0, 200)],
-    )
-    .unwrap();
+    let filling = filling(&[rows(4, 100, 100)], vec![part(0, 200, 400), part(0, 0, 200)]).unwrap();
     let mut target = [0; 100];
     assert_eq!(filling.copy(0, 0..100, &mut target), CopyOutcome::NotYet);
     let mut low = filling.take_part(1).unwrap();
@@ -58,10 +42,7 @@ fn only_finished_parts_are_copied_out() {
     assert_eq!(target, [7; 100]);
     assert_eq!(filling.copy(0, 150..250, &mut target), CopyOutcome::NotYet);
     assert!(filling.is_ready(0, 0..200) && !filling.is_ready(0, 199..201));
-    assert!(matches!(
-        filling.seal(),
-        Err(ExtentError::PartsMissing { missing: 1 })
-    ));
+    assert!(matches!(filling.seal(), Err(ExtentError::PartsMissing { missing: 1 })));
     filling.take_part(0).unwrap().finish();
     let sealed = filling.seal().unwrap();
     assert_eq!(filling.copy(0, 0..100, &mut target), CopyOutcome::Sealed);
@@ -71,21 +52,13 @@ fn only_finished_parts_are_copied_out() {
 
 #[test]
 fn every_row_has_its_checksum_wherever_the_parts_were_cut() {
-    let regions = [
-        rows(50, 100, 60),
-        rows(2000, 5, 5),
-        Region::Blocks { bytes: 9001 },
-    ];
+    let regions = [rows(50, 100, 60), rows(2000, 5, 5), Region::Blocks { bytes: 9001 }];
     let layout = Layout::new(&regions).unwrap();
     let mut parts = Vec::new();
     for region in 0..3 {
         let bytes = layout.region_bytes(region);
         let step = 777;
-        parts.extend(
-            (0..bytes)
-                .step_by(step)
-                .map(|at| part(region, at, bytes.min(at + 777))),
-        );
+        parts.extend((0..bytes).step_by(step).map(|at| part(region, at, bytes.min(at + 777))));
     }
     let filling = filling(&regions, parts).unwrap();
     for index in (0..filling.parts().len()).rev() {
@@ -100,14 +73,8 @@ fn every_row_has_its_checksum_wherever_the_parts_were_cut() {
     sealed.verify().unwrap();
     assert_eq!(sealed.unit_crcs().count(), 50 + 3 + 3);
     assert_eq!(sealed.unit_crcs().next(), Some(crc32c(sealed.row(0, 0))));
-    assert_eq!(
-        sealed.unit_crcs().nth(50),
-        Some(crc32c(&sealed.region(1)[..819 * 5]))
-    );
-    assert_eq!(
-        sealed.unit_crcs().nth(55),
-        Some(crc32c(&sealed.region(2)[8192..]))
-    );
+    assert_eq!(sealed.unit_crcs().nth(50), Some(crc32c(&sealed.region(1)[..819 * 5])));
+    assert_eq!(sealed.unit_crcs().nth(55), Some(crc32c(&sealed.region(2)[8192..])));
     for (region, shape) in regions.iter().enumerate() {
         for row in 0..shape.rows() {
             assert_eq!(sealed.row_crc(region, row), crc32c(sealed.row(region, row)));
@@ -123,25 +90,13 @@ fn parts_that_do_not_tile_the_regions_are_refused() {
     let regions = [rows(4, 100, 100), rows(1, 10, 10)];
     let refused = |parts| filling(&regions, parts).unwrap_err();
     let gap = refused(vec![part(0, 0, 100), part(0, 101, 400), part(1, 0, 10)]);
-    assert!(matches!(
-        gap,
-        ExtentError::PartsDoNotTile { region: 0, at: 100 }
-    ));
+    assert!(matches!(gap, ExtentError::PartsDoNotTile { region: 0, at: 100 }));
     let overlap = refused(vec![part(0, 0, 200), part(0, 100, 400), part(1, 0, 10)]);
-    assert!(matches!(
-        overlap,
-        ExtentError::PartsDoNotTile { region: 0, at: 200 }
-    ));
+    assert!(matches!(overlap, ExtentError::PartsDoNotTile { region: 0, at: 200 }));
     let short = refused(vec![part(0, 0, 400)]);
-    assert!(matches!(
-        short,
-        ExtentError::PartsDoNotTile { region: 1, at: 0 }
-    ));
+    assert!(matches!(short, ExtentError::PartsDoNotTile { region: 1, at: 0 }));
     let long = refused(vec![part(0, 0, 401), part(1, 0, 10)]);
-    assert!(matches!(
-        long,
-        ExtentError::PartsDoNotTile { region: 0, at: 401 }
-    ));
+    assert!(matches!(long, ExtentError::PartsDoNotTile { region: 0, at: 401 }));
     let foreign = refused(vec![part(0, 0, 400), part(1, 0, 10), part(2, 0, 1)]);
     assert!(matches!(foreign, ExtentError::BadRegion { region: 2, .. }));
 }
@@ -159,9 +114,7 @@ fn an_extent_without_bytes_seals() {
 fn threads_fill_while_others_copy_and_no_byte_is_seen_early() {
     const PARTS: u64 = 64;
     const PART: u64 = 10_000;
-    let parts = (0..PARTS)
-        .map(|at| part(0, at * PART, (at + 1) * PART))
-        .collect();
+    let parts = (0..PARTS).map(|at| part(0, at * PART, (at + 1) * PART)).collect();
     let filling = filling(&[rows(PARTS * 10, 1000, 1000)], parts).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {

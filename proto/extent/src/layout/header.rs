@@ -61,11 +61,9 @@ pub(crate) fn encode(id: ExtentId, layout: &Layout) -> Vec<u8> {
 
 fn encode_entry(placed: &Placed, header: &mut Vec<u8>) {
     let (kind, [rows, row_bytes, stride_bytes]) = match placed.region {
-        Region::Rows {
-            rows,
-            row_bytes,
-            stride_bytes,
-        } => (KIND_ROWS, [rows, row_bytes, stride_bytes]),
+        Region::Rows { rows, row_bytes, stride_bytes } => {
+            (KIND_ROWS, [rows, row_bytes, stride_bytes])
+        }
         Region::Blocks { .. } => (KIND_BLOCKS, [0; 3]),
     };
     header.extend_from_slice(&kind.to_le_bytes());
@@ -93,30 +91,19 @@ impl FixedHeader {
     /// Reads the fixed part, before its checksum can be known.
     pub(crate) fn decode(bytes: &[u8; FIXED_BYTES]) -> Result<Self, ExtentError> {
         if bytes[..8] != MAGIC {
-            return Err(ExtentError::NotAnExtent {
-                reason: "it does not begin with the magic",
-            });
+            return Err(ExtentError::NotAnExtent { reason: "it does not begin with the magic" });
         }
         let version = u32_at(bytes, 8);
         if version != VERSION {
-            return Err(ExtentError::UnknownVersion {
-                found: version,
-                known: VERSION,
-            });
+            return Err(ExtentError::UnknownVersion { found: version, known: VERSION });
         }
         let regions = usize::try_from(u32_at(bytes, 12)).unwrap_or(usize::MAX);
         if regions > REGIONS_MAX {
-            return Err(ExtentError::TooManyRegions {
-                count: regions,
-                limit: REGIONS_MAX,
-            });
+            return Err(ExtentError::TooManyRegions { count: regions, limit: REGIONS_MAX });
         }
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
-        Ok(Self {
-            id: ExtentId::from_bytes(id),
-            regions,
-        })
+        Ok(Self { id: ExtentId::from_bytes(id), regions })
     }
 
     /// Bytes of the whole header.
@@ -148,12 +135,8 @@ fn decode_region(entry: &[u8]) -> Result<Region, ExtentError> {
             row_bytes: u64_at(entry, 32),
             stride_bytes: u64_at(entry, 40),
         }),
-        KIND_BLOCKS => Ok(Region::Blocks {
-            bytes: u64_at(entry, 16),
-        }),
-        _ => Err(ExtentError::NotAnExtent {
-            reason: "it has a region of no known kind",
-        }),
+        KIND_BLOCKS => Ok(Region::Blocks { bytes: u64_at(entry, 16) }),
+        _ => Err(ExtentError::NotAnExtent { reason: "it has a region of no known kind" }),
     }
 }
 

@@ -3,11 +3,7 @@ use crate::{ExtentError, ExtentId};
 use proptest::prelude::*;
 
 fn rows(rows: u64, row_bytes: u64, stride_bytes: u64) -> Region {
-    Region::Rows {
-        rows,
-        row_bytes,
-        stride_bytes,
-    }
+    Region::Rows { rows, row_bytes, stride_bytes }
 }
 
 #[test]
@@ -23,9 +19,7 @@ fn regions_lie_on_pages_behind_the_tables() {
 #[test]
 fn short_rows_share_a_checksum_and_long_rows_have_their_own() {
     let layout = Layout::new(&[rows(1000, 8, 8), rows(3, 64, 32), rows(7, 63, 63)]).unwrap();
-    let [short, windows, odd] = layout.placed() else {
-        panic!("three regions")
-    };
+    let [short, windows, odd] = layout.placed() else { panic!("three regions") };
     assert_eq!((short.rows_per_unit(), short.units), (512, 2));
     assert_eq!(short.unit_range(1), 4096..8000);
     assert_eq!(windows.units, 3);
@@ -54,41 +48,18 @@ fn empty_rows_and_no_rows_take_no_bytes() {
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |regions: &[Region]| Layout::new(regions).unwrap_err();
-    assert!(matches!(
-        refused(&[rows(2, 8, 0)]),
-        ExtentError::BadRegion { region: 0, .. }
-    ));
-    assert!(matches!(
-        refused(&[rows(3, 8, u64::MAX)]),
-        ExtentError::BadRegion { .. }
-    ));
-    let full = Region::Blocks {
-        bytes: EXTENT_BYTES_MAX,
-    };
-    assert!(matches!(
-        refused(&[full]),
-        ExtentError::TooLarge { region: 0, .. }
-    ));
+    assert!(matches!(refused(&[rows(2, 8, 0)]), ExtentError::BadRegion { region: 0, .. }));
+    assert!(matches!(refused(&[rows(3, 8, u64::MAX)]), ExtentError::BadRegion { .. }));
+    let full = Region::Blocks { bytes: EXTENT_BYTES_MAX };
+    assert!(matches!(refused(&[full]), ExtentError::TooLarge { region: 0, .. }));
     let many = vec![Region::Blocks { bytes: 1 }; REGIONS_MAX + 1];
-    assert!(matches!(
-        refused(&many),
-        ExtentError::TooManyRegions { count: 4097, .. }
-    ));
+    assert!(matches!(refused(&many), ExtentError::TooManyRegions { count: 4097, .. }));
     let overlapping = rows(1 << 25, 1 << 25, 1);
-    assert!(matches!(
-        refused(&[overlapping]),
-        ExtentError::TooMuchHashing { .. }
-    ));
+    assert!(matches!(refused(&[overlapping]), ExtentError::TooMuchHashing { .. }));
 }
 
 fn any_region() -> impl Strategy<Value = Region> {
-    let number = || {
-        prop_oneof![
-            0..5000_u64,
-            any::<u64>(),
-            (0..64_u32).prop_map(|bit| 1 << bit)
-        ]
-    };
+    let number = || prop_oneof![0..5000_u64, any::<u64>(), (0..64_u32).prop_map(|bit| 1 << bit)];
     prop_oneof![
         (number(), number(), number()).prop_map(|(n, row, stride)| rows(n, row, stride)),
         number().prop_map(|bytes| Region::Blocks { bytes }),

@@ -18,11 +18,7 @@ fn all_seals() -> SealFlag {
 }
 
 fn memfd(bytes: &[u8], size: u64, seals: SealFlag) -> OwnedFd {
-    let fd = memfd_create(
-        "hostile",
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
-    )
-    .unwrap();
+    let fd = memfd_create("hostile", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     let file = File::from(fd);
     file.set_len(size).unwrap();
     file.write_all_at(bytes, 0).unwrap();
@@ -33,9 +29,7 @@ fn memfd(bytes: &[u8], size: u64, seals: SealFlag) -> OwnedFd {
 /// The bytes of an intact extent.
 fn intact() -> Vec<u8> {
     let mut bytes = Vec::new();
-    File::from(handed_out(&sealed()))
-        .read_to_end(&mut bytes)
-        .unwrap();
+    File::from(handed_out(&sealed())).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
@@ -60,28 +54,14 @@ fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
 fn a_file_that_may_still_change_is_refused_and_told_what_it_lacks() {
     let bytes = intact();
     let size = u64::try_from(bytes.len()).unwrap();
-    for missing in [
-        SealFlag::F_SEAL_WRITE,
-        SealFlag::F_SEAL_GROW,
-        SealFlag::F_SEAL_SHRINK,
-    ] {
-        for extra in [
-            SealFlag::empty(),
-            SealFlag::F_SEAL_FUTURE_WRITE,
-            SealFlag::F_SEAL_SEAL,
-        ] {
+    for missing in [SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_GROW, SealFlag::F_SEAL_SHRINK] {
+        for extra in [SealFlag::empty(), SealFlag::F_SEAL_FUTURE_WRITE, SealFlag::F_SEAL_SEAL] {
             let fd = memfd(&bytes, size, all_seals().difference(missing) | extra);
             let refused = Attached::shared(fd, ID).unwrap_err();
-            assert!(
-                matches!(refused, ExtentError::NotSealed { .. }),
-                "{refused}"
-            );
+            assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
             let fd = memfd(&bytes, size, all_seals().difference(missing) | extra);
             let refused = Attached::private(fd, ID).unwrap_err();
-            assert!(
-                matches!(refused, ExtentError::NotSealed { .. }),
-                "{refused}"
-            );
+            assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
         }
     }
     attach_whole(&bytes).unwrap().verify().unwrap();
@@ -101,14 +81,7 @@ fn what_is_no_memory_file_is_refused() {
 fn a_file_of_another_size_than_its_regions_is_refused() {
     let bytes = intact();
     let size = u64::try_from(bytes.len()).unwrap();
-    for wrong in [
-        size - 4096,
-        size - 1,
-        size + 1,
-        size + 4096,
-        1 << 36,
-        (1 << 36) + 4096,
-    ] {
+    for wrong in [size - 4096, size - 1, size + 1, size + 4096, 1 << 36, (1 << 36) + 4096] {
         let kept = usize::try_from(wrong.min(size)).unwrap();
         assert!(attach(&bytes[..kept], wrong).is_err(), "{wrong} bytes");
     }
@@ -128,17 +101,7 @@ fn a_file_with_holes_is_refused_before_reading_it_would_fill_them() {
 #[test]
 fn a_well_signed_header_with_impossible_numbers_is_refused() {
     let good = intact();
-    let hostile = [
-        0,
-        1,
-        4095,
-        4097,
-        u64::from(u32::MAX),
-        1 << 36,
-        1 << 40,
-        1 << 63,
-        u64::MAX,
-    ];
+    let hostile = [0, 1, 4095, 4097, u64::from(u32::MAX), 1 << 36, 1 << 40, 1 << 63, u64::MAX];
     for offset in (8..64 + 3 * 64).step_by(8) {
         for number in hostile {
             let mut bytes = good.clone();

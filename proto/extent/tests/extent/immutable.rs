@@ -39,13 +39,7 @@ impl Target {
         let sealed = sealed();
         let fd = handed_out(&sealed);
         let mapped = Attached::shared(handed_out(&sealed), ID).unwrap();
-        let mut target = Self {
-            before: Vec::new(),
-            writable: reopened(&fd),
-            sealed,
-            fd,
-            mapped,
-        };
+        let mut target = Self { before: Vec::new(), writable: reopened(&fd), sealed, fd, mapped };
         target.before = target.now();
         target
     }
@@ -57,32 +51,21 @@ impl Target {
     /// All bytes as another reader would see them.
     fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes()];
-        File::from(handed_out(&self.sealed))
-            .read_exact_at(&mut bytes, 0)
-            .unwrap();
+        File::from(handed_out(&self.sealed)).read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
 
     fn check(&self, attack: &str) {
         assert!(self.now() == self.before, "{attack} changed the file");
-        let size = File::from(handed_out(&self.sealed))
-            .metadata()
-            .unwrap()
-            .len();
+        let size = File::from(handed_out(&self.sealed)).metadata().unwrap().len();
         assert_eq!(size, self.sealed.total_bytes(), "{attack} changed its size");
-        self.mapped
-            .verify()
-            .unwrap_or_else(|row| panic!("{attack} changed a mapping: {row}"));
-        self.sealed
-            .verify()
-            .unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
+        self.mapped.verify().unwrap_or_else(|row| panic!("{attack} changed a mapping: {row}"));
+        self.sealed.verify().unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
     }
 
     /// The attack must fail in one of the ways given.
     fn refuses<T>(&self, attack: &str, outcome: io::Result<T>, with: &[Errno]) {
-        let Err(error) = outcome else {
-            panic!("{attack} was not refused")
-        };
+        let Err(error) = outcome else { panic!("{attack} was not refused") };
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
         assert!(with.contains(&errno), "{attack} was refused with {errno}");
         self.check(attack);
@@ -115,11 +98,7 @@ macro_rules! raw {
         // SAFETY: the kernel checks what it is given; that is what is tested. Memory named is
         // either a local of the caller or the extent's mapping, which the call must not change.
         let answer = unsafe { $call };
-        if answer == -1 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(answer)
-        }
+        if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer) }
     }};
 }
 

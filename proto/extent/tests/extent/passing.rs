@@ -31,10 +31,7 @@ fn an_extent_goes_over_a_socket_and_reads_the_same() {
     for region in 0..attached.layout().region_count() {
         assert_eq!(attached.region(region), sealed.region(region));
     }
-    assert_eq!(
-        attached.unit_crcs().collect::<Vec<_>>(),
-        sealed.unit_crcs().collect::<Vec<_>>()
-    );
+    assert_eq!(attached.unit_crcs().collect::<Vec<_>>(), sealed.unit_crcs().collect::<Vec<_>>());
 }
 
 #[test]
@@ -44,10 +41,7 @@ fn the_read_only_file_serves_rows_where_the_view_says_they_are() {
     let mut bytes = vec![0; 1000];
     let file = File::from(handed_out(&sealed));
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, range.start).unwrap();
-    assert_eq!(
-        (bytes.as_slice(), range.end - range.start),
-        (sealed.row(0, 42), 1000)
-    );
+    assert_eq!((bytes.as_slice(), range.end - range.start), (sealed.row(0, 42), 1000));
 }
 
 #[test]
@@ -55,10 +49,7 @@ fn an_intact_extent_of_another_name_is_refused() {
     let sealed = sealed();
     let other = ExtentId::from_bytes([1; 16]);
     let refused = Attached::shared(handed_out(&sealed), other).unwrap_err();
-    assert!(
-        matches!(refused, ExtentError::WrongId { found: ID, .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, ExtentError::WrongId { found: ID, .. }), "{refused}");
 }
 
 #[test]

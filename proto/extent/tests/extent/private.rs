@@ -14,11 +14,7 @@ fn a_private_map_copies_nothing_by_attaching_and_reading() {
     assert_eq!(private.region(2), sealed.region(2));
     let at = addresses(&private);
     assert_eq!(smaps_kib(&at, "Anonymous"), 0);
-    assert_eq!(
-        smaps_kib(&at, "Rss") * 1024,
-        private.total_bytes(),
-        "it is faulted in"
-    );
+    assert_eq!(smaps_kib(&at, "Rss") * 1024, private.total_bytes(), "it is faulted in");
 }
 
 #[test]
@@ -41,17 +37,11 @@ fn a_stray_write_changes_one_page_of_the_writer_and_nothing_else() {
     // SAFETY: the mapping is private and writable, the byte lies in it, and no slice of it is held.
     unsafe { writer.base().add(offset).write_volatile(!was) };
     assert_eq!(writer.row(0, 0)[0], !was);
-    assert!(
-        !writer.verify_row(0, 0),
-        "the writer's own copy shows its damage"
-    );
+    assert!(!writer.verify_row(0, 0), "the writer's own copy shows its damage");
     assert_eq!(smaps_kib(&addresses(&writer), "Anonymous"), 4);
     reader.verify().unwrap();
     sealed.verify().unwrap();
-    Attached::shared(handed_out(&sealed), ID)
-        .unwrap()
-        .verify()
-        .unwrap();
+    Attached::shared(handed_out(&sealed), ID).unwrap().verify().unwrap();
 }
 
 #[test]
@@ -59,27 +49,20 @@ fn every_mapping_of_an_extent_gets_the_pages_that_the_host_gives() {
     let bytes = 16 << 20;
     let fill = |preference| {
         let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
-        let parts = vec![PartSpec {
-            region: 0,
-            range: 0..bytes,
-        }];
+        let parts = vec![PartSpec { region: 0, range: 0..bytes }];
         let filling = Filling::create(ID, layout, parts, preference).unwrap();
         filling.take_part(0).unwrap().finish();
         (filling.page_size(), filling.seal().unwrap())
     };
     let best = pages::probe().unwrap().page_size;
-    for (preference, expected) in [
-        (PagePreference::Auto, best),
-        (PagePreference::Small, PageSize::Small),
-    ] {
+    for (preference, expected) in
+        [(PagePreference::Auto, best), (PagePreference::Small, PageSize::Small)]
+    {
         let (filled, sealed) = fill(preference);
         assert_eq!((filled, sealed.page_size()), (expected, expected));
         let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
         let private = Attached::private(handed_out(&sealed), ID).unwrap();
-        assert_eq!(
-            (shared.page_size(), private.page_size()),
-            (expected, expected)
-        );
+        assert_eq!((shared.page_size(), private.page_size()), (expected, expected));
         private.verify().unwrap();
         assert_eq!(smaps_kib(&addresses(&private), "Anonymous"), 0);
     }

@@ -69,10 +69,7 @@ fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
 
     kill(client, Signal::SIGKILL).unwrap();
     waitpid(client, None).unwrap();
-    assert!(
-        !retired.is_free(),
-        "the client is dead, its child has the map"
-    );
+    assert!(!retired.is_free(), "the client is dead, its child has the map");
     kill(forked, Signal::SIGKILL).unwrap();
     waitpid(forked, None).unwrap();
     assert!(retired.is_free());
@@ -124,10 +121,7 @@ fn a_pidfd_tells_that_a_client_died_though_its_child_keeps_the_connection_open()
 fn a_child_forked_while_an_extent_fills_does_not_keep_it_from_being_sealed() {
     let _alone = no_other_forks();
     let layout = Layout::new(&[Region::Blocks { bytes: 10_000 }]).unwrap();
-    let parts = vec![PartSpec {
-        region: 0,
-        range: 0..10_000,
-    }];
+    let parts = vec![PartSpec { region: 0, range: 0..10_000 }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();
     let forked = child(|| {
         pause();

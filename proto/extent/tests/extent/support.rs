@@ -1,9 +1,6 @@
 //! Extents to try things on, children to try them in, and what the kernel says about a mapping.
 
-#![expect(
-    unsafe_code,
-    reason = "fork, and ending a child without running the parent's exit code"
-)]
+#![expect(unsafe_code, reason = "fork, and ending a child without running the parent's exit code")]
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -26,24 +23,13 @@ pub(crate) fn no_other_forks() -> MutexGuard<'static, ()> {
 /// A sealed extent: 100 rows of 1000 bytes, 500 rows of 8, and 3 MiB of blocks.
 pub(crate) fn sealed() -> Sealed {
     let regions = [
-        Region::Rows {
-            rows: 100,
-            row_bytes: 1000,
-            stride_bytes: 1000,
-        },
-        Region::Rows {
-            rows: 500,
-            row_bytes: 8,
-            stride_bytes: 8,
-        },
+        Region::Rows { rows: 100, row_bytes: 1000, stride_bytes: 1000 },
+        Region::Rows { rows: 500, row_bytes: 8, stride_bytes: 8 },
         Region::Blocks { bytes: 3 << 20 },
     ];
     let layout = Layout::new(&regions).unwrap();
     let parts: Vec<_> = (0..regions.len())
-        .map(|region| PartSpec {
-            region,
-            range: 0..layout.region_bytes(region),
-        })
+        .map(|region| PartSpec { region, range: 0..layout.region_bytes(region) })
         .collect();
     let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();
     for index in 0..regions.len() {
@@ -87,17 +73,12 @@ pub(crate) fn smaps_kib(addresses: &Range<usize>, field: &str) -> u64 {
     let mut within = false;
     let mut sum = 0;
     for line in smaps.lines() {
-        let head = line
-            .split_once(' ')
-            .and_then(|(range, _)| range.split_once('-'));
+        let head = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
         if let Some((start, end)) = head {
             let number = |text| usize::from_str_radix(text, 16).unwrap();
             within = number(start) < addresses.end && number(end) > addresses.start;
         } else if within && let Some(rest) = line.strip_prefix(field) {
-            sum += rest
-                .trim_matches([':', ' ', 'k', 'B'])
-                .parse::<u64>()
-                .unwrap();
+            sum += rest.trim_matches([':', ' ', 'k', 'B']).parse::<u64>().unwrap();
         }
     }
     sum

@@ -13,21 +13,9 @@ impl Ring {
     /// The ring as a message.
     pub fn to_proto(&self) -> RingMessage {
         let members = self.members().iter().cloned();
-        let message = |Member {
-                           id,
-                           weight,
-                           control,
-                           host,
-                       }| MemberMessage {
-            id,
-            weight,
-            control,
-            host,
-        };
-        RingMessage {
-            version: self.version(),
-            members: members.map(message).collect(),
-        }
+        let message =
+            |Member { id, weight, control, host }| MemberMessage { id, weight, control, host };
+        RingMessage { version: self.version(), members: members.map(message).collect() }
     }
 
     /// The ring in a message.
@@ -36,17 +24,8 @@ impl Ring {
     /// Those of [`Ring::new`].
     pub fn from_proto(message: RingMessage) -> Result<Self, Error> {
         let members = message.members.into_iter();
-        let member = |MemberMessage {
-                          id,
-                          weight,
-                          control,
-                          host,
-                      }| Member {
-            id,
-            weight,
-            control,
-            host,
-        };
+        let member =
+            |MemberMessage { id, weight, control, host }| Member { id, weight, control, host };
         Self::new(message.version, members.map(member).collect())
     }
 }
@@ -136,10 +115,7 @@ mod tests {
         for length in [0, 15, 17, 4096] {
             assert!(snapshot_id(&vec![1; length]).is_err());
         }
-        assert_eq!(
-            snapshot_id(&[5; 16]).unwrap(),
-            SnapshotId::from_bytes([5; 16])
-        );
+        assert_eq!(snapshot_id(&[5; 16]).unwrap(), SnapshotId::from_bytes([5; 16]));
     }
 
     #[test]

@@ -15,10 +15,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn malformed(&self, what: &'static str) -> WireError {
-        WireError::Malformed {
-            kind: self.kind,
-            what,
-        }
+        WireError::Malformed { kind: self.kind, what }
     }
 
     pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
@@ -62,11 +59,7 @@ impl<'a> Fields<'a> {
     }
 
     fn must_be_zero(&self, zero: bool) -> Result<(), WireError> {
-        if zero {
-            Ok(())
-        } else {
-            Err(self.malformed("reserved bits are set"))
-        }
+        if zero { Ok(()) } else { Err(self.malformed("reserved bits are set")) }
     }
 
     /// The rest as text. The caller's kind bounds its length.
@@ -78,11 +71,7 @@ impl<'a> Fields<'a> {
 
     /// Nothing may be left.
     pub(super) fn end(self) -> Result<(), WireError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(self.malformed("bytes follow its end"))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes follow its end")) }
     }
 }
 
@@ -114,11 +103,5 @@ pub(super) fn put_u32s(out: &mut Vec<u8>, values: &[u32]) {
 /// Replaces what `into` holds by the numbers in `bytes`, whose length is a multiple of four.
 pub(super) fn take_u32s(bytes: &[u8], into: &mut Vec<u32>) {
     into.clear();
-    into.extend(
-        bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|bytes| u32::from_le_bytes(*bytes)),
-    );
+    into.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
 }

@@ -36,9 +36,7 @@ impl ErrorReply {
         let mut fields = codec::Fields::new(Kind::Error, body);
         let kind = ErrorKind::from_number(fields.u16()?).unwrap_or(ErrorKind::Internal);
         fields.zero_u16()?;
-        Ok(Self {
-            error: Error::new(kind, fields.text()?),
-        })
+        Ok(Self { error: Error::new(kind, fields.text()?) })
     }
 }
 

@@ -102,10 +102,7 @@ impl Gather {
         fields.end()?;
         Ok(Self {
             snapshot,
-            tensors: tensors
-                .iter()
-                .map(|bytes| u16::from_le_bytes(*bytes))
-                .collect(),
+            tensors: tensors.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect(),
             rows: rows.iter().map(row_from).collect(),
             verify,
         })
@@ -114,28 +111,18 @@ impl Gather {
 
 /// A count that the caller promised to keep within its limit.
 fn counted(count: usize, max: u32) -> u32 {
-    let count = u32::try_from(count)
-        .ok()
-        .filter(|count| (1..=max).contains(count));
+    let count = u32::try_from(count).ok().filter(|count| (1..=max).contains(count));
     count.expect("a gather asks for something, within its limits")
 }
 
 /// A count that a peer announced.
 fn announced(what: &'static str, count: u32, max: u32) -> Result<usize, WireError> {
     if count == 0 {
-        return Err(WireError::Malformed {
-            kind: Kind::Gather,
-            what: "it asks for nothing",
-        });
+        return Err(WireError::Malformed { kind: Kind::Gather, what: "it asks for nothing" });
     }
     if count > max {
         let (value, limit) = (u64::from(count), u64::from(max));
-        return Err(WireError::TooLarge {
-            kind: Kind::Gather,
-            what,
-            value,
-            limit,
-        });
+        return Err(WireError::TooLarge { kind: Kind::Gather, what, value, limit });
     }
     Ok(count as usize)
 }
@@ -150,10 +137,7 @@ fn put_rows(out: &mut Vec<u8>, rows: &[RowRef]) {
 
 fn row_from(bytes: &[u8; 8]) -> RowRef {
     let [a, b, c, d, e, f, g, h] = *bytes;
-    RowRef {
-        shard: u32::from_le_bytes([a, b, c, d]),
-        row: u32::from_le_bytes([e, f, g, h]),
-    }
+    RowRef { shard: u32::from_le_bytes([a, b, c, d]), row: u32::from_le_bytes([e, f, g, h]) }
 }
 
 /// GATHER_END: all rows were sent.
@@ -186,10 +170,7 @@ impl GatherEnd {
     /// [`WireError::Malformed`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut fields = codec::Fields::new(Kind::GatherEnd, body);
-        let end = Self {
-            rows_memory: fields.u64()?,
-            rows_origin: fields.u64()?,
-        };
+        let end = Self { rows_memory: fields.u64()?, rows_origin: fields.u64()? };
         fields.end()?;
         Ok(end)
     }

@@ -129,27 +129,14 @@ impl FrameHeader {
     }
 
     fn within_limits(&self) -> Result<(), WireError> {
-        let payload_max = if self.kind == Kind::Data {
-            limits::ROW_BYTES_MAX
-        } else {
-            0
-        };
+        let payload_max = if self.kind == Kind::Data { limits::ROW_BYTES_MAX } else { 0 };
         let checks = [
-            (
-                "a body",
-                u64::from(self.body_bytes),
-                u64::from(self.kind.body_bytes_max()),
-            ),
+            ("a body", u64::from(self.body_bytes), u64::from(self.kind.body_bytes_max())),
             ("a payload", self.payload_bytes, payload_max),
         ];
         let exceeded = checks.into_iter().find(|(_, value, limit)| value > limit);
         exceeded.map_or(Ok(()), |(what, value, limit)| {
-            Err(WireError::TooLarge {
-                kind: self.kind,
-                what,
-                value,
-                limit,
-            })
+            Err(WireError::TooLarge { kind: self.kind, what, value, limit })
         })
     }
 
@@ -160,20 +147,13 @@ impl FrameHeader {
     /// long as announced.
     pub fn check(&self, body: &[u8]) -> Result<(), WireError> {
         if body.len() != self.body_len() {
-            return Err(WireError::Malformed {
-                kind: self.kind,
-                what: "body of another length",
-            });
+            return Err(WireError::Malformed { kind: self.kind, what: "body of another length" });
         }
         let computed = checksum(&self.before_crc(), body);
         if computed == self.crc32c {
             return Ok(());
         }
-        Err(WireError::Checksum {
-            kind: self.kind,
-            found: self.crc32c,
-            computed,
-        })
+        Err(WireError::Checksum { kind: self.kind, found: self.crc32c, computed })
     }
 
     /// The header as it was on the wire up to its checksum: the fields hold all of it.
@@ -196,13 +176,7 @@ impl FrameHeader {
     ) -> [u8; FRAME_HEADER_BYTES] {
         let body_bytes = u32::try_from(body.len()).expect("a body is bounded by its kind");
         debug_assert!(body_bytes <= kind.body_bytes_max());
-        let header = Self {
-            kind,
-            request,
-            payload_bytes,
-            body_bytes,
-            crc32c: 0,
-        };
+        let header = Self { kind, request, payload_bytes, body_bytes, crc32c: 0 };
         let before_crc = header.before_crc();
         let mut bytes = [0; FRAME_HEADER_BYTES];
         bytes[..CRC_OFFSET].copy_from_slice(&before_crc);

@@ -62,11 +62,7 @@ impl PeerLimits {
     }
 
     fn put(self, out: &mut Vec<u8>) {
-        let values = [
-            self.payload_bytes_max,
-            self.gather_rows_max,
-            self.gathers_outstanding_max,
-        ];
+        let values = [self.payload_bytes_max, self.gather_rows_max, self.gathers_outstanding_max];
         codec::put_u32s(out, &values);
     }
 
@@ -264,13 +260,7 @@ impl HelloOk {
         let boot_id = BootId::from_bytes(fields.array()?);
         fields.zero_u32()?;
         fields.zero_u32()?;
-        Ok(Self {
-            version,
-            limits,
-            features,
-            boot_id,
-            node_id: fields.text()?,
-        })
+        Ok(Self { version, limits, features, boot_id, node_id: fields.text()? })
     }
 
     /// Whether this answers `hello`: nothing beyond what was offered.

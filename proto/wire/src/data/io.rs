@@ -15,9 +15,7 @@ use crate::limits;
 pub fn read_header(reader: &mut impl Read) -> Result<FrameHeader, WireError> {
     let mut bytes = [0; FRAME_HEADER_BYTES];
     let got = first_bytes(reader, &mut bytes)?;
-    reader
-        .read_exact(&mut bytes[got..])
-        .map_err(WireError::Broken)?;
+    reader.read_exact(&mut bytes[got..]).map_err(WireError::Broken)?;
     FrameHeader::parse(&bytes)
 }
 
@@ -66,10 +64,7 @@ const _: () = assert!(
 pub fn read_hello(reader: &mut impl Read) -> Result<(u64, Hello), WireError> {
     let header = read_header(reader)?;
     if header.kind() != Kind::Hello {
-        return Err(WireError::Unexpected {
-            found: header.kind(),
-            expected: "HELLO",
-        });
+        return Err(WireError::Unexpected { found: header.kind(), expected: "HELLO" });
     }
     let mut body = Vec::new();
     read_body(reader, &header, &mut body)?;

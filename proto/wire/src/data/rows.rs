@@ -45,10 +45,7 @@ impl DataRun<'_> {
         let count = u32::try_from(self.crcs.len()).ok();
         let count = count.filter(|count| (1..=limits::GATHER_ROWS_MAX).contains(count));
         let count = count.expect("a run has rows, and not more than a gather");
-        assert!(
-            self.lengths
-                .is_none_or(|lengths| lengths.len() == self.crcs.len())
-        );
+        assert!(self.lengths.is_none_or(|lengths| lengths.len() == self.crcs.len()));
         let flags = if self.lengths.is_some() { RAGGED } else { 0 };
         codec::frame(Kind::Data, request, self.payload_bytes, out, |body| {
             body.extend_from_slice(&self.tensor_slot.to_le_bytes());
@@ -84,10 +81,7 @@ impl Data {
     pub fn decode_into(&mut self, header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
         let mut fields = codec::Fields::new(Kind::Data, body);
         if header.kind() != Kind::Data {
-            return Err(WireError::Unexpected {
-                found: header.kind(),
-                expected: "DATA",
-            });
+            return Err(WireError::Unexpected { found: header.kind(), expected: "DATA" });
         }
         self.tensor_slot = fields.u16()?;
         self.ragged = match fields.u16()? {
@@ -113,28 +107,14 @@ impl Data {
 
     /// Whether lengths, payload and limits fit together.
     fn agrees(&self, count: u32) -> Result<(), WireError> {
-        let malformed = |what| {
-            Err(WireError::Malformed {
-                kind: Kind::Data,
-                what,
-            })
-        };
-        if self
-            .first
-            .checked_add(count)
-            .is_none_or(|end| end > limits::GATHER_ROWS_MAX)
-        {
+        let malformed = |what| Err(WireError::Malformed { kind: Kind::Data, what });
+        if self.first.checked_add(count).is_none_or(|end| end > limits::GATHER_ROWS_MAX) {
             return malformed("a run ends beyond any request's rows");
         }
         let limit = u64::from(limits::DATA_PAYLOAD_BYTES_MAX);
         if count > 1 && self.payload_bytes > limit {
             let (kind, value) = (Kind::Data, self.payload_bytes);
-            return Err(WireError::TooLarge {
-                kind,
-                what: "several rows",
-                value,
-                limit,
-            });
+            return Err(WireError::TooLarge { kind, what: "several rows", value, limit });
         }
         if self.ragged {
             let sum: u64 = self.lengths.iter().map(|&length| u64::from(length)).sum();
@@ -176,11 +156,7 @@ impl Data {
     /// # Panics
     /// When the run has no such row.
     pub fn row_bytes(&self, index: usize) -> u64 {
-        assert!(
-            index < self.crcs.len(),
-            "row {index} of a run of {}",
-            self.crcs.len()
-        );
+        assert!(index < self.crcs.len(), "row {index} of a run of {}", self.crcs.len());
         match self.lengths.get(index) {
             Some(&length) => u64::from(length),
             None => self.payload_bytes / self.crcs.len() as u64,

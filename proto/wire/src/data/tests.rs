@@ -21,16 +21,9 @@ fn sent(encode: impl FnOnce(u64, &mut Vec<u8>)) -> (FrameHeader, Vec<u8>) {
     let mut body = vec![9; 3];
     read_body(&mut reader, &header, &mut body).unwrap();
     assert_eq!(header.request(), 42);
-    assert_eq!(
-        reader.position(),
-        (out.len() - start) as u64,
-        "nothing is left"
-    );
+    assert_eq!(reader.position(), (out.len() - start) as u64, "nothing is left");
     let split = split_frame(&out[start..]).unwrap().unwrap();
-    assert_eq!(
-        (split.header, split.body, split.rest.len()),
-        (header, &body[..], 0)
-    );
+    assert_eq!((split.header, split.body, split.rest.len()), (header, &body[..], 0));
     (header, body)
 }
 
@@ -39,16 +32,9 @@ fn hello() -> Hello {
 }
 
 fn gather(rows: usize) -> Gather {
-    let row = |row: u32| RowRef {
-        shard: row.wrapping_mul(2_654_435_761),
-        row,
-    };
+    let row = |row: u32| RowRef { shard: row.wrapping_mul(2_654_435_761), row };
     let rows = (0..u32::try_from(rows).unwrap()).map(row).collect();
-    Gather {
-        snapshot: SNAPSHOT,
-        tensors: vec![3, 0, 65_535],
-        rows,
-    }
+    Gather { snapshot: SNAPSHOT, tensors: vec![3, 0, 65_535], rows }
 }
 
 /// One valid frame of every kind.
@@ -56,15 +42,10 @@ fn one_of_each() -> Vec<Vec<u8>> {
     let (snapshot, shard) = (SNAPSHOT, 77);
     let attach = Attach { snapshot, shard };
     let manifest = AttachManifest { snapshot };
-    let pending = Pending {
-        state: PendingState::Queued,
-    };
+    let pending = Pending { state: PendingState::Queued };
     let release = Release { snapshot, shard };
     let recall = Recall { snapshot, shard };
-    let end = GatherEnd {
-        rows_memory: 5,
-        rows_origin: 6,
-    };
+    let end = GatherEnd { rows_memory: 5, rows_origin: 6 };
     let error = ErrorReply::from(Error::new(ErrorKind::NotFound, "no such shard"));
     let ok = HelloOk::answer(&hello(), BootId::from_bytes([8; 16]), "node-a").unwrap();
     let ragged = DataRun {
@@ -147,20 +128,11 @@ fn hello_and_its_answer_survive_the_wire() {
 
 #[test]
 fn a_client_without_a_common_version_is_told_both_ranges() {
-    let stranger = Hello {
-        versions: 7..=9,
-        ..hello()
-    };
+    let stranger = Hello { versions: 7..=9, ..hello() };
     let error = HelloOk::answer(&stranger, BootId::from_bytes([0; 16]), "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
-    assert!(
-        error.message().contains("7 to 9") && error.message().contains("1 to 1"),
-        "{error}"
-    );
-    let newer = Hello {
-        versions: 1..=9,
-        ..hello()
-    };
+    assert!(error.message().contains("7 to 9") && error.message().contains("1 to 1"), "{error}");
+    let newer = Hello { versions: 1..=9, ..hello() };
     let ok = HelloOk::answer(&newer, BootId::from_bytes([0; 16]), "a").unwrap();
     assert_eq!(ok.version, 1);
 }
@@ -191,10 +163,7 @@ fn a_ticket_is_never_shown() {
 
 #[test]
 fn hello_fits_what_is_read_before_a_client_is_known() {
-    let longest = Hello {
-        client_name: "é".repeat(1_000),
-        ..hello()
-    };
+    let longest = Hello { client_name: "é".repeat(1_000), ..hello() };
     let mut out = Vec::new();
     longest.encode(1, &mut out);
     assert!(out.len() <= limits::PRE_AUTH_BYTES_MAX as usize);
@@ -212,13 +181,7 @@ fn who_does_not_begin_with_hello_is_refused_before_its_body_is_read() {
     gather(65_536).encode(3, &mut frame);
     let mut reader = Cursor::new(&frame);
     let error = read_hello(&mut reader).unwrap_err();
-    assert!(matches!(
-        error,
-        WireError::Unexpected {
-            found: Kind::Gather,
-            ..
-        }
-    ));
+    assert!(matches!(error, WireError::Unexpected { found: Kind::Gather, .. }));
     assert_eq!(reader.position(), FRAME_HEADER_BYTES as u64);
 }
 
@@ -249,10 +212,7 @@ fn the_largest_run_survives_the_wire() {
 
 #[test]
 fn the_largest_gather_survives_the_wire() {
-    let largest = Gather {
-        tensors: (0..4_096).collect(),
-        ..gather(65_536)
-    };
+    let largest = Gather { tensors: (0..4_096).collect(), ..gather(65_536) };
     let (header, body) = sent(|request, out| largest.encode(request, out));
     assert_eq!(header.body_len(), Kind::Gather.body_bytes_max() as usize);
     assert_eq!(Gather::decode(&body).unwrap(), largest);
@@ -267,38 +227,19 @@ fn a_gather_above_its_limit_is_not_sent() {
 #[test]
 fn a_run_survives_the_wire_and_its_lists_are_reused() {
     let crcs: Vec<u32> = (0..1_000).map(|index| index * 77).collect();
-    let run = DataRun {
-        tensor_slot: 4,
-        first: 9,
-        crcs: &crcs,
-        lengths: None,
-        payload_bytes: 8_000,
-    };
+    let run =
+        DataRun { tensor_slot: 4, first: 9, crcs: &crcs, lengths: None, payload_bytes: 8_000 };
     let (header, body) = sent(|request, out| run.encode(request, out));
     let mut data = Data::default();
     data.decode_into(&header, &body).unwrap();
-    assert_eq!(
-        (data.tensor_slot(), data.rows(), data.crcs()),
-        (4, 9..1_009, &crcs[..])
-    );
-    assert_eq!(
-        (data.row_bytes(999), data.payload_bytes(), data.is_ragged()),
-        (8, 8_000, false)
-    );
+    assert_eq!((data.tensor_slot(), data.rows(), data.crcs()), (4, 9..1_009, &crcs[..]));
+    assert_eq!((data.row_bytes(999), data.payload_bytes(), data.is_ragged()), (8, 8_000, false));
 
     let place = data.crcs().as_ptr();
-    let ragged = DataRun {
-        crcs: &crcs[..2],
-        lengths: Some(&[3, 4]),
-        payload_bytes: 7,
-        ..run
-    };
+    let ragged = DataRun { crcs: &crcs[..2], lengths: Some(&[3, 4]), payload_bytes: 7, ..run };
     let (header, body) = sent(|request, out| ragged.encode(request, out));
     data.decode_into(&header, &body).unwrap();
-    assert_eq!(
-        (data.crcs().as_ptr(), data.rows(), data.is_ragged()),
-        (place, 9..11, true)
-    );
+    assert_eq!((data.crcs().as_ptr(), data.rows(), data.is_ragged()), (place, 9..11, true));
     assert_eq!((data.row_bytes(0), data.row_bytes(1)), (3, 4));
 }
 
@@ -306,29 +247,14 @@ fn a_run_survives_the_wire_and_its_lists_are_reused() {
 fn a_run_whose_lengths_and_payload_disagree_is_refused() {
     let limit = u64::from(limits::DATA_PAYLOAD_BYTES_MAX);
     let refused = |crcs: &[u32], lengths: Option<&[u32]>, first, payload_bytes| {
-        let run = DataRun {
-            tensor_slot: 0,
-            first,
-            crcs,
-            lengths,
-            payload_bytes,
-        };
+        let run = DataRun { tensor_slot: 0, first, crcs, lengths, payload_bytes };
         let (header, body) = sent(|request, out| run.encode(request, out));
         Data::default().decode_into(&header, &body).is_err()
     };
     assert!(refused(&[1, 2], None, 0, 3), "not whole rows");
-    assert!(
-        refused(&[1, 2], Some(&[1, 1]), 0, 3),
-        "lengths add up to less"
-    );
-    assert!(
-        refused(&[1, 2], Some(&[u32::MAX, u32::MAX]), 0, 3),
-        "lengths add up to more"
-    );
-    assert!(
-        refused(&[1, 2], None, 0, limit + 2),
-        "several rows above the limit"
-    );
+    assert!(refused(&[1, 2], Some(&[1, 1]), 0, 3), "lengths add up to less");
+    assert!(refused(&[1, 2], Some(&[u32::MAX, u32::MAX]), 0, 3), "lengths add up to more");
+    assert!(refused(&[1, 2], None, 0, limit + 2), "several rows above the limit");
     assert!(!refused(&[1], None, 0, limit + 2), "one large row");
     assert!(refused(&[1], None, 65_536, 0), "beyond any request");
     assert!(refused(&[1], None, u32::MAX, 0), "beyond any number");
@@ -344,8 +270,5 @@ fn an_error_keeps_its_kind_and_a_long_message_is_cut() {
         assert_eq!((error.kind(), error.message().len()), (kind, 2_048));
     }
     let unknown = ErrorReply::decode(&[0xff, 0xff, 0, 0, b'?']).unwrap().error;
-    assert_eq!(
-        (unknown.kind(), unknown.message()),
-        (ErrorKind::Internal, "?")
-    );
+    assert_eq!((unknown.kind(), unknown.message()), (ErrorKind::Internal, "?"));
 }

@@ -23,41 +23,28 @@ pub struct Member {
 /// Whether these members make a ring.
 pub(super) fn check(members: &[Member]) -> Result<(), Error> {
     if members.is_empty() {
-        return Err(invalid(
-            "a ring needs at least one member; name one with --member",
-        ));
+        return Err(invalid("a ring needs at least one member; name one with --member"));
     }
     if members.len() > limits::RING_MEMBERS_MAX {
         let (count, max) = (members.len(), limits::RING_MEMBERS_MAX);
-        return Err(invalid(format!(
-            "a ring of {count} members; the limit is {max}"
-        )));
+        return Err(invalid(format!("a ring of {count} members; the limit is {max}")));
     }
     let (mut ids, mut addresses) = (HashSet::new(), HashSet::new());
     for member in members {
         check_one(member)?;
         let Member { id, control, .. } = member;
         if !ids.insert(id.as_str()) {
-            return Err(invalid(format!(
-                "two members are named '{id}'; names must differ"
-            )));
+            return Err(invalid(format!("two members are named '{id}'; names must differ")));
         }
         if !addresses.insert(control.as_str()) {
-            return Err(invalid(format!(
-                "two members, one of them '{id}', share {control}"
-            )));
+            return Err(invalid(format!("two members, one of them '{id}', share {control}")));
         }
     }
     Ok(())
 }
 
 fn check_one(member: &Member) -> Result<(), Error> {
-    let Member {
-        id,
-        weight,
-        control,
-        host,
-    } = member;
+    let Member { id, weight, control, host } = member;
     let id_max = limits::MEMBER_ID_BYTES_MAX as usize;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if id.is_empty() || id.len() > id_max || !id.bytes().all(allowed) {
@@ -67,20 +54,14 @@ fn check_one(member: &Member) -> Result<(), Error> {
     }
     let weight_max = limits::RING_WEIGHT_MAX;
     if !(1..=weight_max).contains(weight) {
-        return Err(invalid(format!(
-            "member '{id}' has weight {weight}, not 1 to {weight_max}"
-        )));
+        return Err(invalid(format!("member '{id}' has weight {weight}, not 1 to {weight_max}")));
     }
     if !is_control_address(control) {
-        return Err(invalid(format!(
-            "member '{id}' has {control:?}, not http://host:port"
-        )));
+        return Err(invalid(format!("member '{id}' has {control:?}, not http://host:port")));
     }
     if host.is_empty() || host.len() > limits::HOST_BYTES_MAX || host.contains(char::is_whitespace)
     {
-        return Err(invalid(format!(
-            "member '{id}' has no usable host name: {host:?}"
-        )));
+        return Err(invalid(format!("member '{id}' has no usable host name: {host:?}")));
     }
     Ok(())
 }

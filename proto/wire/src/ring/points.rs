@@ -71,31 +71,20 @@ impl Points {
         for (index, member) in members.iter().enumerate() {
             let index = u16::try_from(index).expect("members are at most 1,024");
             let places = places(&member.id, point_count(member.weight, unit));
-            sorted.extend(places.map(|position| Point {
-                position,
-                member: index,
-            }));
+            sorted.extend(places.map(|position| Point { position, member: index }));
         }
         sorted.sort_unstable();
         // Two points in one place would leave the owner to the search's chance.
         sorted.dedup_by_key(|point| point.position);
         let mut owners = HashRing::with_hasher(PassThrough::default());
         owners.batch_add(sorted.clone());
-        Self {
-            members: members.len(),
-            owners,
-            sorted,
-        }
+        Self { members: members.len(), owners, sorted }
     }
 
     /// Index of the member that owns the shard.
     pub(super) fn owner(&self, shard: ShardId) -> usize {
         let point = self.owners.get(&place_of(shard));
-        usize::from(
-            point
-                .expect("a ring has at least one member, each at least one point")
-                .member,
-        )
+        usize::from(point.expect("a ring has at least one member, each at least one point").member)
     }
 
     /// Indices of all members, each once, from the owner on.

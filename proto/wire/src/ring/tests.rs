@@ -67,19 +67,14 @@ fn a_walk_names_every_member_once() {
 #[test]
 fn equal_members_own_about_the_same() {
     let shares = shares_of(&[1; 16]);
-    let most = shares
-        .values()
-        .fold(0.0_f64, |most, &share| most.max(share));
+    let most = shares.values().fold(0.0_f64, |most, &share| most.max(share));
     assert!(most < 1.35 / 16.0, "the fullest of 16 owns {most}");
     assert_eq!(shares.len(), 16);
 }
 
 fn shares_of(weights: &[u32]) -> HashMap<String, f64> {
     let ring = ring(weights);
-    shares(&ring)
-        .into_iter()
-        .map(|(id, share)| (id.to_owned(), share))
-        .collect()
+    shares(&ring).into_iter().map(|(id, share)| (id.to_owned(), share)).collect()
 }
 
 #[test]
@@ -90,10 +85,7 @@ fn weights_are_respected_whatever_their_unit() {
         for (index, weight) in weights.into_iter().enumerate() {
             let ideal = f64::from(weight) / f64::from(7 * unit);
             let share = shares[&format!("node-{index}")];
-            assert!(
-                (0.75..1.3).contains(&(share / ideal)),
-                "unit {unit}: {share} for {ideal}"
-            );
+            assert!((0.75..1.3).contains(&(share / ideal)), "unit {unit}: {share} for {ideal}");
         }
     }
 }
@@ -107,12 +99,7 @@ fn moved_to_newcomer(weights: &[u32], newcomer: u32) -> f64 {
     let after = Ring::new(2, all).unwrap();
     let moved = shards(20_000).filter(|&shard| {
         let (old, new) = (before.owner(shard), after.owner(shard));
-        assert!(
-            old == new || new.id == "newcomer",
-            "{} to {}",
-            old.id,
-            new.id
-        );
+        assert!(old == new || new.id == "newcomer", "{} to {}", old.id, new.id);
         old != new
     });
     moved.count() as f64 / 20_000.0
@@ -120,18 +107,12 @@ fn moved_to_newcomer(weights: &[u32], newcomer: u32) -> f64 {
 
 #[test]
 fn a_member_that_comes_takes_its_share_and_nothing_else_moves() {
-    for (weights, newcomer) in [
-        (&[1; 15][..], 1),
-        (&[1; 15], 2),
-        (&[8, 8, 12, 16], 8),
-        (&[512, 512, 768], 640),
-    ] {
+    for (weights, newcomer) in
+        [(&[1; 15][..], 1), (&[1; 15], 2), (&[8, 8, 12, 16], 8), (&[512, 512, 768], 640)]
+    {
         let ideal = f64::from(newcomer) / f64::from(weights.iter().sum::<u32>() + newcomer);
         let moved = moved_to_newcomer(weights, newcomer);
-        assert!(
-            (0.7..1.4).contains(&(moved / ideal)),
-            "{moved} moved, ideal is {ideal}"
-        );
+        assert!((0.7..1.4).contains(&(moved / ideal)), "{moved} moved, ideal is {ideal}");
     }
 }
 
@@ -165,10 +146,7 @@ fn addresses_and_versions_have_no_say_in_placement() {
     let mut moved = members(&[1, 2, 3]);
     moved[1].control = "http://10.0.0.9:1".to_owned();
     moved[1].host = "elsewhere".to_owned();
-    assert_eq!(
-        Ring::new(9, moved).unwrap().digest(),
-        ring(&[1, 2, 3]).digest()
-    );
+    assert_eq!(Ring::new(9, moved).unwrap().digest(), ring(&[1, 2, 3]).digest());
     assert_ne!(ring(&[1, 2, 4]).digest(), ring(&[1, 2, 3]).digest());
 }
 
@@ -177,13 +155,8 @@ fn placement_is_the_same_in_every_build() {
     // A change here moves every shard of every cluster: it needs a plan, not a new number.
     let ring = ring(&[1, 1, 2, 3]);
     assert_eq!(format!("{:016x}", ring.digest()), "83d9e5e52fcad9c7");
-    let owners: Vec<_> = shards(12)
-        .map(|shard| ring.owner(shard).id.clone())
-        .collect();
-    assert_eq!(
-        owners.join(" ").replace("node-", ""),
-        "1 2 3 3 1 1 3 2 0 1 3 3"
-    );
+    let owners: Vec<_> = shards(12).map(|shard| ring.owner(shard).id.clone()).collect();
+    assert_eq!(owners.join(" ").replace("node-", ""), "1 2 3 3 1 1 3 2 0 1 3 3");
 }
 
 #[test]
@@ -231,14 +204,8 @@ fn the_largest_ring_with_the_most_uneven_weights_is_built() {
     let mut weights = vec![1; limits::RING_MEMBERS_MAX];
     weights[7] = limits::RING_WEIGHT_MAX;
     let ring = ring(&weights);
-    assert_eq!(
-        ring.walk(ShardId::from_bytes([3; 16])).count(),
-        limits::RING_MEMBERS_MAX
-    );
-    assert_eq!(
-        ring.member("node-7").unwrap().weight,
-        limits::RING_WEIGHT_MAX
-    );
+    assert_eq!(ring.walk(ShardId::from_bytes([3; 16])).count(), limits::RING_MEMBERS_MAX);
+    assert_eq!(ring.member("node-7").unwrap().weight, limits::RING_WEIGHT_MAX);
     assert!(ring.member("node-9999").is_none());
 }
 

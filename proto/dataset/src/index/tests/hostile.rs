@@ -11,21 +11,11 @@ pub(super) struct Hostile {
 }
 
 fn hostile(name: &'static str, bytes: Vec<u8>, says: &'static [&'static str]) -> Hostile {
-    Hostile {
-        name,
-        file: "bad.safetensors",
-        bytes,
-        says,
-    }
+    Hostile { name, file: "bad.safetensors", bytes, says }
 }
 
 fn hostile_npy(name: &'static str, bytes: Vec<u8>, says: &'static [&'static str]) -> Hostile {
-    Hostile {
-        name,
-        file: "bad.npy",
-        bytes,
-        says,
-    }
+    Hostile { name, file: "bad.npy", bytes, says }
 }
 
 pub(super) fn safetensors_files() -> Vec<Hostile> {
@@ -47,16 +37,8 @@ pub(super) fn safetensors_files() -> Vec<Hostile> {
     let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     vec![
         hostile("fewer than eight bytes", vec![1, 0, 0], &["header length"]),
-        hostile(
-            "header past the end",
-            past_end,
-            &["header length", "past the end"],
-        ),
-        hostile(
-            "header length of all ones",
-            enormous,
-            &["header length", "100000000"],
-        ),
+        hostile("header past the end", past_end, &["header length", "past the end"]),
+        hostile("header length of all ones", enormous, &["header length", "100000000"]),
         hostile("header not JSON", safetensors("{]", 0), &["header"]),
         hostile("header not an object", safetensors("[1]", 0), &["header"]),
         hostile(
@@ -68,11 +50,7 @@ pub(super) fn safetensors_files() -> Vec<Hostile> {
             },
             &["header", "UTF-8"],
         ),
-        hostile(
-            "deeply nested",
-            safetensors(&format!(r#"{{"x":{deep}}}"#), 0),
-            &["header"],
-        ),
+        hostile("deeply nested", safetensors(&format!(r#"{{"x":{deep}}}"#), 0), &["header"]),
         hostile(
             "NaN as a shape",
             safetensors(&entry("F32", "[NaN]", "[0,32]"), 32),
@@ -115,18 +93,12 @@ pub(super) fn safetensors_files() -> Vec<Hostile> {
         ),
         hostile(
             "offsets at the end of the world",
-            safetensors(
-                &entry("U8", "[1]", "[18446744073709551614,18446744073709551615]"),
-                32,
-            ),
+            safetensors(&entry("U8", "[1]", "[18446744073709551614,18446744073709551615]"), 32),
             &["tensor 'x' data_offsets", "overflow"],
         ),
         hostile(
             "too many dimensions",
-            safetensors(
-                &entry("U8", &format!("[{}1]", "1,".repeat(2000)), "[0,1]"),
-                1,
-            ),
+            safetensors(&entry("U8", &format!("[{}1]", "1,".repeat(2000)), "[0,1]"), 1),
             &["tensor 'x'", "dimensions"],
         ),
         hostile(
@@ -134,11 +106,7 @@ pub(super) fn safetensors_files() -> Vec<Hostile> {
             safetensors(r#"{"x":{"shape":[1],"data_offsets":[0,1]}}"#, 1),
             &["tensor 'x'", "dtype"],
         ),
-        hostile(
-            "three offsets",
-            safetensors(&entry("U8", "[1]", "[0,1,2]"), 1),
-            &["tensor 'x'"],
-        ),
+        hostile("three offsets", safetensors(&entry("U8", "[1]", "[0,1,2]"), 1), &["tensor 'x'"]),
         hostile(
             "a name twice",
             safetensors(
@@ -173,11 +141,7 @@ pub(super) fn safetensors_files() -> Vec<Hostile> {
             &["tensor 'a' data_offsets", "hole"],
         ),
         hostile("cut off by a byte", truncated, &["data_offsets", "cut off"]),
-        hostile(
-            "a byte too many",
-            safetensors(GOOD, 33),
-            &["data_offsets", "more after"],
-        ),
+        hostile("a byte too many", safetensors(GOOD, 33), &["data_offsets", "more after"]),
         hostile(
             "a hundred thousand entries",
             safetensors(&many(100_000), 0),
@@ -202,32 +166,16 @@ pub(super) fn arrays() -> Vec<Hostile> {
         hostile_npy("not npy", vec![0; 200], &["magic"]),
         hostile_npy("shorter than its magic", b"\x93NUM".to_vec(), &["magic"]),
         hostile_npy("unknown version", version, &["version"]),
-        hostile_npy(
-            "header past the end",
-            past_end,
-            &["header length", "past the end"],
-        ),
+        hostile_npy("header past the end", past_end, &["header length", "past the end"]),
         hostile_npy("header of four gigabytes", huge, &["header length"]),
         hostile_npy(
             "big-endian",
             npy(&with("'>f4'", "False", "(4, 2)"), 32),
             &["descr", "big-endian"],
         ),
-        hostile_npy(
-            "fortran order",
-            npy(&with("'<f4'", "True", "(4, 2)"), 32),
-            &["fortran_order"],
-        ),
-        hostile_npy(
-            "pickled objects",
-            npy(&with("'|O'", "False", "(4,)"), 32),
-            &["descr"],
-        ),
-        hostile_npy(
-            "strings",
-            npy(&with("'<U8'", "False", "(1,)"), 32),
-            &["descr"],
-        ),
+        hostile_npy("fortran order", npy(&with("'<f4'", "True", "(4, 2)"), 32), &["fortran_order"]),
+        hostile_npy("pickled objects", npy(&with("'|O'", "False", "(4,)"), 32), &["descr"]),
+        hostile_npy("strings", npy(&with("'<U8'", "False", "(1,)"), 32), &["descr"]),
         hostile_npy(
             "a record",
             npy(&with("[('a', '<f4')]", "False", "(4, 2)"), 32),
@@ -250,17 +198,10 @@ pub(super) fn arrays() -> Vec<Hostile> {
         ),
         hostile_npy(
             "too many dimensions",
-            npy(
-                &with("'|u1'", "False", &format!("({})", "1,".repeat(70))),
-                1,
-            ),
+            npy(&with("'|u1'", "False", &format!("({})", "1,".repeat(70))), 1),
             &["shape", "dimensions"],
         ),
-        hostile_npy(
-            "nested",
-            npy(&with("'<f4'", "False", &"(".repeat(9000)), 32),
-            &["shape"],
-        ),
+        hostile_npy("nested", npy(&with("'<f4'", "False", &"(".repeat(9000)), 32), &["shape"]),
         hostile_npy("cut off", npy(&good, 31), &["shape", "cut off"]),
         hostile_npy("a byte too many", npy(&good, 33), &["shape", "more after"]),
         hostile_npy(
@@ -273,17 +214,9 @@ pub(super) fn arrays() -> Vec<Hostile> {
             npy("{'descr': '<f4', 'descr': '<f4'}", 32),
             &["header", "twice"],
         ),
-        hostile_npy(
-            "an unknown key",
-            npy("{'__reduce__': 'x'}", 32),
-            &["header", "unknown key"],
-        ),
+        hostile_npy("an unknown key", npy("{'__reduce__': 'x'}", 32), &["header", "unknown key"]),
         hostile_npy("no dictionary", npy("[1, 2]", 32), &["header"]),
         hostile_npy("a string without end", npy("{'descr", 32), &["header"]),
-        hostile_npy(
-            "more after the dictionary",
-            npy(&(good + " + 1"), 32),
-            &["header"],
-        ),
+        hostile_npy("more after the dictionary", npy(&(good + " + 1"), 32), &["header"]),
     ]
 }

@@ -30,28 +30,13 @@ fn a_mapping_cannot_be_made_writable() {
         target.refuses("mprotect of a map through it", protected, &[Errno::EACCES]);
         // SAFETY: the mapping made above, grown, wherever it then lies.
         let grown = unsafe { libc::mremap(at, bytes, bytes * 2, libc::MREMAP_MAYMOVE) };
-        assert_ne!(
-            grown,
-            libc::MAP_FAILED,
-            "a mapping may be longer than its file"
-        );
+        assert_ne!(grown, libc::MAP_FAILED, "a mapping may be longer than its file");
         let protected = raw!(libc::mprotect(grown, bytes * 2, READ_WRITE));
         target.refuses("mprotect after mremap", protected, &[Errno::EACCES]);
-        let remapped = raw!(libc::syscall(
-            libc::SYS_remap_file_pages,
-            grown,
-            4096,
-            0,
-            1,
-            0
-        ));
+        let remapped = raw!(libc::syscall(libc::SYS_remap_file_pages, grown, 4096, 0, 1, 0));
         target.survives("remap_file_pages", remapped);
         let protected = raw!(libc::mprotect(grown, bytes, READ_WRITE));
-        target.refuses(
-            "mprotect after remap_file_pages",
-            protected,
-            &[Errno::EACCES],
-        );
+        target.refuses("mprotect after remap_file_pages", protected, &[Errno::EACCES]);
         raw!(libc::munmap(grown, bytes * 2)).unwrap();
     }
 }
@@ -63,11 +48,7 @@ fn advice_about_a_mapping_takes_no_bytes_away() {
     let removed = raw!(libc::madvise(page, 4096, libc::MADV_REMOVE));
     target.refuses("MADV_REMOVE", removed, &[Errno::EACCES, Errno::EPERM]);
     let populated = raw!(libc::madvise(page, 4096, libc::MADV_POPULATE_WRITE));
-    target.refuses(
-        "MADV_POPULATE_WRITE",
-        populated,
-        &[Errno::EINVAL, Errno::EFAULT],
-    );
+    target.refuses("MADV_POPULATE_WRITE", populated, &[Errno::EINVAL, Errno::EFAULT]);
     let freed = raw!(libc::madvise(page, 4096, libc::MADV_FREE));
     target.refuses("MADV_FREE", freed, &[Errno::EINVAL]);
     for (name, advice) in [
@@ -90,16 +71,8 @@ fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
     target.refuses("pread into it", read, &[Errno::EFAULT]);
     let (read_end, write_end) = pipe().unwrap();
     nix::unistd::write(&write_end, &[0xee; 64]).unwrap();
-    let vector = libc::iovec {
-        iov_base: page,
-        iov_len: 64,
-    };
-    let moved = raw!(libc::vmsplice(
-        read_end.as_raw_fd(),
-        &raw const vector,
-        1,
-        0
-    ));
+    let vector = libc::iovec { iov_base: page, iov_len: 64 };
+    let moved = raw!(libc::vmsplice(read_end.as_raw_fd(), &raw const vector, 1, 0));
     target.refuses("vmsplice into it", moved, &[Errno::EFAULT]);
     let random = raw!(libc::getrandom(page, 64, 0));
     target.refuses("getrandom into it", random, &[Errno::EFAULT]);
@@ -113,24 +86,14 @@ fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
         (libc::FUTEX_OP_SET << 28) | (0xee << 12)
     ));
     target.refuses("FUTEX_WAKE_OP on it", operation, &[Errno::EFAULT]);
-    let gifted = libc::iovec {
-        iov_base: page,
-        iov_len: 4096,
-    };
+    let gifted = libc::iovec { iov_base: page, iov_len: 4096 };
     let (gift_read, gift_write) = pipe().unwrap();
-    let given = raw!(libc::vmsplice(
-        gift_write.as_raw_fd(),
-        &raw const gifted,
-        1,
-        libc::SPLICE_F_GIFT
-    ));
+    let given =
+        raw!(libc::vmsplice(gift_write.as_raw_fd(), &raw const gifted, 1, libc::SPLICE_F_GIFT));
     target.survives("gifting its pages to a pipe", given);
     drop((gift_read, gift_write));
     target.check("and closing the pipe");
-    let memory = OpenOptions::new()
-        .write(true)
-        .open("/proc/self/mem")
-        .unwrap();
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     let written = memory.write_at(b"evil", u64::try_from(page.addr()).unwrap());
     target.refuses("/proc/self/mem", written, &[Errno::EIO, Errno::EFAULT]);
 }
@@ -160,11 +123,7 @@ fn userfaultfd_does_not_take_a_mapping() {
         let start = u64::try_from(target.page().addr()).unwrap();
         let mut register = Register([start, 4096, mode, 0]);
         let registered = raw!(libc::ioctl(fd, UFFDIO_REGISTER, &raw mut register));
-        target.refuses(
-            "UFFDIO_REGISTER",
-            registered,
-            &[Errno::EPERM, Errno::EINVAL],
-        );
+        target.refuses("UFFDIO_REGISTER", registered, &[Errno::EPERM, Errno::EINVAL]);
     }
     raw!(libc::close(fd)).unwrap();
 }

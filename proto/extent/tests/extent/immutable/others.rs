@@ -23,28 +23,13 @@ fn another_process_cannot_write_to_it_either() {
     let (node, fd) = (getpid(), target.fd.as_raw_fd());
     in_child(|| {
         let mut evil = *b"evil";
-        let near = libc::iovec {
-            iov_base: evil.as_mut_ptr().cast(),
-            iov_len: 4,
-        };
-        let far = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(at),
-            iov_len: 4,
-        };
+        let near = libc::iovec { iov_base: evil.as_mut_ptr().cast(), iov_len: 4 };
+        let far = libc::iovec { iov_base: std::ptr::without_provenance_mut(at), iov_len: 4 };
         let pid = node.as_raw();
-        let written = raw!(libc::process_vm_writev(
-            pid,
-            &raw const near,
-            1,
-            &raw const far,
-            1,
-            0
-        ));
+        let written = raw!(libc::process_vm_writev(pid, &raw const near, 1, &raw const far, 1, 0));
         let expected = [Errno::EFAULT, Errno::EPERM];
         target.refuses("process_vm_writev", written, &expected);
-        let memory = OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{node}/mem"));
+        let memory = OpenOptions::new().write(true).open(format!("/proc/{node}/mem"));
         let written = memory.and_then(|memory| memory.write_at(b"evil", at.try_into().unwrap()));
         let expected = [Errno::EIO, Errno::EFAULT, Errno::EACCES, Errno::EPERM];
         target.refuses("/proc/PID/mem", written, &expected);
@@ -53,11 +38,7 @@ fn another_process_cannot_write_to_it_either() {
         let written = file.and_then(|file| file.write_at(b"evil", 4096));
         target.refuses("/proc/PID/fd", written, &[Errno::EPERM, Errno::EACCES]);
         let emptied = OpenOptions::new().write(true).truncate(true).open(&path);
-        target.refuses(
-            "/proc/PID/fd with O_TRUNC",
-            emptied,
-            &[Errno::EPERM, Errno::EACCES],
-        );
+        target.refuses("/proc/PID/fd with O_TRUNC", emptied, &[Errno::EPERM, Errno::EACCES]);
     });
     target.check("another process");
 }
@@ -75,12 +56,7 @@ fn a_debugger_cannot_write_to_it_through_a_reader() {
     });
     waitpid(reader, None).unwrap();
     let pid = reader.as_raw();
-    let poked = raw!(libc::ptrace(
-        libc::PTRACE_POKEDATA,
-        pid,
-        target.page(),
-        0x6c69_7665_u64
-    ));
+    let poked = raw!(libc::ptrace(libc::PTRACE_POKEDATA, pid, target.page(), 0x6c69_7665_u64));
     target.refuses("PTRACE_POKEDATA", poked, &[Errno::EIO, Errno::EFAULT]);
     raw!(libc::ptrace(libc::PTRACE_CONT, pid, 0, 0)).unwrap();
     waitpid(reader, None).unwrap();
@@ -93,10 +69,7 @@ fn become_nobody() {
     setresgid(nobody.1, nobody.1, nobody.1).unwrap();
     setresuid(nobody.0, nobody.0, nobody.0).unwrap();
     // A process that changed its user may not look at its own descriptors by default.
-    assert_eq!(
-        raw!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)).unwrap(),
-        0
-    );
+    assert_eq!(raw!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)).unwrap(), 0);
 }
 
 #[test]
@@ -125,23 +98,11 @@ fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
         if Uid::effective().is_root() {
             become_nobody();
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let shared = map(&target, READ_WRITE, libc::MAP_SHARED, &file);
         target.refuses("a writable map after fchmod", shared, &[Errno::EPERM]);
-        target.refuses(
-            "a write after fchmod",
-            file.write_at(b"evil", 0),
-            &[Errno::EPERM],
-        );
-        target.refuses(
-            "a truncation after fchmod",
-            file.set_len(0),
-            &[Errno::EPERM],
-        );
+        target.refuses("a write after fchmod", file.write_at(b"evil", 0), &[Errno::EPERM]);
+        target.refuses("a truncation after fchmod", file.set_len(0), &[Errno::EPERM]);
     });
     target.check("a file mode that lets everybody write");
 }

@@ -13,10 +13,7 @@ fn a_changed_bit_anywhere_is_noticed() {
             let mut bad = frame.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             // A shorter or longer body may also look unfinished: then no frame is seen either.
-            assert!(
-                !matches!(split_frame(&bad), Ok(Some(_))),
-                "bit {bit} of {frame:?}"
-            );
+            assert!(!matches!(split_frame(&bad), Ok(Some(_))), "bit {bit} of {frame:?}");
         }
     }
 }
@@ -28,24 +25,12 @@ fn a_length_above_the_limit_is_refused_before_memory_is_taken() {
         let mut header: [u8; FRAME_HEADER_BYTES] = *frame.first_chunk().unwrap();
         header[24..28].copy_from_slice(&(kind.body_bytes_max() + 1).to_le_bytes());
         let error = FrameHeader::parse(&header).unwrap_err();
-        assert!(
-            matches!(error, WireError::TooLarge { what: "a body", .. }),
-            "{error}"
-        );
+        assert!(matches!(error, WireError::TooLarge { what: "a body", .. }), "{error}");
 
         let mut header: [u8; FRAME_HEADER_BYTES] = *frame.first_chunk().unwrap();
         header[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
         let error = FrameHeader::parse(&header).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                WireError::TooLarge {
-                    what: "a payload",
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, WireError::TooLarge { what: "a payload", .. }), "{error}");
     }
 }
 
@@ -75,20 +60,14 @@ impl Read for Trickle<'_> {
 fn a_clean_end_an_idle_socket_and_a_broken_frame_are_told_apart() {
     let mut frame = Vec::new();
     Ping.encode(1, &mut frame);
-    assert_eq!(
-        read_header(&mut Trickle(&frame, None)).unwrap().kind(),
-        Kind::Ping
-    );
+    assert_eq!(read_header(&mut Trickle(&frame, None)).unwrap().kind(), Kind::Ping);
     let read = |bytes, failure| read_header(&mut Trickle(bytes, failure)).unwrap_err();
     let timeout = Some(io::ErrorKind::WouldBlock);
     assert!(matches!(read(&[], None), WireError::Closed));
     assert!(matches!(read(&[], timeout), WireError::Idle));
     assert!(matches!(read(&frame[..5], None), WireError::Broken(_)));
     assert!(matches!(read(&frame[..5], timeout), WireError::Broken(_)));
-    assert!(matches!(
-        read(&[], Some(io::ErrorKind::ConnectionReset)),
-        WireError::Broken(_)
-    ));
+    assert!(matches!(read(&[], Some(io::ErrorKind::ConnectionReset)), WireError::Broken(_)));
 }
 
 #[test]

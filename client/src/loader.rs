@@ -1,0 +1,191 @@
+//! The loader: shuffled batches of a dataset, fetched ahead.
+//!
+//! ```text
+//! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`)
+//!                   |
+//!          BatchFetcher::fetch(i): samples -> rows -> one gather into one pooled buffer
+//!                   |
+//!          Prefetch: a few threads, a bounded window, outcomes in order
+//!                   |
+//!          Epoch: hands a batch out, and only then counts it: state, digest, stats
+//! ```
+//!
+//! Thread rule: a [`Loader`] owns no thread; an [`Epoch`] has as many as batches are fetched ahead.
+//! After a fork a loader can be used on both sides, an epoch only in the process that began it.
+//! Non-goals: where rows come from (it is handed a function that reads them); devices and
+//! frameworks.
+
+mod batch;
+mod builder;
+mod epoch;
+mod fetch;
+mod layout;
+mod pass;
+mod prefetch;
+mod shuffle;
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwap;
+
+use crate::{
+    Error, ErrorKind,
+    sampler::{self, EpochDigest, LoaderState, PlanId, Shuffle},
+    stats::LoaderStats,
+};
+use epoch::Progress;
+use fetch::BatchFetcher;
+use pass::{Job, Pass};
+
+pub use batch::{Batch, BatchTensor};
+pub use builder::LoaderBuilder;
+pub use epoch::Epoch;
+pub(crate) use fetch::Gather;
+pub(crate) use layout::tensor_index;
+pub use shuffle::ShuffleMode;
+
+/// Hands out the samples of a dataset as batches, each declared sample once an epoch, in an order
+/// that seed and epoch alone decide.
+///
+/// ```no_run
+/// # fn train(_: larder_client::BatchTensor<'_>) {}
+/// # fn save(_: String) {}
+/// # let saved: Option<larder_client::sampler::LoaderState> = None;
+/// let dataset = larder_client::Dataset::open("s3://bucket/imagenet", Some("http://cache:7070"))?;
+/// let mut loader = dataset.loader().batch_size(256).seed(7).rank(0, 4).build()?;
+/// if let Some(state) = saved {
+///     loader.resume(state)?;
+/// }
+/// for epoch in loader.state().plan().epoch()..90 {
+///     for batch in loader.epoch(epoch)? {
+///         let batch = batch?;
+///         train(batch.tensor("image"));
+///         save(batch.state().to_string());
+///     }
+/// }
+/// # Ok::<(), larder_client::Error>(())
+/// ```
+pub struct Loader {
+    job: Job,
+    fetcher: Arc<BatchFetcher>,
+    /// Batches fetched ahead.
+    prefetch: usize,
+    /// The pass begun last, or the one that a resume prepared.
+    pass: Arc<Pass>,
+    /// Whether `pass` waits to be begun where it stands.
+    resumed: bool,
+    /// Of `pass`; written by its epoch.
+    progress: Arc<ArcSwap<Progress>>,
+}
+
+impl Loader {
+    fn new(job: Job, fetcher: Arc<BatchFetcher>, prefetch: usize) -> Result<Self, Error> {
+        let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
+        let progress = Progress::at_start(&pass, LoaderStats::default());
+        let progress = Arc::new(ArcSwap::from_pointee(progress));
+        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress })
+    }
+
+    /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
+    /// stands in this epoch. Fetching begins at once.
+    ///
+    /// The loader's state, digest and counts are from now on those of this epoch. An epoch begun
+    /// before may still be iterated; it is just no longer the one that the loader speaks of.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when no thread can be started.
+    pub fn epoch(&mut self, epoch: u64) -> Result<Epoch, Error> {
+        if !(self.resumed && self.pass.plan().epoch() == epoch) {
+            let state = LoaderState::new(self.job.plan(epoch), 0);
+            self.turn_to(self.job.pass(state)?);
+        }
+        self.resumed = false;
+        let (pass, fetcher) = (Arc::clone(&self.pass), Arc::clone(&self.fetcher));
+        Epoch::begin(pass, self.prefetch, fetcher, Arc::clone(&self.progress))
+    }
+
+    /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
+    /// begins there. Seed and shuffle become those of the state. It may have been saved with another
+    /// world size or batch size; nothing is lost or repeated as long as all ranks resume it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a state of another snapshot, selection or order version; then nothing
+    /// is changed.
+    pub fn resume(&mut self, state: LoaderState) -> Result<(), Error> {
+        let pass = self.job.pass(state)?;
+        self.job.seed = state.plan().seed();
+        self.job.shuffle = state.plan().shuffle();
+        self.turn_to(pass);
+        self.resumed = true;
+        Ok(())
+    }
+
+    /// Where the job stands after the batch that was handed out last, whatever was fetched ahead. At
+    /// the end of an epoch: at the start of the next.
+    ///
+    /// A program that holds on to batches (copies to a device run behind) saves
+    /// [`Batch::state`] of the batch it used last instead.
+    #[must_use]
+    pub fn state(&self) -> LoaderState {
+        self.progress.load().state
+    }
+
+    /// What this rank handed out in the epoch begun or resumed last, padding aside.
+    #[must_use]
+    pub fn digest(&self) -> EpochDigest {
+        self.progress.load().digest
+    }
+
+    /// What the merged digests of all ranks come to at the end of the epoch begun or resumed last,
+    /// if each declared sample came exactly once (after a resume: each that was left; with
+    /// [`Last::Drop`](sampler::Last): each but for the dropped tail). 2 ns a sample, 30 ns in the
+    /// two special cases.
+    #[must_use]
+    pub fn expected_digest(&self) -> EpochDigest {
+        self.pass.expected_digest()
+    }
+
+    /// What was handed out since the loader was built, and what it waited for.
+    #[must_use]
+    pub fn stats(&self) -> LoaderStats {
+        self.progress.load().stats
+    }
+
+    /// The name of an epoch's order: equal on all ranks, or they iterate different ones.
+    #[must_use]
+    pub fn plan(&self, epoch: u64) -> PlanId {
+        self.job.plan(epoch)
+    }
+
+    /// How far samples are shuffled: what `auto` came to.
+    #[must_use]
+    pub fn shuffle(&self) -> Shuffle {
+        self.job.shuffle
+    }
+
+    fn turn_to(&mut self, pass: Pass) {
+        let progress = Progress::at_start(&pass, self.stats());
+        self.pass = Arc::new(pass);
+        self.progress = Arc::new(ArcSwap::from_pointee(progress));
+    }
+}
+
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("job", &self.job)
+            .field("prefetch", &self.prefetch)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<sampler::Error> for Error {
+    fn from(error: sampler::Error) -> Self {
+        Self::new(ErrorKind::InvalidArgument, "the samples can't be put in order")
+            .with_source(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

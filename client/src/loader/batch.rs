@@ -1,0 +1,166 @@
+//! A batch: rows of each tensor side by side in one buffer, and which samples they are.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use larder_dataset::Dtype;
+
+use super::layout::{Column, Layout};
+use crate::{Sources, buffer::Buffer, sampler::LoaderState};
+
+/// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
+pub struct Batch {
+    pub(super) layout: Arc<Layout>,
+    pub(super) buffer: Buffer,
+    /// One a row.
+    pub(super) samples: Vec<u64>,
+    /// Below or equal to the number of rows.
+    pub(super) padding: usize,
+    pub(super) state: LoaderState,
+    pub(super) sources: Sources,
+    pub(super) fetching: Duration,
+}
+
+impl Batch {
+    /// Number of rows, padding included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether there are no rows. A loader hands out no such batch.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// The number in the dataset of each row's sample, padding included.
+    #[must_use]
+    pub fn samples(&self) -> &[u64] {
+        &self.samples
+    }
+
+    /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):
+    /// they repeat samples and are to be left out of metrics.
+    #[must_use]
+    pub fn padding(&self) -> usize {
+        self.padding
+    }
+
+    /// The tensor with this name.
+    ///
+    /// # Panics
+    /// If the loader was not asked for it; see [`get`](Self::get).
+    #[must_use]
+    pub fn tensor(&self, name: &str) -> BatchTensor<'_> {
+        self.get(name).unwrap_or_else(|| panic!("the batch has no tensor '{name}'"))
+    }
+
+    /// The tensor with this name, if the batch has it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<BatchTensor<'_>> {
+        self.tensors().find(|tensor| tensor.name() == name)
+    }
+
+    /// The tensors, in the order in which the loader was asked for them.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
+        let rows = self.len();
+        self.layout.columns().iter().map(move |column| BatchTensor {
+            column,
+            rows,
+            bytes: column.of(&self.buffer, rows),
+        })
+    }
+
+    /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
+    /// this batch, whatever was fetched or handed out after it.
+    #[must_use]
+    pub fn state(&self) -> LoaderState {
+        self.state
+    }
+
+    /// Where the rows came from, and what fetching them waited for.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        self.sources
+    }
+
+    /// How long it took to fetch the rows.
+    #[must_use]
+    pub fn fetching(&self) -> Duration {
+        self.fetching
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("rows", &self.len())
+            .field("padding", &self.padding)
+            .field("tensors", &self.tensors().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at a
+/// multiple of 4096 bytes.
+#[derive(Clone, Copy)]
+pub struct BatchTensor<'a> {
+    column: &'a Column,
+    rows: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> BatchTensor<'a> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.column.name
+    }
+
+    /// The type of an element.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        self.column.dtype
+    }
+
+    /// Number of rows, then the shape of one sample.
+    #[must_use]
+    pub fn shape(&self) -> Vec<u64> {
+        let rows = self.rows as u64;
+        std::iter::once(rows).chain(self.column.shape.iter().copied()).collect()
+    }
+
+    /// The shape of one sample.
+    #[must_use]
+    pub fn sample_shape(&self) -> &'a [u64] {
+        &self.column.shape
+    }
+
+    /// All rows, back to back.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Bytes of one row.
+    #[must_use]
+    pub fn row_bytes(&self) -> usize {
+        self.column.row_bytes
+    }
+
+    /// One row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        assert!(row < self.rows, "row {row} of a batch of {} rows", self.rows);
+        &self.bytes[row * self.column.row_bytes..][..self.column.row_bytes]
+    }
+}
+
+impl fmt::Debug for BatchTensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {:?}", self.name(), self.dtype(), self.shape())
+    }
+}

@@ -1,0 +1,188 @@
+//! The settings of a loader, as asked for and then checked.
+
+use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
+
+use larder_dataset::Manifest;
+use larder_wire::limits;
+
+use super::{
+    Loader, ShuffleMode,
+    fetch::{BatchFetcher, Gather},
+    layout::{self, Layout, invalid},
+    pass::Job,
+    shuffle::resolve_auto,
+};
+use crate::{
+    Cluster, Error,
+    buffer::BufferPool,
+    sampler::{DatasetShape, Last, LoaderState, Selection, View},
+};
+
+/// Samples of a batch when the caller does not say.
+const BATCH_SIZE_DEFAULT: u32 = 256;
+
+/// Settings of a [`Loader`]; made by [`Dataset::loader`](crate::Dataset::loader). All have defaults.
+#[must_use = "nothing is loaded before build()"]
+pub struct LoaderBuilder {
+    manifest: Manifest,
+    gather: Arc<Gather>,
+    cluster: Option<Arc<Cluster>>,
+    batch_size: u32,
+    shuffle: ShuffleMode,
+    seed: u64,
+    rank: u32,
+    world: u32,
+    last: Last,
+    tensors: Option<Vec<String>>,
+    samples: Option<Range<u64>>,
+    prefetch: usize,
+    resume: Option<LoaderState>,
+}
+
+impl LoaderBuilder {
+    pub(crate) fn new(
+        manifest: Manifest,
+        gather: Arc<Gather>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        Self {
+            manifest,
+            gather,
+            cluster,
+            batch_size: BATCH_SIZE_DEFAULT,
+            shuffle: ShuffleMode::Auto,
+            seed: 0,
+            rank: 0,
+            world: 1,
+            last: Last::Drop,
+            tensors: None,
+            samples: None,
+            prefetch: limits::PREFETCH_DEPTH_DEFAULT,
+            resume: None,
+        }
+    }
+
+    /// Samples of a batch on each rank: 1 to 65,536, by default 256.
+    pub fn batch_size(self, samples: u32) -> Self {
+        Self { batch_size: samples, ..self }
+    }
+
+    /// How far samples are shuffled: by default [`ShuffleMode::Auto`].
+    pub fn shuffle(self, shuffle: impl Into<ShuffleMode>) -> Self {
+        Self { shuffle: shuffle.into(), ..self }
+    }
+
+    /// Names the order, together with the epoch: by default 0. The same on all ranks.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Which of how many ranks this is: by default 0 of 1. Each sample comes on one rank.
+    pub fn rank(self, rank: u32, world: u32) -> Self {
+        Self { rank, world, ..self }
+    }
+
+    /// What becomes of the last batch when it is not full: by default [`Last::Drop`].
+    pub fn last(self, last: Last) -> Self {
+        Self { last, ..self }
+    }
+
+    /// Which tensors a batch has, in this order: by default all of the dataset's.
+    pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
+        Self { tensors: Some(names), ..self }
+    }
+
+    /// Only samples of this range, as for a training and a validation part: by default all.
+    pub fn samples(self, samples: Range<u64>) -> Self {
+        Self { samples: Some(samples), ..self }
+    }
+
+    /// How many batches are fetched ahead, each on a thread of its own: 1 to 64, by default 2. Two
+    /// keep a network busy; more help where fetching times vary, and cost a batch of memory each.
+    pub fn prefetch(self, batches: usize) -> Self {
+        Self { prefetch: batches, ..self }
+    }
+
+    /// Goes on where a saved state stands. Seed and shuffle are then those of the state, whatever is
+    /// set here; batch size, rank and world may differ from those it was saved with.
+    pub fn resume(self, state: LoaderState) -> Self {
+        Self { resume: Some(state), ..self }
+    }
+
+    /// The loader. Asks the cluster for its memory if the shuffle is `auto`; no row is read yet.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, or a state of
+    /// another dataset or selection; `Unavailable` when `auto` can't be decided.
+    pub fn build(self) -> Result<Loader, Error> {
+        let (batch_size, world) = self.check()?;
+        let layout = Layout::new(&self.manifest, self.tensors.as_deref(), self.batch_size)?;
+        let shards = 0..self.manifest.shard_count();
+        let shape = DatasetShape::from_rows(shards.map(|shard| self.manifest.shard(shard).rows))?;
+        let selection = self.samples.clone().map_or(Selection::All, Selection::Range);
+        let snapshot = *self.manifest.snapshot().as_bytes();
+        let job = Job {
+            view: View::new(snapshot, self.manifest.samples(), selection)?,
+            shape,
+            seed: self.seed,
+            shuffle: match (self.resume, self.shuffle) {
+                (Some(state), _) => state.plan().shuffle(),
+                (None, ShuffleMode::Fixed(shuffle)) => shuffle,
+                (None, ShuffleMode::Auto) => {
+                    let memory = self.cluster.as_ref().map(|cluster| cluster.memory());
+                    resolve_auto(&self.manifest, memory, self.world)?
+                }
+            },
+            batch_size,
+            world,
+            rank: self.rank,
+            last: self.last,
+        };
+        // One more than are fetched ahead: the one in use.
+        let buffers = BufferPool::new(layout.buffer_bytes(), self.prefetch + 1);
+        let Self { manifest, gather, .. } = self;
+        let fetcher = Arc::new(BatchFetcher { manifest, layout, buffers, gather });
+        let mut loader = Loader::new(job, fetcher, self.prefetch)?;
+        self.resume.map_or(Ok(()), |state| loader.resume(state))?;
+        Ok(loader)
+    }
+
+    /// Checks the numbers; what is left is batch size and world.
+    fn check(&self) -> Result<(NonZeroU32, NonZeroU32), Error> {
+        let batch_size = NonZeroU32::new(self.batch_size)
+            .ok_or_else(|| invalid("the batch size is 0 where at least 1 is needed"))?;
+        layout::check_rows(self.batch_size)?;
+        let world = NonZeroU32::new(self.world)
+            .ok_or_else(|| invalid("the world size is 0 where at least 1 is needed"))?;
+        if self.rank >= self.world {
+            let (rank, world) = (self.rank, self.world);
+            return Err(invalid(format!("rank {rank} is not below the world size {world}"))
+                .hint("ranks count from 0"));
+        }
+        let limit = limits::PREFETCH_DEPTH_MAX;
+        if !(1..=limit).contains(&self.prefetch) {
+            let found = self.prefetch;
+            return Err(invalid(format!("{found} batches ahead where 1 to {limit} are possible")));
+        }
+        Ok((batch_size, world))
+    }
+}
+
+impl fmt::Debug for LoaderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoaderBuilder")
+            .field("dataset", &self.manifest)
+            .field("batch_size", &self.batch_size)
+            .field("shuffle", &self.shuffle)
+            .field("seed", &self.seed)
+            .field("rank", &self.rank)
+            .field("world", &self.world)
+            .field("last", &self.last)
+            .field("tensors", &self.tensors)
+            .field("samples", &self.samples)
+            .field("prefetch", &self.prefetch)
+            .field("resume", &self.resume)
+            .finish_non_exhaustive()
+    }
+}

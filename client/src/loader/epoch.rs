@@ -1,0 +1,121 @@
+//! The iterator over the batches of one epoch, and the record of what it handed out.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+
+use super::{batch::Batch, fetch::BatchFetcher, pass::Pass, prefetch::Prefetch};
+use crate::{
+    Error, process,
+    sampler::{EpochDigest, LoaderState, PlanId},
+    stats::{BatchCost, LoaderStats},
+};
+
+/// What was handed out so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    pub(super) state: LoaderState,
+    pub(super) digest: EpochDigest,
+    pub(super) stats: LoaderStats,
+}
+
+/// The batches of one epoch, in order, fetched ahead by threads of its own. Made by
+/// [`Loader::epoch`](super::Loader::epoch).
+///
+/// An error is the last item: the batches before it have come, and
+/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it stops the threads at the
+/// end of the batch they are at, and does not wait for them.
+pub struct Epoch {
+    pass: Arc<Pass>,
+    prefetch: Prefetch<Batch>,
+    progress: Progress,
+    /// Where the loader looks.
+    published: Arc<ArcSwap<Progress>>,
+}
+
+impl Progress {
+    /// Before the first batch of a pass.
+    pub(super) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
+        Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.plan()), stats }
+    }
+}
+
+impl Epoch {
+    pub(super) fn begin(
+        pass: Arc<Pass>,
+        depth: usize,
+        fetcher: Arc<BatchFetcher>,
+        published: Arc<ArcSwap<Progress>>,
+    ) -> Result<Self, Error> {
+        let progress = **published.load();
+        let work = {
+            let pass = Arc::clone(&pass);
+            move |batch| fetcher.fetch(&pass, batch)
+        };
+        let prefetch = Prefetch::start(pass.count(), depth, work)?;
+        Ok(Self { pass, prefetch, progress, published })
+    }
+
+    /// The name of this pass: equal on all ranks, or they do not iterate the same order.
+    #[must_use]
+    pub fn plan(&self) -> PlanId {
+        self.pass.plan()
+    }
+
+    /// How many batches this rank gets in all, from where the epoch was begun or resumed.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.pass.count()
+    }
+
+    /// Counts a batch that is handed out.
+    fn record(&mut self, batch: &Batch, waiting: Duration) {
+        let counted = &batch.samples()[..batch.len() - batch.padding()];
+        counted.iter().for_each(|&sample| self.progress.digest.add(sample));
+        self.progress.stats.record(&BatchCost {
+            samples: counted.len() as u64,
+            padding: batch.padding() as u64,
+            sources: batch.sources(),
+            fetching: batch.fetching(),
+            waiting,
+        });
+        self.progress.state = batch.state();
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.published.store(Arc::new(self.progress));
+    }
+}
+
+impl Iterator for Epoch {
+    type Item = Result<Batch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let begun = process::now();
+        let next = self.prefetch.next();
+        match &next {
+            Some(Ok(batch)) => {
+                self.record(batch, process::now().saturating_duration_since(begun));
+            }
+            None if !self.prefetch.failed() => {
+                // Also on a rank that had nothing of the last batch.
+                self.progress.state = self.pass.state_at_end();
+                self.publish();
+            }
+            Some(Err(_)) | None => {}
+        }
+        next
+    }
+}
+
+impl std::iter::FusedIterator for Epoch {}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epoch")
+            .field("plan", &self.plan())
+            .field("batches", &self.batches())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! One pass over the declared samples, as one rank sees it: which samples each batch has, and where
+//! the job stands after it. Pure: no rows, no threads.
+
+use std::num::NonZeroU32;
+
+use crate::sampler::{
+    self, BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
+};
+
+/// What stays the same from epoch to epoch.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) view: View,
+    pub(super) shape: DatasetShape,
+    pub(super) seed: u64,
+    /// As resolved: `auto` was decided when the loader was built.
+    pub(super) shuffle: Shuffle,
+    pub(super) batch_size: NonZeroU32,
+    pub(super) world: NonZeroU32,
+    /// Below `world`.
+    pub(super) rank: u32,
+    pub(super) last: Last,
+}
+
+/// An epoch, or what a resume has left of it.
+#[derive(Debug, Clone)]
+pub(super) struct Pass {
+    order: Order,
+    batches: BatchPlan,
+    rank: u32,
+    /// Batches of this rank.
+    count: u64,
+    start: u64,
+}
+
+impl Job {
+    /// The plan of an epoch.
+    pub(super) fn plan(&self, epoch: u64) -> PlanId {
+        PlanId::new(&self.view, self.seed, epoch, self.shuffle)
+    }
+
+    /// The pass that goes on where `state` stands.
+    ///
+    /// # Errors
+    /// When the state is of another view or order version, or stands past the end.
+    pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
+        let order = Order::new(state.plan(), &self.view, &self.shape)?;
+        let start = state.resume(&order)?;
+        let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
+        let global = batches.batches_in_epoch();
+        // Under `Last::Uneven` a rank may have nothing of the last batch.
+        let idle_at_last =
+            global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
+        Ok(Pass { order, batches, rank: self.rank, count: global - u64::from(idle_at_last), start })
+    }
+}
+
+impl Pass {
+    pub(super) fn plan(&self) -> PlanId {
+        self.order.plan()
+    }
+
+    /// Batches that this rank gets.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Appends the samples of a batch of this rank, and says how many at its end are padding.
+    ///
+    /// # Panics
+    /// If there is no such batch.
+    pub(super) fn fill(&self, batch: u64, samples: &mut Vec<u64>) -> u64 {
+        let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
+        share.fill(&self.order, samples);
+        share.padding()
+    }
+
+    /// Where the job stands before the first batch.
+    pub(super) fn state_at_start(&self) -> LoaderState {
+        LoaderState::new(self.plan(), self.start)
+    }
+
+    /// Where the job stands once all ranks are done with `batch`: after the last one at the start of
+    /// the next epoch, so that a dropped tail is not taken up again.
+    pub(super) fn state_after(&self, batch: u64) -> LoaderState {
+        match self.batches.position_after(batch) {
+            Some(position) if batch + 1 < self.batches.batches_in_epoch() => {
+                LoaderState::new(self.plan(), position)
+            }
+            _ => self.state_at_end(),
+        }
+    }
+
+    /// Where the job stands at the end of the epoch.
+    pub(super) fn state_at_end(&self) -> LoaderState {
+        LoaderState::new(self.plan().next_epoch(), 0)
+    }
+
+    /// What the digests of all ranks together must come to.
+    pub(super) fn expected_digest(&self) -> EpochDigest {
+        let delivered = self.batches.delivered();
+        if delivered == (0..self.order.len()) {
+            return EpochDigest::expected(&self.order);
+        }
+        EpochDigest::of_positions(&self.order, delivered)
+    }
+}

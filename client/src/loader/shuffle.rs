@@ -1,0 +1,77 @@
+//! `auto`, and what it comes to.
+
+use std::{fmt, str::FromStr};
+
+use larder_dataset::Manifest;
+
+use crate::{
+    ClusterMemory, Error, ErrorKind,
+    sampler::{self, Shuffle, WINDOW_SHARDS_DEFAULT},
+};
+
+/// How far samples are shuffled, as asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ShuffleMode {
+    /// All samples when the dataset fits into the memory of the cluster, else a window of shards.
+    /// Decided once, when the loader is built.
+    #[default]
+    Auto,
+    /// Exactly this.
+    Fixed(Shuffle),
+}
+
+impl From<Shuffle> for ShuffleMode {
+    fn from(shuffle: Shuffle) -> Self {
+        Self::Fixed(shuffle)
+    }
+}
+
+impl fmt::Display for ShuffleMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Fixed(shuffle) => shuffle.fmt(f),
+        }
+    }
+}
+
+impl FromStr for ShuffleMode {
+    type Err = sampler::Error;
+
+    /// Reads `auto`, or what [`Shuffle`] reads: `none`, `window`, `window:SHARDS`, `global`.
+    fn from_str(text: &str) -> Result<Self, sampler::Error> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Fixed) }
+    }
+}
+
+/// What `auto` comes to for one of `world` ranks. `memory` is the cluster's, `None` without one.
+///
+/// Without a cluster nothing is kept, so that no order costs less than another: a window of the
+/// usual size, which at least reads each object in one stretch of the epoch.
+///
+/// # Errors
+/// When there are several ranks and some nodes did not answer: ranks that see different sums could
+/// come to different orders, and lose samples in silence.
+pub(super) fn resolve_auto(
+    manifest: &Manifest,
+    memory: Option<ClusterMemory>,
+    world: u32,
+) -> Result<Shuffle, Error> {
+    let window = Shuffle::Window { shards: WINDOW_SHARDS_DEFAULT };
+    let Some(memory) = memory else { return Ok(window) };
+    let ClusterMemory { budget_bytes, members, answered, .. } = memory;
+    if answered < members && world > 1 {
+        let what = "cannot decide what shuffle 'auto' is for several ranks";
+        return Err(Error::new(ErrorKind::Unavailable, what)
+            .because(format!(
+                "{answered} of {members} nodes answer, so ranks could decide differently"
+            ))
+            .hint("say shuffle 'global' or 'window', or wait until all nodes are up"));
+    }
+    if answered == 0 {
+        return Ok(window);
+    }
+    let dataset_bytes = manifest.total_bytes();
+    let shard_bytes = dataset_bytes.div_ceil(manifest.shard_count().max(1).into());
+    Ok(Shuffle::auto(dataset_bytes, budget_bytes, shard_bytes))
+}

@@ -1,0 +1,391 @@
+//! The loader over rows made up in memory: what it hands out, in which order, and what it remembers.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use larder_dataset::{
+    Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri, RowLocator, TensorSpec,
+};
+
+use super::*;
+use crate::{
+    RowRef, Sources,
+    sampler::{Last, Order},
+};
+
+const SAMPLES: u64 = 203;
+
+/// 203 samples of 15 bytes and of 8, in shards of 20 or 21 rows.
+fn manifest() -> Manifest {
+    let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
+        name: name.into(),
+        dtype,
+        shape: shape.into(),
+        slot,
+        locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
+    };
+    let tensors =
+        vec![tensor("image", Dtype::U8, &[3, 5], 15, 0), tensor("label", Dtype::I64, &[], 8, 1)];
+    let uri = OriginUri::parse("file:///nowhere").unwrap();
+    let mut builder = ManifestBuilder::new(uri, tensors, 23 * 21);
+    let object = |key: &str, row_bytes| ObjectSpec {
+        key: key.into(),
+        etag: None,
+        version: None,
+        size_bytes: SAMPLES * row_bytes,
+        columns: vec![0],
+    };
+    let objects = vec![object("image.npy", 15), object("label.npy", 8)];
+    builder.push(GroupSpec { rows: SAMPLES, objects, spans: Vec::new() });
+    builder.build().unwrap()
+}
+
+/// What the rows of a sample hold.
+fn row(sample: u64, tensor: usize, bytes: usize) -> Vec<u8> {
+    let seed = sample * 31 + tensor as u64;
+    (0..bytes as u64)
+        .map(|i| (seed.wrapping_mul(2_654_435_761) >> (i % 24)).to_le_bytes()[0])
+        .collect()
+}
+
+fn gather(manifest: &Manifest) -> Arc<Gather> {
+    let manifest = manifest.clone();
+    Arc::new(move |rows: &[RowRef], tensors: &[usize], out: &mut [&mut [u8]]| {
+        let mut bytes = 0;
+        for (&tensor, out) in tensors.iter().zip(out.iter_mut()) {
+            let row_bytes = out.len() / rows.len();
+            assert_eq!(row_bytes as u64, manifest.tensors()[tensor].row_bytes());
+            for (at, out) in rows.iter().zip(out.chunks_exact_mut(row_bytes)) {
+                let sample = manifest.shard(at.shard).first_sample + u64::from(at.row);
+                out.copy_from_slice(&row(sample, tensor, row_bytes));
+            }
+            bytes += out.len() as u64;
+        }
+        Ok(Sources { rows_local: rows.len() as u64, bytes, ..Sources::default() })
+    })
+}
+
+fn builder() -> LoaderBuilder {
+    let manifest = manifest();
+    let gather = gather(&manifest);
+    LoaderBuilder::new(manifest, gather, None)
+}
+
+/// Checks every byte of a batch, and returns its samples without padding.
+fn checked(batch: &Batch) -> &[u64] {
+    let (image, label) = (batch.tensor("image"), batch.tensor("label"));
+    assert_eq!(image.shape(), [batch.len() as u64, 3, 5]);
+    assert_eq!(label.shape(), [batch.len() as u64]);
+    for (index, &sample) in batch.samples().iter().enumerate() {
+        assert_eq!(image.row(index), row(sample, 0, 15), "image of sample {sample}");
+        assert_eq!(label.row(index), row(sample, 1, 8), "label of sample {sample}");
+    }
+    &batch.samples()[..batch.len() - batch.padding()]
+}
+
+fn shuffle(text: &str) -> ShuffleMode {
+    text.parse().unwrap()
+}
+
+/// Counts what an epoch hands out and checks every byte of it.
+fn drain(epoch: Epoch, seen: &mut BTreeMap<u64, usize>) -> u64 {
+    let mut batches = 0;
+    for batch in epoch {
+        for &sample in checked(&batch.unwrap()) {
+            *seen.entry(sample).or_default() += 1;
+        }
+        batches += 1;
+    }
+    batches
+}
+
+fn merged(loaders: &[Loader]) -> EpochDigest {
+    let mut digest = loaders[0].digest();
+    loaders[1..].iter().for_each(|loader| digest.merge(&loader.digest()).unwrap());
+    digest
+}
+
+#[test]
+fn every_sample_comes_once_byte_by_byte_for_every_shuffle_world_and_ending() {
+    for mode in ["none", "window:3", "global"] {
+        for world in 1..=4 {
+            for (last, lost) in [(Last::Pad, 0), (Last::Uneven, 0), (Last::Drop, 203 % (7 * world))]
+            {
+                let case = format!("{mode}, {world} ranks, {last:?}");
+                let mut seen = BTreeMap::new();
+                let mut loaders = Vec::new();
+                let mut counts = Vec::new();
+                for rank in 0..world {
+                    let builder = builder().batch_size(7).shuffle(shuffle(mode)).last(last);
+                    let mut loader = builder.seed(11).rank(rank, world).build().unwrap();
+                    let epoch = loader.epoch(2).unwrap();
+                    let promised = epoch.batches();
+                    counts.push(drain(epoch, &mut seen));
+                    assert_eq!(counts.last(), Some(&promised), "{case}");
+                    loaders.push(loader);
+                }
+                assert!(seen.values().all(|&times| times == 1), "{case}");
+                assert_eq!(seen.len() as u64, SAMPLES - u64::from(lost), "{case}");
+                assert_eq!(merged(&loaders), loaders[0].expected_digest(), "{case}");
+                assert!(last == Last::Uneven || counts.iter().all(|n| *n == counts[0]), "{case}");
+                for loader in &loaders {
+                    let next = LoaderState::new(loader.plan(3), 0);
+                    assert_eq!(loader.state(), next, "{case}: at the start of the next epoch");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_nothing_of_the_last_batch_is_spared_it_and_stands_where_the_others_do() {
+    let mut seen = BTreeMap::new();
+    for (rank, batches) in [(0, 2), (1, 2), (2, 1)] {
+        let builder = builder().batch_size(67).last(Last::Uneven).rank(rank, 3);
+        let mut loader = builder.build().unwrap();
+        assert_eq!(drain(loader.epoch(0).unwrap(), &mut seen), batches);
+        assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 0));
+    }
+    assert_eq!(seen.len() as u64, SAMPLES);
+}
+
+#[test]
+fn a_resume_in_another_world_with_another_batch_size_loses_and_repeats_nothing() {
+    for (mode, (before, after)) in
+        ["none", "window:2", "global"].iter().zip([(3, 2), (1, 4), (4, 1)])
+    {
+        for handed_out in [0, 1, 5] {
+            let mut seen = BTreeMap::new();
+            let mut digests = Vec::new();
+            let mut states = Vec::new();
+            for rank in 0..before {
+                let builder = builder().batch_size(6).shuffle(shuffle(mode)).seed(5);
+                let mut loader = builder.rank(rank, before).build().unwrap();
+                for batch in loader.epoch(1).unwrap().take(handed_out) {
+                    checked(&batch.unwrap())
+                        .iter()
+                        .for_each(|&sample| *seen.entry(sample).or_default() += 1);
+                }
+                states.push(loader.state());
+                digests.push(loader.digest());
+            }
+            assert!(states.iter().all(|state| *state == states[0]));
+            let saved = states[0].to_string();
+            for rank in 0..after {
+                // Neither seed nor shuffle is said again: they are in the state.
+                let builder = builder().batch_size(9).last(Last::Pad).rank(rank, after);
+                let mut loader = builder.resume(saved.parse().unwrap()).build().unwrap();
+                assert_eq!(loader.state(), states[0]);
+                drain(loader.epoch(1).unwrap(), &mut seen);
+                digests.push(loader.digest());
+            }
+            assert!(seen.values().all(|&times| times == 1));
+            assert_eq!(seen.len() as u64, SAMPLES);
+            let mut whole = digests.remove(0);
+            digests.iter().for_each(|digest| whole.merge(digest).unwrap());
+            let plan = states[0].plan();
+            assert_eq!(whole, EpochDigest::of_samples(plan, 0..SAMPLES));
+        }
+    }
+}
+
+#[test]
+fn the_digest_of_a_resumed_part_is_the_expected_one() {
+    let mut first = builder().batch_size(10).seed(3).build().unwrap();
+    first.epoch(0).unwrap().take(4).for_each(|batch| drop(batch.unwrap()));
+    let mut second =
+        builder().batch_size(7).last(Last::Uneven).resume(first.state()).build().unwrap();
+    drain(second.epoch(0).unwrap(), &mut BTreeMap::new());
+    assert_eq!(second.digest().count(), SAMPLES - 40);
+    assert_eq!(second.digest(), second.expected_digest());
+}
+
+#[test]
+fn ranks_together_walk_the_order_position_by_position() {
+    let batch = |rank, world| {
+        let builder = builder().batch_size(8 / world).seed(1).shuffle(Shuffle::Global);
+        let mut loader = builder.rank(rank, world).build().unwrap();
+        loader.epoch(4).unwrap().nth(3).unwrap().unwrap().samples().to_vec()
+    };
+    let alone = batch(0, 1);
+    assert_eq!([batch(0, 2), batch(1, 2)].concat(), alone);
+    assert_eq!([batch(0, 4), batch(1, 4), batch(2, 4), batch(3, 4)].concat(), alone);
+}
+
+/// A gather that counts batches and holds back those from `free` on until they are let go.
+struct Gate {
+    begun: Mutex<u64>,
+    changed: Condvar,
+    free: AtomicU64,
+}
+
+impl Gate {
+    fn new(free: u64) -> Arc<Self> {
+        Arc::new(Self { begun: Mutex::new(0), changed: Condvar::new(), free: AtomicU64::new(free) })
+    }
+
+    fn gather(self: &Arc<Self>, inner: Arc<Gather>) -> Arc<Gather> {
+        let gate = Arc::clone(self);
+        Arc::new(move |rows, tensors, out| {
+            let mut begun = gate.begun.lock().unwrap();
+            let own = *begun;
+            *begun += 1;
+            gate.changed.notify_all();
+            drop(gate.changed.wait_while(begun, |_| own >= gate.free.load(SeqCst)).unwrap());
+            inner(rows, tensors, out)
+        })
+    }
+
+    fn wait_for(&self, count: u64) {
+        drop(self.changed.wait_while(self.begun.lock().unwrap(), |begun| *begun < count).unwrap());
+    }
+
+    fn open(&self) {
+        let held = self.begun.lock().unwrap();
+        self.free.store(u64::MAX, SeqCst);
+        drop(held);
+        self.changed.notify_all();
+    }
+}
+
+#[test]
+fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
+    let manifest = manifest();
+    let gate = Gate::new(1);
+    let gather = gate.gather(gather(&manifest));
+    let builder = LoaderBuilder::new(manifest, gather, None).batch_size(10).prefetch(3);
+    let mut loader = builder.build().unwrap();
+    let mut epoch = loader.epoch(0).unwrap();
+    gate.wait_for(3); // three on their way, nothing taken
+    assert_eq!(loader.state().next_position(), 0);
+    let batch = epoch.next().unwrap().unwrap();
+    gate.wait_for(4);
+    assert_eq!((loader.state().next_position(), loader.digest().count()), (10, 10));
+    assert_eq!((loader.stats().batches, loader.stats().sources.rows_local), (1, 10));
+    assert_eq!(batch.state(), loader.state());
+    drop(epoch); // in the middle of three fetches
+    gate.open();
+    assert_eq!(loader.state().next_position(), 10);
+}
+
+#[test]
+fn a_loader_that_was_left_in_mid_epoch_begins_the_epoch_anew_unless_it_is_resumed() {
+    let mut loader = builder().batch_size(10).build().unwrap();
+    let first =
+        |loader: &mut Loader| loader.epoch(0).unwrap().next().unwrap().unwrap().samples().to_vec();
+    let begin = first(&mut loader);
+    assert_eq!(first(&mut loader), begin);
+    let state = loader.state();
+    loader.resume(state).unwrap();
+    assert_ne!(first(&mut loader), begin);
+    assert_eq!(first(&mut loader), begin, "a resume counts once");
+    assert_eq!(loader.stats().batches, 4);
+}
+
+#[test]
+fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
+    let manifest = manifest();
+    let inner = gather(&manifest);
+    let calls = AtomicU64::new(0);
+    let failing: Arc<Gather> = Arc::new(move |rows, tensors, out| {
+        let sources = inner(rows, tensors, out)?;
+        match calls.fetch_add(1, SeqCst) {
+            3 => Err(Error::new(ErrorKind::OriginUnavailable, "the origin is away")),
+            _ => Ok(sources),
+        }
+    });
+    let builder =
+        LoaderBuilder::new(manifest, failing, None).batch_size(10).shuffle(Shuffle::Global);
+    let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
+    let mut seen = BTreeMap::new();
+    let mut epoch = loader.epoch(0).unwrap();
+    for _ in 0..3 {
+        let batch = epoch.next().unwrap().unwrap();
+        checked(&batch).iter().for_each(|&sample| *seen.entry(sample).or_default() += 1);
+    }
+    assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::OriginUnavailable);
+    assert!(epoch.next().is_none());
+    let state = loader.state();
+    assert_eq!(state.next_position(), 30);
+    loader.resume(state).unwrap();
+    drain(loader.epoch(0).unwrap(), &mut seen);
+    assert!(seen.len() as u64 == SAMPLES && seen.values().all(|&times| times == 1));
+}
+
+#[test]
+fn a_part_of_the_samples_and_of_the_tensors_can_be_asked_for() {
+    let builder = builder().samples(50..61).tensors(["label"]).batch_size(4).last(Last::Pad);
+    let mut loader = builder.shuffle(Shuffle::Global).build().unwrap();
+    let mut seen = Vec::new();
+    for batch in loader.epoch(0).unwrap() {
+        let batch = batch.unwrap();
+        assert!(batch.get("image").is_none());
+        assert_eq!(batch.tensors().len(), 1);
+        assert_eq!(batch.tensor("label").bytes().as_ptr().align_offset(4096), 0);
+        seen.extend_from_slice(&batch.samples()[..batch.len() - batch.padding()]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, Vec::from_iter(50..61));
+    assert_eq!((loader.stats().samples, loader.stats().padding), (11, 1));
+}
+
+#[test]
+fn two_ways_to_iterate_one_loader_do_not_disturb_each_other() {
+    let mut loader = builder().batch_size(50).seed(9).build().unwrap();
+    let (mut one, mut other) = (loader.epoch(0).unwrap(), loader.epoch(1).unwrap());
+    one.next().unwrap().unwrap();
+    assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 0));
+    other.next().unwrap().unwrap();
+    one.next().unwrap().unwrap();
+    assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 50));
+}
+
+#[test]
+fn settings_out_of_their_range_are_refused_with_the_range() {
+    let refused = |builder: LoaderBuilder, what: &str| {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    refused(builder().batch_size(0), "batch size is 0");
+    refused(builder().batch_size(65_537), "at most 65536");
+    refused(builder().rank(2, 2), "rank 2 is not below");
+    refused(builder().rank(0, 0), "world size is 0");
+    refused(builder().prefetch(0), "1 to 64");
+    refused(builder().prefetch(65), "1 to 64");
+    refused(builder().tensors(["image", "sound"]), "no tensor 'sound'");
+    refused(builder().tensors(["image", "image"]), "asked for twice");
+    refused(builder().samples(0..204), "0..204");
+    let other_view = builder().samples(0..100).build().unwrap().state();
+    refused(builder().resume(other_view), "another snapshot or selection");
+}
+
+#[test]
+fn auto_is_decided_by_the_memory_of_the_cluster_and_by_nothing_uncertain() {
+    let manifest = manifest();
+    let memory = |budget_bytes, answered| {
+        Some(crate::ClusterMemory { budget_bytes, resident_bytes: 0, members: 2, answered })
+    };
+    let window = Shuffle::Window { shards: sampler::WINDOW_SHARDS_DEFAULT };
+    let auto = |memory, world| shuffle::resolve_auto(&manifest, memory, world);
+    assert_eq!(auto(memory(1 << 20, 2), 4).unwrap(), Shuffle::Global);
+    assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:2");
+    assert_eq!(auto(None, 4).unwrap(), window);
+    assert_eq!(auto(memory(1 << 20, 1), 1).unwrap(), Shuffle::Global);
+    assert_eq!(auto(memory(0, 0), 1).unwrap(), window);
+    assert_eq!(auto(memory(1 << 20, 1), 2).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn the_order_is_the_samplers() {
+    let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
+    let samples: Vec<u64> =
+        loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
+    let order = Order::new(loader.plan(6), &loader.job.view, &loader.job.shape).unwrap();
+    assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
+}

@@ -1,0 +1,66 @@
+//! Which sample comes when: the order of an epoch, how it is cut into batches, how it is resumed
+//! and how it is proved complete.
+//!
+//! A [`View`] says which samples of a snapshot are declared, a [`PlanId`] names one seeded pass
+//! over a view, and an [`Order`] turns a *position* of that pass (0, 1, 2, ...) into a sample and
+//! back. An order is a pure function of its plan: rank, world size, workers and ring take no part
+//! in it, so any process can compute any part of it, ahead of time and without asking. A
+//! [`BatchPlan`] cuts positions into global batches and those into shares for ranks; a
+//! [`LoaderState`] resumes at a position, also at another world size or batch size; an
+//! [`EpochDigest`] proves that every declared sample came exactly once.
+//!
+//! ```
+//! use std::num::NonZeroU32;
+//! use larder_client::sampler::{
+//!     BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
+//! };
+//!
+//! let shape = DatasetShape::from_rows([1000, 1000, 500])?;
+//! let view = View::all([7; 16], shape.samples());
+//! let plan = PlanId::new(&view, 42, 0, Shuffle::Global);
+//! let order = Order::new(plan, &view, &shape)?;
+//!
+//! // Rank 1 of 4, 64 samples a rank, from the start of the epoch.
+//! let (batch_size, world) = (NonZeroU32::new(64).unwrap(), NonZeroU32::new(4).unwrap());
+//! let batches = BatchPlan::new(order.len(), 0, batch_size, world, Last::Pad)?;
+//! let mut digest = EpochDigest::new(plan);
+//! let (mut samples, mut state) = (Vec::new(), LoaderState::new(plan, 0));
+//! for batch in 0..batches.batches_in_epoch() {
+//!     let share = batches.share(batch, 1).expect("a batch and a rank of this plan");
+//!     samples.clear();
+//!     share.fill(&order, &mut samples); // rows of the batch, padding last
+//!     let rows = share.slots().zip(&samples);
+//!     rows.filter(|(slot, _)| !slot.padding).for_each(|(_, &sample)| digest.add(sample));
+//!     state = LoaderState::new(plan, batches.position_after(batch).expect("as above"));
+//! }
+//! assert_eq!((digest.count(), state.next_position()), (625, 2500));
+//! # Ok::<(), larder_client::sampler::Error>(())
+//! ```
+//!
+//! Thread rule: everything here is plain data, computed synchronously; share it by reference or by
+//! clone. Non-goals: input and output, the manifest (its row counts are handed in), where a shard
+//! lies, and what is fetched when; those ask [`Order::next_use`] and [`Order::shards_from`].
+
+mod batch;
+mod digest;
+mod error;
+mod order;
+mod permutation;
+mod plan;
+mod shape;
+mod shuffle;
+mod state;
+mod text;
+mod view;
+mod windows;
+
+pub use batch::{BatchPlan, Last, Share, Slot};
+pub use digest::EpochDigest;
+pub use error::Error;
+pub use order::Order;
+pub use permutation::Permutation;
+pub use plan::{ORDER_VERSION, PLAN_ID_BYTES, PlanId};
+pub use shape::DatasetShape;
+pub use shuffle::{Shuffle, WINDOW_SHARDS_DEFAULT};
+pub use state::LoaderState;
+pub use view::{Selection, View};

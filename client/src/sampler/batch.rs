@@ -1,0 +1,195 @@
+//! Positions cut into global batches, and those into the shares of ranks.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use super::{Error, Order};
+
+/// What becomes of the last global batch if it is not full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Last {
+    /// It is not delivered: up to one global batch less one sample stays out of the epoch.
+    Drop,
+    /// Ranks get equal shares, filled up with samples from the start of the epoch. Those come
+    /// marked ([`Slot::padding`]) and are not to be counted in a digest or a metric.
+    Pad,
+    /// It is delivered as it is: ranks' shares differ by up to one sample and may be empty. **Under
+    /// PyTorch's DDP this hangs**: a rank without a batch does not enter the gradient exchange that
+    /// the others wait in. For evaluation, or for one rank.
+    Uneven,
+}
+
+/// How the positions of an epoch, or what a resumed epoch has left of them, become batches.
+///
+/// Global batch `b` covers `batch_size * world` consecutive positions from
+/// `start + b * batch_size * world` on, so that ranks together walk the order position by position
+/// whatever the world size. Every process computes the same plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPlan {
+    positions: u64,
+    start: u64,
+    batch_size: NonZeroU32,
+    world: NonZeroU32,
+    last: Last,
+}
+
+impl BatchPlan {
+    /// The batches of an epoch of `positions` positions from position `start` on (0, or where a
+    /// state resumes), `batch_size` samples a rank, for `world` ranks.
+    ///
+    /// # Errors
+    /// [`Error::Position`] if `start` lies past the end.
+    pub fn new(
+        positions: u64,
+        start: u64,
+        batch_size: NonZeroU32,
+        world: NonZeroU32,
+        last: Last,
+    ) -> Result<Self, Error> {
+        if start > positions {
+            return Err(Error::Position { position: start, positions });
+        }
+        Ok(Self { positions, start, batch_size, world, last })
+    }
+
+    /// Samples of a full global batch.
+    #[must_use]
+    pub fn global_batch(&self) -> u64 {
+        u64::from(self.batch_size.get()) * u64::from(self.world.get())
+    }
+
+    /// Global batches from the plan's start to the end of the epoch, the same for every rank.
+    #[must_use]
+    pub fn batches_in_epoch(&self) -> u64 {
+        let left = self.positions - self.start;
+        match self.last {
+            Last::Drop => left / self.global_batch(),
+            Last::Pad | Last::Uneven => left.div_ceil(self.global_batch()),
+        }
+    }
+
+    /// The positions that the plan's batches deliver, padding aside: all from its start on, but for
+    /// what [`Last::Drop`] leaves out.
+    #[must_use]
+    pub fn delivered(&self) -> Range<u64> {
+        self.start..self.position_after_batches(self.batches_in_epoch())
+    }
+
+    /// The positions of global batch `batch`, padding aside, or `None` past the last.
+    #[must_use]
+    pub fn batch(&self, batch: u64) -> Option<Range<u64>> {
+        (batch < self.batches_in_epoch())
+            .then(|| self.position_after_batches(batch)..self.position_after_batches(batch + 1))
+    }
+
+    /// The position at which to resume once all ranks are done with `batch`, or `None` past the
+    /// last.
+    #[must_use]
+    pub fn position_after(&self, batch: u64) -> Option<u64> {
+        Some(self.batch(batch)?.end)
+    }
+
+    /// What `rank` gets of global batch `batch`, or `None` past the last batch or rank.
+    #[must_use]
+    pub fn share(&self, batch: u64, rank: u32) -> Option<Share> {
+        if rank >= self.world.get() {
+            return None;
+        }
+        let global = self.batch(batch)?;
+        let positions = assign(&global, rank, self.world);
+        let taken = positions.end - positions.start;
+        let (padding_start, padding) = match self.last {
+            Last::Pad => {
+                let size = u64::from(self.batch_size.get());
+                let before = u64::from(rank) * size - (positions.start - global.start);
+                (before, size - taken)
+            }
+            Last::Drop | Last::Uneven => (0, 0),
+        };
+        Some(Share { positions, padding_start, padding, epoch: self.positions })
+    }
+
+    fn position_after_batches(&self, batches: u64) -> u64 {
+        let offset = batches.saturating_mul(self.global_batch());
+        self.start.saturating_add(offset).min(self.positions)
+    }
+}
+
+/// Which positions of a global batch go to which rank: the seam behind which an assignment by
+/// locality may come, since ranks may divide a global batch among themselves as they like. Now:
+/// consecutive slices, as equal as can be, the longer ones first.
+fn assign(global: &Range<u64>, rank: u32, world: NonZeroU32) -> Range<u64> {
+    let (rank, world) = (u64::from(rank), u64::from(world.get()));
+    let count = global.end - global.start;
+    let (each, longer) = (count / world, count % world);
+    let start = global.start + rank * each + rank.min(longer);
+    start..start + each + u64::from(rank < longer)
+}
+
+/// What one rank gets of one global batch: positions of its own, then padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    positions: Range<u64>,
+    padding_start: u64,
+    padding: u64,
+    epoch: u64,
+}
+
+/// One row of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// The position whose sample lies here.
+    pub position: u64,
+    /// Whether it only fills up the last batch: outside digests and metrics.
+    pub padding: bool,
+}
+
+impl Share {
+    /// Rows, padding included.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.positions.end - self.positions.start + self.padding
+    }
+
+    /// Whether the rank gets nothing, as in the last batch of [`Last::Uneven`] it may.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The positions that count; the rows after them are padding.
+    #[must_use]
+    pub fn positions(&self) -> Range<u64> {
+        self.positions.clone()
+    }
+
+    /// Rows of padding at the end.
+    #[must_use]
+    pub fn padding(&self) -> u64 {
+        self.padding
+    }
+
+    /// The rows in order: those that count, then padding, which repeats positions from the start of
+    /// the epoch (round and round in an epoch shorter than a global batch), others for each rank.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let epoch = self.epoch;
+        let own = self.positions.clone().map(|position| Slot { position, padding: false });
+        let padding = (self.padding_start..self.padding_start + self.padding)
+            .map(move |index| Slot { position: index % epoch, padding: true });
+        own.chain(padding)
+    }
+
+    /// Appends the samples of the rows in order to `out`.
+    ///
+    /// # Panics
+    /// If `order` has fewer positions than the plan this share is of.
+    pub fn fill(&self, order: &Order, out: &mut Vec<u64>) {
+        order.fill(self.positions(), out);
+        out.extend(
+            self.slots().filter(|slot| slot.padding).map(|slot| order.sample_at(slot.position)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::Selection;
+use super::*;
+
+fn window(shards: u32) -> Shuffle {
+    Shuffle::Window { shards: NonZeroU32::new(shards).unwrap() }
+}
+
+fn view(shape: &DatasetShape, range: Range<u64>) -> View {
+    View::new([0xA5; 16], shape.samples(), Selection::Range(range)).unwrap()
+}
+
+fn order(shape: &DatasetShape, range: Range<u64>, seed: u64, shuffle: Shuffle) -> Order {
+    let view = view(shape, range);
+    Order::new(PlanId::new(&view, seed, 0, shuffle), &view, shape).unwrap()
+}
+
+fn samples(order: &Order) -> Vec<u64> {
+    let mut samples = Vec::new();
+    order.fill(0..order.len(), &mut samples);
+    samples
+}
+
+/// Datasets with shards of uneven size, some of them empty, and ranges that cut shards in two.
+fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..300).map(move |seed| {
+        let shards = random.u32(0..30);
+        let rows: Vec<_> = (0..shards).map(|_| random.u32(0..20).saturating_sub(3)).collect();
+        let shape = DatasetShape::from_rows(rows).unwrap();
+        let start = random.u64(..=shape.samples());
+        let range = if random.bool() {
+            0..shape.samples()
+        } else {
+            start..shape.samples() - random.u64(..=shape.samples() - start)
+        };
+        let shuffle = match seed % 4 {
+            0 => Shuffle::None,
+            1 => Shuffle::Global,
+            _ => window(random.u32(1..40)),
+        };
+        let order = order(&shape, range, seed, shuffle);
+        (shape, order)
+    })
+}
+
+#[test]
+fn each_declared_sample_has_exactly_one_position_and_each_position_one_sample() {
+    for (_, order) in cases() {
+        let samples = samples(&order);
+        assert_eq!(samples.len() as u64, order.len());
+        for (position, &sample) in (0..).zip(&samples) {
+            assert!(order.samples().contains(&sample), "{}", order.plan());
+            assert_eq!(order.sample_at(position), sample, "{}", order.plan());
+            assert_eq!(order.position_of(sample), Some(position), "{}", order.plan());
+        }
+        assert_eq!(order.position_of(order.samples().end), None);
+    }
+}
+
+#[test]
+fn any_part_of_the_order_is_the_same_as_that_part_of_the_whole() {
+    let mut random = fastrand::Rng::with_seed(3);
+    for (_, order) in cases() {
+        let whole = samples(&order);
+        let end = random.u64(..=order.len());
+        let start = random.u64(..=end);
+        let mut part = vec![99];
+        order.fill(start..end, &mut part);
+        let (start, end) = (usize::try_from(start).unwrap(), usize::try_from(end).unwrap());
+        assert_eq!(part[1..], whole[start..end]);
+    }
+}
+
+#[test]
+fn a_shard_is_used_only_within_its_next_use() {
+    for (shape, order) in cases() {
+        let samples = samples(&order);
+        let from = order.len() / 3;
+        for (position, &sample) in (0..).zip(&samples) {
+            let shard = shape.shard_of(sample).unwrap();
+            let used = order.next_use(shard, 0).unwrap();
+            assert!(used.contains(&position), "shard {shard} outside {used:?}");
+            if position >= from {
+                let left = order.next_use(shard, from).unwrap();
+                assert_eq!(left, used.start.max(from)..used.end);
+            }
+        }
+        for shard in 0..shape.shard_count() + 2 {
+            let declared = samples.iter().any(|&sample| shape.shard_of(sample) == Some(shard));
+            assert_eq!(order.next_use(shard, 0).is_some(), declared);
+            assert_eq!(order.next_use(shard, order.len()), None);
+        }
+    }
+}
+
+#[test]
+fn the_shards_to_come_are_those_with_a_next_use_soonest_first() {
+    for (shape, order) in cases() {
+        for from in [0, order.len() / 2, order.len().saturating_sub(1), order.len()] {
+            let to_come: Vec<_> = order.shards_from(from).collect();
+            let starts: Vec<_> =
+                to_come.iter().map(|&shard| order.next_use(shard, from).unwrap().start).collect();
+            assert!(starts.is_sorted(), "{}: {starts:?}", order.plan());
+            let set: HashSet<_> = to_come.iter().copied().collect();
+            assert_eq!(set.len(), to_come.len());
+            let used = |shard: &u32| order.next_use(*shard, from).is_some();
+            assert_eq!(set, (0..shape.shard_count()).filter(used).collect());
+        }
+    }
+}
+
+#[test]
+fn a_window_holds_as_many_shards_as_it_says() {
+    let shape = DatasetShape::from_rows([10; 23]).unwrap();
+    let order = order(&shape, 0..230, 1, window(5));
+    let samples = samples(&order);
+    let mut seen = HashSet::new();
+    for part in samples.chunks(50) {
+        let shards: HashSet<_> = part.iter().map(|&sample| shape.shard_of(sample)).collect();
+        assert_eq!(shards.len(), part.len() / 10);
+        assert!(seen.is_disjoint(&shards));
+        assert!(!part.is_sorted());
+        seen.extend(shards);
+    }
+}
+
+#[test]
+fn without_a_shuffle_samples_come_in_their_order() {
+    let shape = DatasetShape::from_rows([3, 4, 5]).unwrap();
+    assert_eq!(samples(&order(&shape, 2..9, 1, Shuffle::None)), (2..9).collect::<Vec<_>>());
+}
+
+#[test]
+fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
+    let shape = DatasetShape::from_rows([100; 100]).unwrap();
+    for shuffle in [window(8), Shuffle::Global] {
+        let base = order(&shape, 0..10_000, 1, shuffle);
+        let next = Order::new(base.plan().next_epoch(), &view(&shape, 0..10_000), &shape).unwrap();
+        for other in
+            [next, order(&shape, 0..10_000, 2, shuffle), order(&shape, 0..9_999, 1, shuffle)]
+        {
+            let (a, b) = (samples(&base), samples(&other));
+            let equal = a.iter().zip(&b).filter(|(a, b)| a == b).count();
+            assert!(equal <= 12, "{equal} of 10,000 in place: {}", other.plan());
+        }
+    }
+}
+
+#[test]
+fn a_plan_is_refused_for_another_view_dataset_or_order_version() {
+    let shape = DatasetShape::from_rows([10, 10]).unwrap();
+    let whole = View::all([1; 16], 20);
+    let plan = PlanId::new(&whole, 0, 0, Shuffle::Global);
+    let part = View::new([1; 16], 20, Selection::Range(0..10)).unwrap();
+    assert!(matches!(Order::new(plan, &part, &shape), Err(Error::View { .. })));
+    let longer = DatasetShape::from_rows([10, 11]).unwrap();
+    let error = Order::new(plan, &whole, &longer).unwrap_err();
+    assert_eq!(error, Error::Samples { view: 20, shape: 21 });
+    let text = plan.to_string();
+    let later: PlanId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
+    let error = Order::new(later, &whole, &shape).unwrap_err();
+    assert_eq!(error, Error::OrderVersion { found: 2, supported: 1 });
+}
+
+/// The order itself, pinned. If this fails, jobs that are under way can't resume with this build:
+/// either the change was a mistake, or it is a decision and `ORDER_VERSION` must rise with it.
+#[test]
+fn the_order_of_version_1_never_changes() {
+    assert_eq!(ORDER_VERSION, 1);
+    let uneven = DatasetShape::from_rows((0..200).map(|shard| 50 + shard * 7 % 31)).unwrap();
+    let huge = DatasetShape::from_rows([u32::MAX; 1000]).unwrap();
+    let hash = |shape: &DatasetShape, range: Range<u64>, shuffle, from: u64| {
+        let order = order(shape, range, 42, shuffle);
+        let mut samples = Vec::new();
+        order.fill(from..from + 400, &mut samples);
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        xxh3_64(&bytes)
+    };
+    let all = |shape: &DatasetShape| 0..shape.samples();
+    let hashes = [
+        hash(&uneven, all(&uneven), Shuffle::Global, 0),
+        hash(&uneven, 100..700, Shuffle::Global, 200),
+        hash(&uneven, all(&uneven), window(8), 300),
+        hash(&uneven, 1000..9000, window(64), 4000),
+        hash(&uneven, all(&uneven), window(1), 0),
+        hash(&huge, all(&huge), Shuffle::Global, 1 << 40),
+        hash(&huge, all(&huge), window(64), 1 << 40),
+    ];
+    assert_eq!(hashes, GOLDEN, "{hashes:#018x?}");
+    let first: Vec<_> = samples(&order(&uneven, 0..16, 0, Shuffle::Global));
+    assert_eq!(first, FIRST);
+}
+
+/// Hashes of 400 samples each.
+const GOLDEN: [u64; 7] = [
+    0x7112_0986_9E27_7B0E,
+    0x5298_1289_8331_E9E8,
+    0x42B1_4C5A_1590_15FF,
+    0xDBCA_EE2A_6314_B3C3,
+    0x7F47_ABD7_2C71_C1FE,
+    0x2C45_563C_BADA_F554,
+    0x1579_4D71_497D_0537,
+];
+
+/// Sixteen samples, to be seen by eye.
+const FIRST: [u64; 16] = [13, 1, 4, 10, 6, 15, 11, 5, 0, 12, 7, 14, 8, 3, 9, 2];

@@ -1,0 +1,233 @@
+//! The name of one seeded pass over a view.
+
+use std::fmt;
+use std::str::FromStr;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::text::Fields;
+use super::{Error, Shuffle, View};
+
+/// The version of the sample order this build computes. It changes when any plan would give another
+/// order than before, which is a decision: running jobs could no longer resume in mid-epoch.
+pub const ORDER_VERSION: u16 = 1;
+
+/// Bytes of a plan id in its canonical form.
+pub const PLAN_ID_BYTES: usize = 40;
+
+/// The name of one pass: equal ids, equal order, in every process of every job.
+///
+/// Beside view, seed, epoch and order version it carries the shuffle *as resolved*: `auto` depends
+/// on the cluster's memory, and a job that resumes, or a rank that starts later, must not come to
+/// another order in silence.
+///
+/// Its text is `VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION`, for example
+/// `00112233445566778899aabbccddeeff/7/3/window:64/1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlanId {
+    view: [u8; 16],
+    seed: u64,
+    epoch: u64,
+    shuffle: Shuffle,
+    order_version: u16,
+}
+
+/// What a key is for; one plan never uses the same key twice.
+#[derive(Clone, Copy)]
+pub(super) enum KeyUse {
+    /// Order of all samples.
+    Samples,
+    /// Order of the shards.
+    Shards,
+    /// Order of the rows within the window of this index.
+    Window(u64),
+    /// Hashes of the epoch digest.
+    Digest,
+}
+
+impl PlanId {
+    /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
+    #[must_use]
+    pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
+        Self { view: view.digest(), seed, epoch, shuffle, order_version: ORDER_VERSION }
+    }
+
+    /// The same plan for the pass after this one.
+    #[must_use]
+    pub fn next_epoch(self) -> Self {
+        Self { epoch: self.epoch.wrapping_add(1), ..self }
+    }
+
+    /// Digest of the view: snapshot and selection.
+    #[must_use]
+    pub fn view(&self) -> [u8; 16] {
+        self.view
+    }
+
+    /// The job's seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Which pass over the view this is, from 0.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// How far samples are shuffled.
+    #[must_use]
+    pub fn shuffle(&self) -> Shuffle {
+        self.shuffle
+    }
+
+    /// Version of the order; see [`ORDER_VERSION`].
+    #[must_use]
+    pub fn order_version(&self) -> u16 {
+        self.order_version
+    }
+
+    /// The canonical form, little-endian.
+    ///
+    /// ```text
+    /// offset  bytes  field
+    ///      0     16  view digest
+    ///     16      8  seed
+    ///     24      8  epoch
+    ///     32      4  shards of a window, else 0
+    ///     36      2  order version
+    ///     38      1  shuffle: 0 none, 1 window, 2 global
+    ///     39      1  0
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; PLAN_ID_BYTES] {
+        const { assert!(PLAN_ID_BYTES == 16 + 8 + 8 + 4 + 2 + 1 + 1) };
+        let (kind, shards) = match self.shuffle {
+            Shuffle::None => (0, 0),
+            Shuffle::Window { shards } => (1, shards.get()),
+            Shuffle::Global => (2, 0),
+        };
+        let mut bytes = [0; PLAN_ID_BYTES];
+        bytes[0..16].copy_from_slice(&self.view);
+        bytes[16..24].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[32..36].copy_from_slice(&shards.to_le_bytes());
+        bytes[36..38].copy_from_slice(&self.order_version.to_le_bytes());
+        bytes[38] = kind;
+        bytes
+    }
+
+    /// The key of one use: a hash of the canonical form, the use's number and its index.
+    pub(super) fn key(&self, key_use: KeyUse) -> u128 {
+        let (number, index) = match key_use {
+            KeyUse::Samples => (0_u8, 0),
+            KeyUse::Shards => (1, 0),
+            KeyUse::Window(index) => (2, index),
+            KeyUse::Digest => (3, 0),
+        };
+        let mut bytes = [0; PLAN_ID_BYTES + 9];
+        bytes[..PLAN_ID_BYTES].copy_from_slice(&self.to_bytes());
+        bytes[PLAN_ID_BYTES] = number;
+        bytes[PLAN_ID_BYTES + 1..].copy_from_slice(&index.to_le_bytes());
+        xxh3_128(&bytes)
+    }
+
+    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            view: fields.hex()?.to_be_bytes(),
+            seed: fields.number()?,
+            epoch: fields.number()?,
+            shuffle: fields.word()?.parse()?,
+            order_version: fields.number()?,
+        })
+    }
+}
+
+impl fmt::Display for PlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { view, seed, epoch, shuffle, order_version } = self;
+        let view = u128::from_be_bytes(*view);
+        write!(f, "{view:032x}/{seed}/{epoch}/{shuffle}/{order_version}")
+    }
+}
+
+impl FromStr for PlanId {
+    type Err = Error;
+
+    /// Reads the text that [`Display`](fmt::Display) writes. A plan of another order version can be
+    /// read and shown; [`Order::new`](super::Order::new) refuses it.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut fields = Fields::new(text, "a plan id: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION");
+        let plan = Self::read(&mut fields)?;
+        fields.end()?;
+        Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_id_has_one_text_and_one_byte_form() {
+        let view = View::all(*b"0123456789abcdef", 1000);
+        let shuffle = "window:64".parse().unwrap();
+        let plan = PlanId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
+        let text = plan.to_string();
+        assert_eq!(
+            text,
+            format!("{:032x}/72623859790382856/9/window:64/1", u128::from_be_bytes(view.digest()))
+        );
+        assert_eq!(text.parse(), Ok(plan));
+        let bytes = plan.to_bytes();
+        assert_eq!(bytes[..16], view.digest());
+        assert_eq!(
+            bytes[16..],
+            [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 1, 0, 1, 0]
+        );
+    }
+
+    #[test]
+    fn every_part_of_a_plan_and_every_use_changes_the_key() {
+        let plan = |snapshot, seed, epoch, shuffle: &str| {
+            PlanId::new(&View::all([snapshot; 16], 10), seed, epoch, shuffle.parse().unwrap())
+        };
+        let base = plan(1, 1, 1, "window:2");
+        let keys = [
+            base.key(KeyUse::Samples),
+            base.key(KeyUse::Shards),
+            base.key(KeyUse::Digest),
+            base.key(KeyUse::Window(0)),
+            base.key(KeyUse::Window(1)),
+            plan(2, 1, 1, "window:2").key(KeyUse::Samples),
+            plan(1, 2, 1, "window:2").key(KeyUse::Samples),
+            plan(1, 1, 2, "window:2").key(KeyUse::Samples),
+            plan(1, 1, 1, "window:3").key(KeyUse::Samples),
+            plan(1, 1, 1, "global").key(KeyUse::Samples),
+            plan(1, 1, 1, "none").key(KeyUse::Samples),
+        ];
+        for (i, key) in keys.iter().enumerate() {
+            assert!(!keys[..i].contains(key), "key {i} repeats");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_not_exactly_a_plan_id_are_refused() {
+        let good = "00112233445566778899aabbccddeeff/7/3/global/1";
+        assert!(good.parse::<PlanId>().is_ok());
+        for wrong in [
+            "",
+            "00112233445566778899aabbccddeeff/7/3/global",
+            "00112233445566778899aabbccddeeff/7/3/global/1/",
+            "00112233445566778899AABBCCDDEEFF/7/3/global/1",
+            "+0112233445566778899aabbccddeeff/7/3/global/1",
+            "00112233445566778899aabbccddeeff/07/3/global/1",
+            "00112233445566778899aabbccddeeff/7/-3/global/1",
+            "00112233445566778899aabbccddeeff/7/3/auto/1",
+            "00112233445566778899aabbccddeeff/7/3/global/65536",
+        ] {
+            assert!(wrong.parse::<PlanId>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! How far samples are shuffled.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use super::{Error, text};
+
+/// Shards of a window unless memory is too small for it: 4 GiB in play at the default shard size.
+///
+/// A sample meets the samples of 63 other shards drawn from the whole dataset, which for data
+/// written in no particular order is as good as a global shuffle and for data sorted by class mixes
+/// at least that many runs; more shards mix better and need more memory at once.
+pub const WINDOW_SHARDS_DEFAULT: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
+
+/// How far samples are shuffled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shuffle {
+    /// Samples in their own order.
+    None,
+    /// Shards in random order, and rows in random order within each `shards` consecutive ones. Each
+    /// shard is used in one stretch of the epoch, so a dataset larger than memory is read once.
+    Window {
+        /// Shards of a window.
+        shards: NonZeroU32,
+    },
+    /// All samples in random order. Every batch touches shards everywhere: for datasets that fit
+    /// into the cluster.
+    Global,
+}
+
+impl Shuffle {
+    /// What `auto` means: [`Shuffle::Global`] when the dataset fits the cluster, else a window.
+    ///
+    /// `dataset_bytes` are the bytes of all shards, `cluster_bytes` the sum of the nodes' memory
+    /// budgets, `shard_bytes` those of a typical shard. It *fits* with a quarter to spare, because
+    /// a ring fills its fullest node to about 1.24 times the mean. A window takes
+    /// [`WINDOW_SHARDS_DEFAULT`] shards, or as many as fill a quarter of the cluster if that is
+    /// less (at least one): the window in use and the next one being filled then take half.
+    ///
+    /// All processes of a job must come to the same answer: let one decide, or compare the
+    /// [`PlanId`](super::PlanId), which carries it.
+    #[must_use]
+    pub fn auto(dataset_bytes: u64, cluster_bytes: u64, shard_bytes: u64) -> Self {
+        if dataset_bytes.saturating_add(dataset_bytes / 4) <= cluster_bytes {
+            return Self::Global;
+        }
+        let affordable = u32::try_from(cluster_bytes / 4 / shard_bytes.max(1)).unwrap_or(u32::MAX);
+        let shards = NonZeroU32::new(affordable).unwrap_or(NonZeroU32::MIN);
+        Self::Window { shards: shards.min(WINDOW_SHARDS_DEFAULT) }
+    }
+}
+
+impl fmt::Display for Shuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Window { shards } => write!(f, "window:{shards}"),
+            Self::Global => f.write_str("global"),
+        }
+    }
+}
+
+impl FromStr for Shuffle {
+    type Err = Error;
+
+    /// Reads `none`, `global`, `window` (of the default size) or `window:SHARDS`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "none" => Ok(Self::None),
+            "global" => Ok(Self::Global),
+            "window" => Ok(Self::Window { shards: WINDOW_SHARDS_DEFAULT }),
+            _ => text
+                .strip_prefix("window:")
+                .and_then(text::number)
+                .map(|shards| Self::Window { shards })
+                .ok_or_else(|| {
+                    text::refused("a shuffle: none, window, window:SHARDS or global", text)
+                }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+
+    fn window(shards: u32) -> Shuffle {
+        Shuffle::Window { shards: NonZeroU32::new(shards).unwrap() }
+    }
+
+    #[test]
+    fn auto_is_global_only_when_the_dataset_fits_with_room_for_an_uneven_ring() {
+        assert_eq!(Shuffle::auto(8 * GIB, 10 * GIB, 64 * MIB), Shuffle::Global);
+        assert_eq!(Shuffle::auto(9 * GIB, 10 * GIB, 64 * MIB), window(40));
+        assert_eq!(Shuffle::auto(u64::MAX, u64::MAX, 64 * MIB), Shuffle::Global);
+        assert_eq!(Shuffle::auto(0, 0, 0), Shuffle::Global);
+    }
+
+    #[test]
+    fn auto_never_takes_a_window_that_would_not_fit_twice_into_half_the_cluster() {
+        assert_eq!(Shuffle::auto(1 << 50, 1 << 40, 64 * MIB), window(64));
+        assert_eq!(Shuffle::auto(1 << 50, GIB, 64 * MIB), window(4));
+        assert_eq!(Shuffle::auto(1 << 50, 0, 64 * MIB), window(1));
+        assert_eq!(Shuffle::auto(1 << 50, 1 << 40, 0), window(64));
+    }
+
+    #[test]
+    fn a_shuffle_is_read_back_from_its_text() {
+        for shuffle in [Shuffle::None, window(1), window(u32::MAX), Shuffle::Global] {
+            assert_eq!(shuffle.to_string().parse(), Ok(shuffle));
+        }
+        assert_eq!("window".parse(), Ok(window(64)));
+        for wrong in ["", "auto", "window:", "window:0", "window:+1", "window:01", "Global"] {
+            assert!(wrong.parse::<Shuffle>().is_err(), "{wrong}");
+        }
+    }
+}

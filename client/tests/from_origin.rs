@@ -1,0 +1,128 @@
+//! A dataset in a local folder, opened with no cluster: every row comes from the origin itself.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use larder_client::{
+    Dataset, ErrorKind,
+    sampler::{EpochDigest, Last, Shuffle},
+};
+use safetensors::{Dtype, tensor::TensorView};
+use tempfile::TempDir;
+
+const FILES: u16 = 3;
+const ROWS: u16 = 40;
+
+/// Three files of 40 samples, written by the safetensors library: an image of 6 x 4 bytes, and a
+/// label that is the number of the sample.
+fn folder() -> (TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in 0..FILES {
+        let samples = || file * ROWS..(file + 1) * ROWS;
+        let images: Vec<u8> = samples().flat_map(image).collect();
+        let labels: Vec<u8> =
+            samples().flat_map(|sample| i32::from(sample).to_le_bytes()).collect();
+        let rows = usize::from(ROWS);
+        let tensors = [
+            ("image", TensorView::new(Dtype::U8, vec![rows, 6, 4], &images).expect("a tensor")),
+            ("label", TensorView::new(Dtype::I32, vec![rows], &labels).expect("a tensor")),
+        ];
+        let path = folder.path().join(format!("part-{file}.safetensors"));
+        let bytes = safetensors::serialize(tensors, None).expect("a valid file");
+        fs::write(path, bytes).expect("a writable folder");
+    }
+    let uri = uri_of(folder.path());
+    (folder, uri)
+}
+
+fn uri_of(path: &Path) -> String {
+    format!("file://{}", path.display())
+}
+
+fn image(sample: u16) -> Vec<u8> {
+    (0..24).map(|i| (sample.wrapping_mul(257) ^ (i * 11)).to_le_bytes()[0]).collect()
+}
+
+#[test]
+fn an_unindexed_folder_is_indexed_once_and_read_as_it_was_written() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    assert!(dataset.indexed_now());
+    let again = Dataset::open(&uri, None).unwrap();
+    assert!(!again.indexed_now());
+    assert_eq!(again.snapshot(), dataset.snapshot());
+    assert_eq!(dataset.samples(), u64::from(FILES * ROWS));
+    for sample in [0, 39, 40, 119] {
+        assert_eq!(dataset.read(sample.into(), "image").unwrap(), image(sample));
+        let label = dataset.read(sample.into(), "label").unwrap();
+        assert_eq!(label, i32::from(sample).to_le_bytes());
+    }
+    let rows = dataset.rows(35..45, "image").unwrap();
+    assert_eq!(rows, (35..45).flat_map(image).collect::<Vec<_>>());
+    assert!(dataset.rows(120..120, "image").unwrap().is_empty());
+}
+
+#[test]
+fn what_is_not_there_is_an_error_that_says_what_is() {
+    let (folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let error = dataset.read(120, "image").unwrap_err();
+    assert_eq!(
+        (error.kind(), error.what()),
+        (ErrorKind::InvalidArgument, "there is no sample 120")
+    );
+    let error = dataset.read(0, "sound").unwrap_err();
+    assert_eq!(error.advice_text(), Some("its tensors are: image, label"));
+    assert_eq!(dataset.rows(5..121, "image").unwrap_err().kind(), ErrorKind::InvalidArgument);
+
+    let open = |uri: &str| Dataset::open(uri, None).unwrap_err().kind();
+    assert_eq!(open("imagenet"), ErrorKind::InvalidArgument);
+    assert_eq!(open(&format!("{uri}@v7")), ErrorKind::NotFound);
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    assert_eq!(open(&uri_of(&empty)), ErrorKind::NotFound);
+}
+
+#[test]
+fn epochs_bring_every_sample_once_with_its_own_bytes() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let builder = dataset.loader().batch_size(16).seed(3).last(Last::Pad);
+    let mut loader = builder.shuffle(Shuffle::Global).build().unwrap();
+    let mut orders = Vec::new();
+    for epoch in 0..2 {
+        let mut seen = BTreeMap::new();
+        let mut order = Vec::new();
+        for batch in loader.epoch(epoch).unwrap() {
+            let batch = batch.unwrap();
+            let (images, labels) = (batch.tensor("image"), batch.tensor("label"));
+            for (index, &sample) in batch.samples().iter().enumerate() {
+                let number = u16::try_from(sample).unwrap();
+                assert_eq!(images.row(index), image(number));
+                assert_eq!(labels.row(index), i32::from(number).to_le_bytes());
+                if index < batch.len() - batch.padding() {
+                    *seen.entry(sample).or_insert(0) += 1;
+                    order.push(sample);
+                }
+            }
+        }
+        assert_eq!(seen.len(), 120);
+        assert_eq!(loader.digest(), EpochDigest::of_samples(loader.plan(epoch), 0..120));
+        orders.push(order);
+    }
+    assert_ne!(orders[0], orders[1]);
+    let stats = loader.stats();
+    assert_eq!((stats.samples, stats.padding, stats.batches), (240, 16, 16));
+    assert_eq!(stats.sources.rows_origin, 256);
+    assert_eq!(stats.sources.bytes, 256 * 28);
+}
+
+#[test]
+fn a_dead_cluster_does_not_keep_a_job_from_starting() {
+    let (_folder, uri) = folder();
+    // A port that was free a moment ago, and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let cluster = format!("http://127.0.0.1:{port}");
+    let dataset = Dataset::open(&uri, Some(&cluster)).unwrap();
+    assert!(dataset.cluster().is_none());
+    assert_eq!(dataset.read(7, "image").unwrap(), image(7));
+}

@@ -1,0 +1,158 @@
+//! The shell around [`larder_store::Store`]: one lock, and what must happen outside it.
+//!
+//! The store keeps the books; here the books meet memory. A shard that is admitted gets a [`Flight`]
+//! and a place in the fill queue under the same lock, so that nobody sees one without the other.
+//! What leaves the store goes to the reaper, which gives its bytes back to the budget only when the
+//! kernel says that nobody maps them.
+//!
+//! Thread rule: the lock is held for microseconds, never across an await, and whatever comes out of
+//! the store is dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]);
+//! knowing connections (the unix server numbers its clients, [`HolderId`]).
+
+mod books;
+mod find;
+mod job;
+mod lease;
+mod manifest;
+mod reaper;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_store::Budget;
+use larder_wire::{Error, ErrorKind, limits};
+
+use crate::clock;
+use crate::counters::Counters;
+use books::Books;
+use reaper::{Reaper, Remains};
+
+pub use find::{Awaited, Found};
+pub(crate) use job::{GaveUp, Job};
+pub use larder_store::HolderId;
+pub use lease::Leased;
+pub use show::Usage;
+
+/// What keeps or leaves together: the shards of a snapshot, and apart from them its manifest, which
+/// stays for as long as the dataset is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Group {
+    /// The shards of a snapshot.
+    Shards(SnapshotId),
+    /// The manifest of a snapshot.
+    Manifest(SnapshotId),
+}
+
+/// Called with a shard that its holders should let go of, outside all locks.
+pub type Recall = Box<dyn Fn(ShardId) + Send + Sync>;
+
+/// The shards of this node.
+pub struct Cache {
+    books: Mutex<Books>,
+    /// A permit for each fill in the queue.
+    queued: tokio::sync::Semaphore,
+    reaper: Reaper,
+    recall: OnceLock<Recall>,
+    counters: Arc<Counters>,
+}
+
+impl Cache {
+    /// An empty cache, and the thread that frees what leaves it; the thread ends with the cache.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start(budget: Budget, counters: Arc<Counters>) -> std::io::Result<Arc<Self>> {
+        let cache = Arc::new(Self {
+            books: Mutex::new(Books::new(budget)),
+            queued: tokio::sync::Semaphore::new(0),
+            reaper: Reaper::default(),
+            recall: OnceLock::new(),
+            counters,
+        });
+        cache.reaper.start(Arc::downgrade(&cache))?;
+        Ok(cache)
+    }
+
+    /// Says who is to be told when holders should let go of a shard. The first to say it is heard.
+    pub fn on_recall(&self, recall: Recall) {
+        let _ = self.recall.set(recall);
+    }
+
+    /// Lets go of a shard whose bytes were found to be wrong: whoever asks next gets it filled
+    /// anew. While somebody maps it, its rows are read from the origin instead.
+    pub fn discard(&self, id: ShardId) {
+        let mut books = self.lock();
+        match books.store.evict(id, clock::now()) {
+            Ok(evicted) => {
+                drop(books);
+                self.counters.corrupt_shards.add(1);
+                self.bury(evicted);
+            }
+            Err(larder_store::CannotEvict::Leased { .. }) => {
+                let news = books.condemned.insert(id);
+                drop(books);
+                if news {
+                    self.counters.corrupt_shards.add(1);
+                    self.recall(id);
+                }
+            }
+            Err(larder_store::CannotEvict::NotResident) => {}
+        }
+    }
+
+    /// No fill begins or goes on after this; whoever waits for one is told.
+    pub fn close(&self) {
+        let why = Error::new(ErrorKind::Unavailable, "the node is stopping; ask the next one");
+        let why = Arc::new(why);
+        let waiting = {
+            let mut books = self.lock();
+            books.closed = Some(Arc::clone(&why));
+            std::mem::replace(&mut books.queue, crate::fill::Queue::new(limits::FILL_QUEUE_MAX))
+        };
+        for queued in waiting.into_all() {
+            self.abandon(queued.permit, &queued.flight, &why);
+        }
+    }
+
+    fn recall(&self, id: ShardId) {
+        if let Some(recall) = self.recall.get() {
+            recall(id);
+        }
+    }
+
+    /// Sees to it that an evicted shard's bytes return to the budget: at once if nobody has it
+    /// mapped, else when the reaper finds so.
+    fn bury(&self, evicted: books::EvictedShard) {
+        self.counters.evictions.add(1);
+        self.counters.evicted_bytes.add(evicted.handle.total_bytes());
+        self.free(evicted.token, Remains::Sealed(evicted.handle));
+    }
+
+    fn free(&self, token: larder_store::OrphanToken, remains: Remains) {
+        match remains.try_free() {
+            Ok(()) => self.lock().store.freed(token),
+            Err(remains) => self.reaper.add(token, remains),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        // Each change of the books is complete before anything that could panic.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.reaper.stop();
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}

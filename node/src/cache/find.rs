@@ -1,0 +1,279 @@
+//! Asking for shards: what is here, what is on its way, and what begins to be filled because of it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use larder_dataset::ShardId;
+use larder_extent::Sealed;
+use larder_store::{OrphanToken, Outcome, Waiter};
+use larder_wire::{Error, ErrorKind};
+
+use super::books::{Books, EvictedShard};
+use super::{Cache, Group, Remains};
+use crate::catalog::Dataset;
+use crate::clock;
+use crate::errors;
+use crate::fill::{Priority, Pushed, Queued, ShardPlan};
+use crate::flight::Flight;
+
+/// What the cache has of one shard.
+#[derive(Debug)]
+pub enum Found {
+    /// It is here.
+    Resident(Arc<Sealed>),
+    /// It is on its way; or it can't be, and the flight says at once why.
+    InFlight(Awaited),
+    /// It is not here and will not be kept for now: read its rows by range.
+    NotKept,
+}
+
+/// A flight that somebody waits for: while this lives, a filler that dies is replaced. Derefs to
+/// [`Flight`].
+#[derive(Debug)]
+pub struct Awaited {
+    flight: Arc<Flight>,
+    place: Option<(Arc<Cache>, Waiter<ShardId>)>,
+}
+
+impl Awaited {
+    /// The flight, without this caller's place among those who wait.
+    pub(super) fn flight(&self) -> Arc<Flight> {
+        Arc::clone(&self.flight)
+    }
+}
+
+impl Deref for Awaited {
+    type Target = Flight;
+
+    fn deref(&self) -> &Flight {
+        &self.flight
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if let Some((cache, waiter)) = self.place.take() {
+            cache.lock().store.leave(waiter);
+        }
+    }
+}
+
+/// Who asks, for what, how urgently.
+struct Asking<'a> {
+    cache: &'a Arc<Cache>,
+    dataset: &'a Arc<Dataset>,
+    group: Group,
+    priority: Priority,
+    now: Instant,
+}
+
+/// A shard that is asked for and was not here at first sight.
+struct Missing {
+    /// Its place in the caller's list.
+    index: usize,
+    shard: u32,
+    id: ShardId,
+    bytes: u64,
+}
+
+/// What came out of the books and is dealt with after the lock.
+#[derive(Default)]
+struct Aside {
+    evicted: Vec<EvictedShard>,
+    displaced: Vec<Queued>,
+    unused: Vec<OrphanToken>,
+    queued: usize,
+}
+
+impl Cache {
+    /// What there is of each of `shards`, in their order; what is not here begins to be filled if
+    /// it is admitted. Takes the lock once if all are here.
+    ///
+    /// # Panics
+    /// If the dataset has no such shard.
+    pub fn find(
+        self: &Arc<Self>,
+        dataset: &Arc<Dataset>,
+        shards: &[u32],
+        priority: Priority,
+    ) -> Vec<Found> {
+        let now = clock::now();
+        let mut found: Vec<_> = shards.iter().map(|_| Found::NotKept).collect();
+        let absent = self.look_up(dataset, shards, &mut found, now);
+        let missing = Self::measure(dataset, absent, &mut found);
+        if missing.is_empty() {
+            return found;
+        }
+        let group = Group::Shards(dataset.snapshot());
+        let asking = Asking { cache: self, dataset, group, priority, now };
+        let waiting = asking.admit(missing, &mut found);
+        // What was evicted is free already if nobody maps it: one more look.
+        if waiting.made_room {
+            asking.admit(waiting.left_out, &mut found);
+        }
+        found
+    }
+
+    /// Takes what is resident; returns the indices and shards that are not.
+    fn look_up(
+        &self,
+        dataset: &Arc<Dataset>,
+        shards: &[u32],
+        found: &mut [Found],
+        now: Instant,
+    ) -> Vec<(usize, u32, ShardId)> {
+        let group = Group::Shards(dataset.snapshot());
+        let mut vouched = Vec::with_capacity(shards.len());
+        for (index, &shard) in shards.iter().enumerate() {
+            let id = dataset.manifest().shard(shard).id;
+            match dataset.vouch(shard) {
+                Ok(()) => vouched.push((index, shard, id)),
+                Err(why) => found[index] = over(id, Arc::new(why)),
+            }
+        }
+        let mut books = self.lock();
+        vouched.retain(|&(index, _, id)| {
+            if books.condemned.contains(&id) {
+                return false;
+            }
+            let Some(sealed) = books.store.get(id, group, now) else {
+                return true;
+            };
+            found[index] = Found::Resident(sealed);
+            false
+        });
+        vouched
+    }
+
+    /// Computes what absent shards would take, outside the lock.
+    fn measure(
+        dataset: &Arc<Dataset>,
+        absent: Vec<(usize, u32, ShardId)>,
+        found: &mut [Found],
+    ) -> Vec<Missing> {
+        let mut missing = Vec::with_capacity(absent.len());
+        for (index, shard, id) in absent {
+            match ShardPlan::new(dataset.manifest(), shard) {
+                Ok(plan) => {
+                    let bytes = plan.layout.total_bytes();
+                    missing.push(Missing { index, shard, id, bytes });
+                }
+                Err(why) => {
+                    let why = errors::of_extent(why).context(format!("shard {shard}"));
+                    found[index] = over(id, Arc::new(why));
+                }
+            }
+        }
+        missing
+    }
+
+    fn put_away(&self, aside: Aside) {
+        self.queued.add_permits(aside.queued);
+        for evicted in aside.evicted {
+            self.bury(evicted);
+        }
+        for token in aside.unused {
+            self.free(token, Remains::Nothing);
+        }
+        let why = Error::new(
+            ErrorKind::ResourceExhausted,
+            "the fill was displaced from the full queue by a more urgent one; ask again",
+        );
+        let why = Arc::new(why);
+        for queued in aside.displaced {
+            self.abandon(queued.permit, &queued.flight, &why);
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Asks the store for each; returns those without room, and whether some was made.
+    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
+        let mut aside = Aside::default();
+        let mut left_out = Vec::new();
+        {
+            let mut books = self.cache.lock();
+            for one in missing {
+                match self.admit_one(&mut books, &one, &mut aside) {
+                    Some(what) => found[one.index] = what,
+                    None => left_out.push(one),
+                }
+            }
+        }
+        let made_room = !aside.evicted.is_empty();
+        self.cache.put_away(aside);
+        LeftOut { left_out, made_room }
+    }
+
+    /// `None` if there is no room for it.
+    fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
+        let held = books.failures.held(one.id, self.now);
+        if let Some(why) = books.closed.clone().or(held) {
+            return Some(over(one.id, why));
+        }
+        let withheld = self.dataset.manifest().shard(one.shard).checksum.is_some();
+        let make = || Arc::new(Flight::new(one.id, withheld));
+        let (group, now) = (self.group, self.now);
+        match books.store.request(one.id, group, one.bytes, now, make) {
+            Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
+            Outcome::InFlight { handle, waiter } => {
+                if self.priority == Priority::Demand {
+                    books.queue.raise(one.id);
+                }
+                Some(self.awaited(handle, waiter))
+            }
+            Outcome::Admitted { handle, permit } => {
+                let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
+                let queued = Queued { dataset, shard, flight: handle, permit };
+                Some(self.enqueue(books, one, queued, aside))
+            }
+            Outcome::NoRoom { evicted, .. } => {
+                aside.evicted.extend(evicted);
+                None
+            }
+        }
+    }
+
+    /// Finds a place in the queue for a shard that was just admitted.
+    fn enqueue(
+        &self,
+        books: &mut Books,
+        one: &Missing,
+        queued: Queued,
+        aside: &mut Aside,
+    ) -> Found {
+        match books.queue.push(queued, self.priority) {
+            Pushed::Queued => aside.queued += 1,
+            Pushed::Displaced(other) => aside.displaced.push(other),
+            Pushed::Full(queued) => {
+                let orphan = books.store.give_up(queued.permit, self.now);
+                let orphan = orphan.expect("the permit was made a moment ago");
+                aside.unused.push(orphan.token);
+                return Found::NotKept;
+            }
+        }
+        // The fill is another's to perform, so the one who asked is its first waiter.
+        let make = || unreachable!("the shard was just admitted");
+        let again = books.store.request(one.id, self.group, one.bytes, self.now, make);
+        let Outcome::InFlight { handle, waiter } = again else {
+            unreachable!("the shard was just admitted");
+        };
+        self.awaited(handle, waiter)
+    }
+
+    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
+        let place = Some((Arc::clone(self.cache), waiter));
+        Found::InFlight(Awaited { flight, place })
+    }
+}
+
+/// Shards without room, and whether something was evicted for them.
+struct LeftOut {
+    left_out: Vec<Missing>,
+    made_room: bool,
+}
+
+fn over(id: ShardId, why: Arc<Error>) -> Found {
+    Found::InFlight(Awaited { flight: Arc::new(Flight::failed(id, why)), place: None })
+}

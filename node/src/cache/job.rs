@@ -1,0 +1,162 @@
+//! One fill in a worker's hands: it ends in the books, whatever becomes of the worker.
+
+use std::sync::Arc;
+
+use larder_dataset::ShardId;
+use larder_extent::Sealed;
+use larder_store::{FillPermit, HandOver, StalePermit};
+use larder_wire::{Error, ErrorKind};
+
+use super::{Cache, Remains};
+use crate::catalog::Dataset;
+use crate::clock;
+use crate::fill::{Failure, Queued};
+use crate::flight::Flight;
+
+/// Workers that may die over one shard; more would say that the shard kills them.
+const WORKERS_MAX: u32 = 3;
+
+/// A fill and the right to perform it. Dropping it unfinished hands the fill to the next worker.
+#[derive(Debug)]
+pub(crate) struct Job {
+    cache: Arc<Cache>,
+    dataset: Arc<Dataset>,
+    shard: u32,
+    flight: Arc<Flight>,
+    permit: Option<FillPermit<ShardId>>,
+}
+
+/// A fill that can't be completed: why, over which object, after how many tries.
+#[derive(Debug)]
+pub(crate) struct GaveUp {
+    pub(crate) why: Error,
+    pub(crate) object: Option<String>,
+    pub(crate) attempts: u32,
+}
+
+impl From<Error> for GaveUp {
+    fn from(why: Error) -> Self {
+        Self { why, object: None, attempts: 1 }
+    }
+}
+
+impl Cache {
+    /// The next fill to perform, as soon as there is one.
+    pub(crate) async fn next_job(self: &Arc<Self>) -> Job {
+        loop {
+            let one = self.queued.acquire().await;
+            one.expect("the semaphore is never closed").forget();
+            if let Some(Queued { dataset, shard, flight, permit }) = self.lock().queue.pop() {
+                let (cache, permit) = (Arc::clone(self), Some(permit));
+                return Job { cache, dataset, shard, flight, permit };
+            }
+        }
+    }
+
+    /// Ends a fill that is in nobody's hands.
+    pub(super) fn abandon(&self, permit: FillPermit<ShardId>, flight: &Flight, why: &Arc<Error>) {
+        let given_up = self.lock().store.give_up(permit, clock::now());
+        let remains = Remains::of(flight.fail(Arc::clone(why)));
+        if let Ok(orphan) = given_up {
+            self.free(orphan.token, remains);
+        }
+    }
+}
+
+fn died() -> Arc<Error> {
+    Arc::new(Error::new(ErrorKind::Internal, "the worker that filled the shard died; ask again"))
+}
+
+impl Job {
+    /// What is to be filled.
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    pub(crate) fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// The number of the shard in the dataset.
+    pub(crate) fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// The shard is in: from here on it is served from memory.
+    pub(crate) fn complete(mut self, sealed: Sealed) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let sealed = Arc::new(sealed);
+        let page_size = sealed.page_size();
+        let completed = {
+            let mut books = self.cache.lock();
+            books.page_size = Some(page_size);
+            books.store.complete(permit, Arc::clone(&sealed), clock::now())
+        };
+        if let Ok(flight) = completed {
+            self.cache.counters.fills_completed.add(1);
+            flight.seal(sealed);
+        }
+    }
+
+    /// The shard can't be had: everyone who waits is told, and for a moment everyone who asks.
+    pub(crate) fn give_up(mut self, gave_up: GaveUp) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let flight = &self.flight;
+        let why =
+            gave_up.why.context(format_args!("shard {} of {}", self.shard, self.dataset.uri()));
+        let why = Arc::new(why);
+        tracing::warn!(shard = %flight.id(), attempts = gave_up.attempts, "a fill gave up: {why}");
+        self.cache.lock().failures.add(Failure {
+            id: flight.id(),
+            snapshot: self.dataset.snapshot(),
+            shard: self.shard,
+            object: gave_up.object,
+            why: Arc::clone(&why),
+            attempts: gave_up.attempts,
+            at: clock::now(),
+        });
+        self.cache.counters.fills_failed.add(1);
+        self.cache.abandon(permit, flight, &why);
+    }
+
+    /// What becomes of a fill whose worker died or was stopped: somebody waits, so it is queued
+    /// again with the parts that are in; nobody does, so the shard is absent again.
+    fn hand_over(&self, permit: FillPermit<ShardId>) {
+        let (cache, flight) = (&self.cache, &self.flight);
+        let mut books = cache.lock();
+        let closed = books.closed.clone();
+        match books.store.fail(permit, clock::now()) {
+            Ok(HandOver::Retry { handle: flight, permit, .. })
+                if closed.is_none() && flight.attempts() < WORKERS_MAX =>
+            {
+                let (dataset, shard) = (Arc::clone(&self.dataset), self.shard);
+                books.queue.push_again(Queued { dataset, shard, flight, permit });
+                drop(books);
+                cache.counters.fills_handed_over.add(1);
+                cache.queued.add_permits(1);
+            }
+            Ok(HandOver::Retry { permit, .. }) => {
+                drop(books);
+                cache.abandon(permit, flight, &closed.unwrap_or_else(died));
+            }
+            Ok(HandOver::Dropped(orphan)) => {
+                drop(books);
+                let remains = Remains::of(flight.fail(closed.unwrap_or_else(died)));
+                cache.free(orphan.token, remains);
+            }
+            Err(StalePermit) => {}
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.hand_over(permit);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Manifests are kept like shards: admitted, sealed, mapped by clients. They come from memory rather
+//! than from the origin, and stay until their dataset is closed.
+
+use std::sync::Arc;
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_extent::{
+    ExtentError, ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed,
+};
+use larder_store::{FillPermit, Outcome};
+use larder_wire::{Error, ErrorKind};
+
+use super::{Cache, Group, Remains};
+use crate::flight::Flight;
+use crate::{clock, errors};
+
+impl Cache {
+    /// Puts a manifest into a sealed extent that stays until
+    /// [`drop_manifest`](Self::drop_manifest). Blocks for as long as copying it takes. One caller at
+    /// a time.
+    pub(crate) fn keep_manifest(
+        &self,
+        snapshot: SnapshotId,
+        manifest: &[u8],
+    ) -> Result<Arc<Sealed>, Error> {
+        let bytes = manifest.len() as u64;
+        let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(errors::of_extent)?;
+        let permit = match self.admit_manifest(snapshot, layout.total_bytes())? {
+            Admission::Resident(sealed) => return Ok(sealed),
+            Admission::Admitted(permit) => permit,
+        };
+        match filled(id_of(snapshot), layout, manifest) {
+            Ok(sealed) => {
+                let (sealed, mut books) = (Arc::new(sealed), self.lock());
+                books.store.open_group(Group::Manifest(snapshot), clock::now());
+                let _ = books.store.complete(permit, Arc::clone(&sealed), clock::now());
+                Ok(sealed)
+            }
+            Err(why) => {
+                let given_up = self.lock().store.give_up(permit, clock::now());
+                if let Ok(orphan) = given_up {
+                    self.free(orphan.token, Remains::Nothing);
+                }
+                Err(errors::of_extent(why).context("the manifest's memory"))
+            }
+        }
+    }
+
+    /// Lets a manifest go: now, or when no client maps it any more and the room is wanted.
+    pub(crate) fn drop_manifest(&self, snapshot: SnapshotId) {
+        let mut books = self.lock();
+        books.store.close_group(Group::Manifest(snapshot), clock::now());
+        let evicted = books.store.evict(id_of(snapshot), clock::now());
+        drop(books);
+        if let Ok(evicted) = evicted {
+            self.bury(evicted);
+        }
+    }
+
+    fn admit_manifest(&self, snapshot: SnapshotId, bytes: u64) -> Result<Admission, Error> {
+        let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
+        let mut reason = None;
+        // A second time, when the first made room.
+        for _ in 0..2 {
+            let make = || Arc::new(Flight::new(id, true));
+            let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
+            match outcome {
+                Outcome::Resident(sealed) => {
+                    self.lock().store.open_group(group, clock::now());
+                    return Ok(Admission::Resident(sealed));
+                }
+                Outcome::Admitted { permit, .. } => return Ok(Admission::Admitted(permit)),
+                Outcome::InFlight { waiter, .. } => self.lock().store.leave(waiter),
+                Outcome::NoRoom { reason: why, evicted } => {
+                    reason = Some(why);
+                    evicted.into_iter().for_each(|shard| self.bury(shard));
+                }
+            }
+        }
+        let why =
+            reason.map_or_else(|| "it is being kept already".to_owned(), |why| why.to_string());
+        Err(Error::new(ErrorKind::ResourceExhausted, format!("the manifest can't be kept: {why}")))
+    }
+}
+
+enum Admission {
+    Resident(Arc<Sealed>),
+    Admitted(FillPermit<ShardId>),
+}
+
+/// Manifests and shards share one space of ids, both being 128-bit hashes.
+fn id_of(snapshot: SnapshotId) -> ShardId {
+    ShardId::from_bytes(*snapshot.as_bytes())
+}
+
+fn filled(id: ShardId, layout: Layout, manifest: &[u8]) -> Result<Sealed, ExtentError> {
+    let parts = vec![PartSpec { region: 0, range: 0..manifest.len() as u64 }];
+    let id = ExtentId::from_bytes(*id.as_bytes());
+    let filling = Filling::create(id, layout, parts, PagePreference::Auto)?;
+    if let Some(mut part) = filling.take_part(0) {
+        part.copy_from_slice(manifest);
+        part.finish();
+    }
+    filling.seal()
+}

@@ -1,0 +1,134 @@
+//! Bytes on their way back to the budget.
+//!
+//! A shard that left the books is not free yet: a gather may still copy from it, a client may have it
+//! mapped, a forked child of a client that was killed may. The reaper drops our own hold first and
+//! then asks the kernel, every so often and whenever a client has let go of something, whether
+//! anybody is left.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use larder_extent::{Filling, Retired, Sealed};
+use larder_store::OrphanToken;
+use larder_wire::limits;
+
+use super::Cache;
+
+/// The memory behind an orphan.
+#[derive(Debug)]
+pub(super) enum Remains {
+    /// None was taken.
+    Nothing,
+    /// An extent that will never be sealed; readers may still copy out of it.
+    Filling(Arc<Filling>),
+    /// A shard that was served; threads of this process may still read it.
+    Sealed(Arc<Sealed>),
+    /// Nobody in this process has it; others may.
+    Retired(Retired),
+}
+
+impl Remains {
+    pub(super) fn of(filling: Option<Arc<Filling>>) -> Self {
+        filling.map_or(Self::Nothing, Self::Filling)
+    }
+
+    /// Gives the memory back to the kernel if nobody holds it any more; else returns what is left.
+    pub(super) fn try_free(self) -> Result<(), Self> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Filling(filling) => Arc::try_unwrap(filling).map(drop).map_err(Self::Filling),
+            Self::Sealed(sealed) => match Arc::try_unwrap(sealed) {
+                Ok(sealed) => Self::Retired(sealed.retire()).try_free(),
+                Err(sealed) => Err(Self::Sealed(sealed)),
+            },
+            Self::Retired(retired) if retired.is_free() => Ok(()),
+            retired @ Self::Retired(_) => Err(retired),
+        }
+    }
+}
+
+/// The orphans, and the thread that looks after them.
+#[derive(Default)]
+pub(super) struct Reaper(Arc<Ward>);
+
+#[derive(Default)]
+struct Ward {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    orphans: Vec<(OrphanToken, Remains)>,
+    /// Somebody let go of something.
+    kicked: bool,
+    stopped: bool,
+}
+
+impl Reaper {
+    /// Starts the thread. It holds the cache only while it looks, and ends with it.
+    pub(super) fn start(&self, cache: Weak<Cache>) -> std::io::Result<()> {
+        let ward = Arc::clone(&self.0);
+        let run = move || {
+            while let Some(orphans) = ward.next_round() {
+                let Some(cache) = cache.upgrade() else { return };
+                let left = reap(&cache, orphans);
+                ward.lock().orphans.extend(left);
+            }
+        };
+        thread::Builder::new().name("larder-reaper".to_owned()).spawn(run).map(drop)
+    }
+
+    pub(super) fn add(&self, token: OrphanToken, remains: Remains) {
+        self.0.lock().orphans.push((token, remains));
+        self.0.changed.notify_one();
+    }
+
+    /// Looks again now, if there is anything to look at.
+    pub(super) fn kick(&self) {
+        self.0.lock().kicked = true;
+        self.0.changed.notify_one();
+    }
+
+    pub(super) fn stop(&self) {
+        self.0.lock().stopped = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reaper({} orphans)", self.0.lock().orphans.len())
+    }
+}
+
+impl Ward {
+    /// Waits until it is time to look, and takes all orphans. `None` once stopped.
+    fn next_round(&self) -> Option<Vec<(OrphanToken, Remains)>> {
+        let idle = |state: &mut State| state.orphans.is_empty() && !state.stopped;
+        let state = self.changed.wait_while(self.lock(), idle);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let calm = |state: &mut State| !state.kicked && !state.stopped;
+        let waited = self.changed.wait_timeout_while(state, limits::ORPHAN_CHECK_INTERVAL, calm);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.kicked = false;
+        (!state.stopped).then(|| std::mem::take(&mut state.orphans))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Frees what is free; returns what isn't.
+fn reap(cache: &Cache, orphans: Vec<(OrphanToken, Remains)>) -> Vec<(OrphanToken, Remains)> {
+    let mut left = Vec::new();
+    for (token, remains) in orphans {
+        match remains.try_free() {
+            Ok(()) => cache.lock().store.freed(token),
+            Err(remains) => left.push((token, remains)),
+        }
+    }
+    left
+}

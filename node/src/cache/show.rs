@@ -1,0 +1,54 @@
+//! What the cache holds, for `node show`, the metrics and `Describe`.
+
+use larder_dataset::ShardId;
+use larder_extent::PageSize;
+use larder_store::{ShardView, Tally};
+
+use super::{Cache, Group};
+use crate::fill::Failure;
+
+/// The memory of a node and who has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// What may be used, in bytes.
+    pub limit_bytes: u64,
+    /// Shards that are here.
+    pub resident: Tally,
+    /// Shards on their way, counted whole.
+    pub filling: Tally,
+    /// Shards let go of that somebody may still map.
+    pub orphaned: Tally,
+    /// Of those on their way, the ones that no worker has begun.
+    pub queued: usize,
+    /// The pages that the latest extent came in.
+    pub page_size: Option<PageSize>,
+}
+
+impl Cache {
+    /// The memory in use, by state.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let books = self.lock();
+        let budget = books.store.budget();
+        Usage {
+            limit_bytes: budget.limit_bytes(),
+            resident: budget.resident(),
+            filling: budget.filling(),
+            orphaned: budget.orphaned(),
+            queued: books.queue.len(),
+            page_size: books.page_size,
+        }
+    }
+
+    /// Every shard that takes memory, by id; manifests among them.
+    #[must_use]
+    pub fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
+        self.lock().store.shards()
+    }
+
+    /// The latest fills that gave up, oldest first.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        self.lock().failures.list()
+    }
+}

@@ -1,0 +1,287 @@
+//! The cache and its fills over a folder, in this process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use larder_extent::{Attached, ExtentId, Filling, PagePreference};
+use larder_wire::ErrorKind;
+
+use super::{Found, HolderId, Leased};
+use crate::fill::{RowWanted, ShardPlan};
+use crate::testing::{Folder, Kitchen, landed, until};
+
+const ANN: HolderId = HolderId(1);
+const MIB: u64 = 1 << 20;
+
+/// 16 shards of 64 rows of 4 KiB.
+fn small() -> Folder {
+    Folder::new(1024, 4096, 256 << 10, false)
+}
+
+#[test]
+fn a_filled_shard_has_the_rows_of_its_file() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, 16 * MIB);
+    assert_eq!(kitchen.dataset.manifest().shard_count(), 16);
+    for shard in 0..16 {
+        let sealed = kitchen.get(shard).unwrap();
+        folder.check(&kitchen.dataset, shard, &sealed);
+        assert!(matches!(kitchen.find(shard), Found::Resident(_)));
+    }
+    assert_eq!(kitchen.counters.fills_completed.get(), 16);
+    assert_eq!(kitchen.counters.origin_bytes.get(), 1024 * 4096);
+}
+
+#[test]
+fn sixty_four_threads_asking_for_one_cold_shard_read_each_byte_once() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, 16 * MIB);
+    let start = Barrier::new(64);
+    let ask = || {
+        start.wait();
+        folder.check(&kitchen.dataset, 3, &kitchen.get(3).unwrap());
+    };
+    thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(ask))));
+    assert_eq!(kitchen.counters.origin_bytes.get(), 256 << 10);
+    assert_eq!(kitchen.counters.origin_requests.get(), 1);
+}
+
+#[test]
+fn what_does_not_fit_is_not_kept_and_its_rows_are_read_by_range() {
+    let folder = small();
+    let one = Kitchen::extent_bytes(&folder, 64);
+    let kitchen = Kitchen::new(&folder, 2 * one + 4096);
+    kitchen.get(0).unwrap();
+    kitchen.get(1).unwrap();
+    assert!(matches!(kitchen.find(2), Found::NotKept));
+    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 2, ANN), Leased::NotKept));
+    let rows = [(2, 5), (2, 6), (15, 63), (2, 0)];
+    let wanted: Vec<_> = (0..)
+        .zip(rows)
+        .map(|(index, (shard, row))| RowWanted { shard, row, tensor: 0, at: index * 4096 })
+        .collect();
+    let requests = kitchen.counters.origin_requests.get();
+    let _room = kitchen.read_through.reserve(4 * 4096);
+    let mut target = vec![0; 4 * 4096];
+    kitchen.read_through.read_rows(&kitchen.dataset, &wanted, &mut target).unwrap();
+    for ((shard, row), bytes) in rows.into_iter().zip(target.chunks(4096)) {
+        assert_eq!(bytes, folder.row(shard as usize * 64 + row as usize));
+    }
+    assert_eq!(kitchen.counters.origin_requests.get() - requests, 3, "neighbours go together");
+    assert_eq!(kitchen.cache.usage().resident.shards, 3, "two shards and the manifest");
+}
+
+#[test]
+fn rows_that_overlap_in_their_target_are_refused() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    let wanted = |row, at| RowWanted { shard: 0, row, tensor: 0, at };
+    for rows in [[wanted(0, 0), wanted(7, 4095)], [wanted(0, 0), wanted(7, 4097)]] {
+        let refused = kitchen.read_through.read_rows(&kitchen.dataset, &rows, &mut [0; 8192]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Internal);
+    }
+}
+
+#[test]
+fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
+    let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
+    let kitchen = Kitchen::unmanned(&folder, 32 * MIB);
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
+    let doomed = async {
+        let job = kitchen.cache.next_job().await;
+        let plan = ShardPlan::new(job.dataset().manifest(), 0).unwrap();
+        assert_eq!(plan.reads.len(), 3);
+        let id = ExtentId::from_bytes(*flight.id().as_bytes());
+        let filling =
+            Filling::create(id, plan.layout.clone(), plan.parts(), PagePreference::Auto).unwrap();
+        job.flight().begin_attempt();
+        job.flight().begin(Arc::clone(&filling));
+        let mut part = filling.take_part(0).unwrap();
+        let rows = (0..8).flat_map(|row| folder.row(row)).collect::<Vec<_>>();
+        part.copy_from_slice(&rows);
+        part.finish();
+        let _half_done = filling.take_part(1).unwrap();
+        job
+    };
+    drop(kitchen.runtime.block_on(doomed));
+    assert_eq!(kitchen.cache.usage().queued, 1);
+    kitchen.start_workers();
+    folder.check(&kitchen.dataset, 0, &landed(&flight).unwrap());
+    assert_eq!(kitchen.counters.origin_bytes.get(), 16 * MIB, "the first part is not read again");
+    assert_eq!(kitchen.counters.fills_handed_over.get(), 1);
+}
+
+#[test]
+fn a_fill_that_nobody_waits_for_is_dropped_with_its_worker() {
+    let folder = small();
+    let kitchen = Kitchen::unmanned(&folder, MIB);
+    drop(kitchen.find(0));
+    drop(kitchen.runtime.block_on(kitchen.cache.next_job()));
+    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+    assert_eq!(kitchen.cache.usage().orphaned.bytes, 0);
+    assert_eq!(kitchen.cache.usage().queued, 0);
+}
+
+#[test]
+fn a_shard_that_kills_its_workers_is_given_up() {
+    let folder = small();
+    let kitchen = Kitchen::unmanned(&folder, MIB);
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
+    for _ in 0..3 {
+        let job = kitchen.runtime.block_on(kitchen.cache.next_job());
+        job.flight().begin_attempt();
+        drop(job);
+    }
+    assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+}
+
+#[test]
+fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    OpenOptions::new().append(true).open(folder.file()).unwrap().write_all(b"more").unwrap();
+    let why = kitchen.get(4).unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::DataChanged);
+    assert!(why.message().contains("rows.npy"), "{why}");
+    let listed = kitchen.cache.failures();
+    assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 1));
+    assert_eq!(listed[0].object.as_deref(), Some("rows.npy"));
+    let requests = kitchen.counters.origin_requests.get();
+    assert_eq!(kitchen.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
+    assert_eq!(kitchen.counters.origin_requests.get(), requests);
+    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
+    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+}
+
+#[test]
+fn a_file_that_is_gone_is_as_changed() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    fs::remove_file(folder.file()).unwrap();
+    assert_eq!(kitchen.get(0).unwrap_err().kind(), ErrorKind::DataChanged);
+}
+
+#[test]
+fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
+    let folder = Folder::new(256, 1000, 128_000, true);
+    let kitchen = Kitchen::new(&folder, MIB);
+    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    // One byte of shard 1 changes, and neither size nor time do: only the checksum can tell.
+    let before = fs::metadata(folder.file()).unwrap().modified().unwrap();
+    let mut file = File::options().read(true).write(true).open(folder.file()).unwrap();
+    file.seek(SeekFrom::End(-1)).unwrap();
+    file.write_all(&[!folder.row(255)[999]]).unwrap();
+    file.set_modified(before).unwrap();
+    let why = kitchen.get(1).unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::DataLoss);
+    assert_eq!(kitchen.counters.origin_bytes.get(), 3 * 128_000, "it was read twice");
+    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
+}
+
+#[test]
+fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
+    let folder = small();
+    let one = Kitchen::extent_bytes(&folder, 64);
+    let kitchen = Kitchen::new(&folder, one);
+    let sealed = kitchen.get(0).unwrap();
+    let id = kitchen.dataset.manifest().shard(0).id;
+    let attached = Attached::shared(sealed.open_for_peer().unwrap(), sealed.id()).unwrap();
+    kitchen.cache.discard(id);
+    assert_eq!(kitchen.cache.usage().orphaned.bytes, one);
+    drop(sealed);
+    assert!(matches!(kitchen.find(1), Found::NotKept), "the bytes are not free");
+    assert_eq!(attached.row(0, 9), folder.row(9));
+    drop(attached);
+    kitchen.cache.release(ANN, id);
+    until("the bytes are free", || kitchen.cache.usage().orphaned.bytes == 0);
+    folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
+}
+
+#[test]
+fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    let recalls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&recalls);
+    kitchen.cache.on_recall(Box::new(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    kitchen.get(0).unwrap();
+    let id = kitchen.dataset.manifest().shard(0).id;
+    let Leased::Granted(leased) = kitchen.cache.lease(&kitchen.dataset, 0, ANN) else {
+        panic!("not leased");
+    };
+    drop(leased);
+    kitchen.cache.discard(id);
+    kitchen.cache.discard(id);
+    assert_eq!(recalls.load(Ordering::Relaxed), 1);
+    assert!(matches!(kitchen.find(0), Found::NotKept));
+    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 0, ANN), Leased::NotKept));
+    assert_eq!(kitchen.cache.release_all(ANN).ids, [id]);
+    until("it is gone", || kitchen.cache.usage().orphaned.bytes == 0);
+    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    assert_eq!(kitchen.counters.fills_completed.get(), 2);
+}
+
+#[test]
+fn a_lease_beyond_the_quota_is_refused() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, Kitchen::extent_bytes(&folder, 64));
+    kitchen.get(0).unwrap();
+    let refused = kitchen.cache.lease(&kitchen.dataset, 0, ANN);
+    let Leased::OverQuota(why) = refused else { panic!("{refused:?}") };
+    assert_eq!(why.kind(), ErrorKind::ResourceExhausted);
+    assert_eq!(kitchen.cache.leased_by(ANN), 0);
+}
+
+#[test]
+fn the_budget_is_never_exceeded_however_many_ask() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, 5 * Kitchen::extent_bytes(&folder, 64));
+    let done = AtomicBool::new(false);
+    let ask = |seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..200 {
+            let shard = random.u32(..16);
+            match kitchen.find(shard) {
+                Found::Resident(sealed) => folder.check(&kitchen.dataset, shard, &sealed),
+                Found::InFlight(flight) => drop(landed(&flight)),
+                Found::NotKept if random.u8(..4) == 0 => {
+                    kitchen.cache.discard(kitchen.dataset.manifest().shard(random.u32(..16)).id);
+                }
+                Found::NotKept => {}
+            }
+        }
+    };
+    let watch = || {
+        while !done.load(Ordering::Relaxed) {
+            let usage = kitchen.cache.usage();
+            let used = usage.resident.bytes + usage.filling.bytes + usage.orphaned.bytes;
+            assert!(used <= usage.limit_bytes, "{usage:?}");
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(watch);
+        let asking: Vec<_> = (0..8).map(|seed| scope.spawn(move || ask(seed))).collect();
+        let ended: Vec<_> = asking.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    until("all that left is free", || kitchen.cache.usage().orphaned.bytes == 0);
+}
+
+#[test]
+fn closing_the_cache_tells_those_who_wait_and_those_who_ask() {
+    let folder = small();
+    let kitchen = Kitchen::unmanned(&folder, MIB);
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
+    kitchen.cache.close();
+    assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(kitchen.get(1).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+}

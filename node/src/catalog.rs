@@ -1,0 +1,270 @@
+//! The datasets that are open on this node.
+//!
+//! Opening resolves a tag to a snapshot, puts the snapshot's manifest into a sealed extent (that is
+//! what clients map), and keeps it there while the dataset is open. Only what lies under one of the
+//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses.
+//!
+//! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
+//! for microseconds. Non-goal: knowing who uses a dataset.
+
+mod dataset;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use larder_dataset::{DatasetRef, Manifest, Origin, OriginUri, SnapshotId, open_with};
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::{task, time};
+
+use crate::cache::Cache;
+use crate::{clock, errors};
+use dataset::ManifestBytes;
+
+pub use dataset::Dataset;
+
+/// The datasets that are open.
+#[derive(Debug)]
+pub struct Catalog {
+    prefixes: Vec<OriginUri>,
+    cache: Arc<Cache>,
+    state: Mutex<State>,
+    /// Manifests are put into memory one after the other: two references may mean one snapshot.
+    keeping: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: HashMap<SnapshotId, Arc<Dataset>>,
+    /// What a reference meant when it was last resolved: good enough while the origin is away.
+    resolved: HashMap<Reference, SnapshotId>,
+    /// One lock per reference that is being opened, so that nobody indexes what another indexes.
+    opening: HashMap<Reference, Weak<tokio::sync::Mutex<()>>>,
+}
+
+/// A dataset as it was asked for: the address with the tag, and where its manifest lies.
+type Reference = (String, Option<OriginUri>);
+
+/// A dataset, and how it came to be open.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The dataset.
+    pub dataset: Arc<Dataset>,
+    /// It had no manifest, and was indexed for this call.
+    pub indexed_now: bool,
+}
+
+impl Catalog {
+    /// A catalog of nothing so far, for datasets under `prefixes`.
+    #[must_use]
+    pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
+        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
+    }
+
+    /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
+    /// the data. While the origin is away, a reference that was opened before means what it meant.
+    ///
+    /// # Errors
+    /// `PermissionDenied` outside the node's prefixes; what the origin or the manifest is refused
+    /// for; `ResourceExhausted` when there is no room for one more, or for its manifest.
+    pub async fn open(
+        &self,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<Opened, Error> {
+        self.check_allowed(wanted.uri())?;
+        manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
+        let reference = (wanted.to_string(), manifest.cloned());
+        if let Some(dataset) = self.pinned(wanted) {
+            return Ok(Opened { dataset, indexed_now: false });
+        }
+        let turn = self.turn(&reference);
+        let _one_at_a_time = turn.lock().await;
+        let resolving = self.resolve(wanted, manifest);
+        let resolved = if self.meant_before(&reference).is_some() {
+            let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
+            let resolved = time::timeout(patience, resolving).await;
+            resolved.unwrap_or_else(|_| Err(silent(wanted.uri(), patience)))
+        } else {
+            resolving.await
+        };
+        match resolved {
+            Ok((manifest, indexed_now)) => {
+                let dataset = self.keep(manifest).await?;
+                self.lock().resolved.insert(reference, dataset.snapshot());
+                Ok(Opened { dataset, indexed_now })
+            }
+            Err(error) => self.last_known(&reference, error),
+        }
+    }
+
+    /// The open dataset with this snapshot.
+    #[must_use]
+    pub fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
+        let found = self.lock().open.get(&snapshot).cloned();
+        found.inspect(|dataset| dataset.touch(clock::now()))
+    }
+
+    /// All open datasets, by snapshot.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Dataset>> {
+        let mut all: Vec<_> = self.lock().open.values().cloned().collect();
+        all.sort_unstable_by_key(|dataset| dataset.snapshot());
+        all
+    }
+
+    async fn resolve(
+        &self,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<(Manifest, bool), Error> {
+        let origin = self.origin(wanted.uri()).await?;
+        let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
+        let opened = opened.map_err(errors::of_dataset)?;
+        // The manifest says where the data lies; a manifest is data too.
+        self.check_allowed(opened.manifest.uri())?;
+        Ok((opened.manifest, opened.indexed_now))
+    }
+
+    /// Access to an address: that of an open dataset in the same bucket, or a new one.
+    async fn origin(&self, uri: &OriginUri) -> Result<Origin, Error> {
+        let known = self
+            .lock()
+            .open
+            .values()
+            .map(|dataset| dataset.origin())
+            .find(|o| o.serves(uri))
+            .cloned();
+        match known {
+            Some(origin) => Ok(origin),
+            None => Origin::connect(uri).await.map_err(errors::of_origin),
+        }
+    }
+
+    /// Puts a manifest into shared memory and its dataset into the catalog, unless it is there.
+    async fn keep(&self, manifest: Manifest) -> Result<Arc<Dataset>, Error> {
+        let snapshot = manifest.snapshot();
+        let _one_at_a_time = self.keeping.lock().await;
+        if let Some(dataset) = self.get(snapshot) {
+            return Ok(dataset);
+        }
+        self.make_room(clock::now())?;
+        let origin = self.origin(manifest.uri()).await?;
+        let cache = Arc::clone(&self.cache);
+        let kept = move || {
+            let extent = cache.keep_manifest(snapshot, manifest.as_bytes())?;
+            // Parsed again where it lies now, so that the private copy can go.
+            match Manifest::over(Arc::new(ManifestBytes(Arc::clone(&extent)))) {
+                Ok(manifest) => Ok((manifest, extent)),
+                Err(why) => {
+                    cache.drop_manifest(snapshot);
+                    Err(Error::new(ErrorKind::DataLoss, why.to_string()))
+                }
+            }
+        };
+        let (manifest, extent) = task::spawn_blocking(kept)
+            .await
+            .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
+        let dataset = Arc::new(Dataset::new(manifest, extent, origin, clock::now()));
+        self.lock().open.insert(snapshot, Arc::clone(&dataset));
+        Ok(dataset)
+    }
+
+    /// Closes the dataset that was not used for longest, if there are as many as there may be.
+    fn make_room(&self, now: Instant) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.open.len() < limits::OPEN_DATASETS_MAX {
+            return Ok(());
+        }
+        let idle = state.open.values().filter(|dataset| {
+            let age = now.saturating_duration_since(dataset.last_used());
+            Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
+        });
+        let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot())
+        else {
+            return Err(Error::new(
+                ErrorKind::ResourceExhausted,
+                format!(
+                    "{} datasets are open and in use, the most there may be; close one, or ask \
+                     another node",
+                    limits::OPEN_DATASETS_MAX
+                ),
+            ));
+        };
+        let closed = state.open.remove(&snapshot);
+        state.resolved.retain(|_, resolved| *resolved != snapshot);
+        drop(state);
+        drop(closed);
+        self.cache.drop_manifest(snapshot);
+        Ok(())
+    }
+
+    /// The open dataset that is asked for by its snapshot: nothing to ask the origin.
+    fn pinned(&self, wanted: &DatasetRef) -> Option<Arc<Dataset>> {
+        let dataset = self.get(wanted.tag().parse().ok()?)?;
+        (dataset.uri() == wanted.uri()).then_some(dataset)
+    }
+
+    fn meant_before(&self, reference: &Reference) -> Option<Arc<Dataset>> {
+        let snapshot = self.lock().resolved.get(reference).copied();
+        snapshot.and_then(|snapshot| self.get(snapshot))
+    }
+
+    /// What a reference meant before the origin went away.
+    fn last_known(&self, reference: &Reference, error: Error) -> Result<Opened, Error> {
+        match self.meant_before(reference) {
+            Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
+                let (named, snapshot) = (&reference.0, dataset.snapshot());
+                tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
+                Ok(Opened { dataset, indexed_now: false })
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn turn(&self, reference: &Reference) -> Arc<tokio::sync::Mutex<()>> {
+        let mut state = self.lock();
+        state.opening.retain(|_, turn| turn.strong_count() > 0);
+        if state.resolved.len() >= REFERENCES_MAX {
+            state.resolved.clear();
+        }
+        if let Some(turn) = state.opening.get(reference).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        state.opening.insert(reference.clone(), Arc::downgrade(&turn));
+        turn
+    }
+
+    fn check_allowed(&self, uri: &OriginUri) -> Result<(), Error> {
+        if self.prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
+            return Ok(());
+        }
+        let prefixes: Vec<_> = self.prefixes.iter().map(ToString::to_string).collect();
+        Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "{uri} lies outside what this node may read ({}); start it with --origin for that \
+                 prefix, or ask another node",
+                prefixes.join(", ")
+            ),
+        ))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn silent(uri: &OriginUri, patience: Duration) -> Error {
+    let seconds = patience.as_secs();
+    Error::new(
+        ErrorKind::OriginUnavailable,
+        format!("{uri} did not answer for {seconds} s; ask again"),
+    )
+}
+
+/// References whose meaning is remembered: a few tags for each dataset that may be open.
+const REFERENCES_MAX: usize = 4 * limits::OPEN_DATASETS_MAX;

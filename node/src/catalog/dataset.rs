@@ -1,0 +1,105 @@
+//! One open dataset.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
+use larder_extent::Sealed;
+use larder_wire::{Error, ErrorKind};
+
+/// An open dataset: its manifest, in shared memory, and the origin its bytes come from.
+#[derive(Debug)]
+pub struct Dataset {
+    manifest: Manifest,
+    manifest_extent: Arc<Sealed>,
+    origin: Origin,
+    /// One bit per shard: its id was found to be that of its bytes.
+    vouched: Box<[AtomicU64]>,
+    last_used: Mutex<Instant>,
+}
+
+impl Dataset {
+    pub(crate) fn new(
+        manifest: Manifest,
+        manifest_extent: Arc<Sealed>,
+        origin: Origin,
+        now: Instant,
+    ) -> Self {
+        let words = manifest.shard_count().div_ceil(u64::BITS);
+        let vouched = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Self { manifest, manifest_extent, origin, vouched, last_used: Mutex::new(now) }
+    }
+
+    /// The manifest; its bytes are those of [`manifest_extent`](Self::manifest_extent).
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The extent that clients map to have the manifest too.
+    #[must_use]
+    pub fn manifest_extent(&self) -> &Arc<Sealed> {
+        &self.manifest_extent
+    }
+
+    /// Where its bytes come from.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The address it lies at.
+    #[must_use]
+    pub fn uri(&self) -> &OriginUri {
+        self.manifest.uri()
+    }
+
+    /// The snapshot it is.
+    #[must_use]
+    pub fn snapshot(&self) -> SnapshotId {
+        self.manifest.snapshot()
+    }
+
+    /// Makes sure that a shard's id is the one its bytes have, once per shard: a manifest that
+    /// carries another dataset's ids must not get at what is cached under them.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub(crate) fn vouch(&self, shard: u32) -> Result<(), Error> {
+        let word = &self.vouched[usize::try_from(shard / u64::BITS).unwrap_or(usize::MAX)];
+        let bit = 1_u64 << (shard % u64::BITS);
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return Ok(());
+        }
+        if !self.manifest.shard_id_holds(shard) {
+            return Err(Error::new(
+                ErrorKind::DataLoss,
+                format!(
+                    "the manifest of {} names shard {shard} by an id that its bytes don't have; \
+                     index the dataset again",
+                    self.uri()
+                ),
+            ));
+        }
+        word.fetch_or(bit, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn touch(&self, now: Instant) {
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    pub(crate) fn last_used(&self) -> Instant {
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of a manifest in its extent.
+pub(super) struct ManifestBytes(pub(super) Arc<Sealed>);
+
+impl AsRef<[u8]> for ManifestBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.region(0)
+    }
+}

@@ -1,0 +1,100 @@
+//! Opening datasets in folders.
+
+use larder_dataset::{DatasetRef, OriginUri};
+use larder_wire::ErrorKind;
+
+use super::*;
+use crate::testing::{Folder, Kitchen};
+
+fn reference(text: &str) -> DatasetRef {
+    DatasetRef::parse(text).unwrap()
+}
+
+/// A folder of four shards, and a cache with room for manifests only.
+fn pantry() -> (Folder, Kitchen) {
+    let folder = Folder::new(64, 64, 4096, false);
+    let kitchen = Kitchen::unmanned(&folder, 0);
+    (folder, kitchen)
+}
+
+#[test]
+fn a_dataset_is_open_once_however_often_and_by_whatever_name_it_is_opened() {
+    let (folder, kitchen) = pantry();
+    let snapshot = kitchen.dataset.snapshot();
+    for text in [folder.uri().to_string(), format!("{}@{snapshot}", folder.uri())] {
+        let opened = kitchen.runtime.block_on(kitchen.catalog.open(&reference(&text), None));
+        let opened = opened.unwrap();
+        assert!(Arc::ptr_eq(&opened.dataset, &kitchen.dataset), "{text}");
+        assert!(!opened.indexed_now);
+    }
+    assert_eq!(kitchen.catalog.list().len(), 1);
+    assert!(kitchen.catalog.get(snapshot).is_some());
+}
+
+#[test]
+fn the_manifest_that_clients_map_is_the_one_that_was_published() {
+    let (_folder, kitchen) = pantry();
+    let mapped = Manifest::parse(kitchen.dataset.manifest_extent().region(0).to_vec().into());
+    assert_eq!(mapped.unwrap().snapshot(), kitchen.dataset.snapshot());
+    assert_eq!(kitchen.cache.usage().resident.shards, 1);
+}
+
+#[test]
+fn what_lies_outside_the_prefixes_is_refused_with_the_prefixes_allowed() {
+    let (folder, kitchen) = pantry();
+    let (inside, elsewhere) = (folder.uri(), Folder::new(64, 64, 4096, false));
+    let outside = [
+        (elsewhere.uri().to_string(), None),
+        (format!("{inside}x"), None),
+        ("s3://bucket/data".to_owned(), None),
+        (inside.to_string(), Some(elsewhere.uri())),
+    ];
+    for (uri, manifest) in outside {
+        let wanted = reference(&uri);
+        let opened = kitchen.catalog.open(&wanted, manifest.as_ref());
+        let refused = kitchen.runtime.block_on(opened).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{uri}");
+        assert!(refused.message().contains(&inside.to_string()), "{refused}");
+    }
+}
+
+#[test]
+fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
+    let (folder, kitchen) = pantry();
+    let elsewhere = Folder::new(64, 64, 4096, false);
+    // The allowed folder gets the other one's manifest and tag.
+    let (from, to) = (elsewhere.uri().path().to_owned(), folder.uri().path().to_owned());
+    let (from, to) = (format!("/{from}/.larder"), format!("/{to}/.larder"));
+    std::fs::remove_dir_all(&to).unwrap();
+    std::fs::rename(from, to).unwrap();
+    let wanted = reference(&folder.uri().to_string());
+    let refused = kitchen.runtime.block_on(kitchen.catalog.open(&wanted, None)).unwrap_err();
+    assert_ne!(refused.kind(), ErrorKind::Internal, "{refused}");
+    assert_eq!(kitchen.catalog.list().len(), 1);
+}
+
+#[test]
+fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
+    let (folder, kitchen) = pantry();
+    let wanted = reference(&folder.uri().to_string());
+    let bytes = kitchen.cache.usage().limit_bytes;
+    kitchen.cache.drop_manifest(kitchen.dataset.snapshot());
+    let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(bytes - 1));
+    let refused = kitchen.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+    assert!(catalog.list().is_empty());
+}
+
+#[test]
+fn an_unindexed_folder_is_indexed_and_says_so() {
+    let (folder, kitchen) = pantry();
+    let inner = format!("{}/inner", folder.uri());
+    let path = format!("/{}/inner", folder.uri().path());
+    std::fs::create_dir(&path).unwrap();
+    std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
+    let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
+    let open = || kitchen.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
+    assert!(open().indexed_now);
+    assert!(!open().indexed_now);
+    assert_eq!(open().dataset.uri(), &OriginUri::parse(&inner).unwrap());
+}

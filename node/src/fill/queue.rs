@@ -1,0 +1,193 @@
+//! Shards whose bytes are admitted and whose fill has not begun, most urgent first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use larder_dataset::ShardId;
+use larder_store::FillPermit;
+
+use crate::catalog::Dataset;
+use crate::flight::Flight;
+
+/// How urgent a fill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for rows of it.
+    Demand,
+    /// Somebody will want it.
+    Prefetch,
+}
+
+/// One fill that waits for a worker.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) dataset: Arc<Dataset>,
+    /// The number of the shard in that dataset.
+    pub(crate) shard: u32,
+    pub(crate) flight: Arc<Flight>,
+    pub(crate) permit: FillPermit<ShardId>,
+}
+
+type Place = (Priority, u64);
+
+/// A queue of at most `limit` fills: in order of priority, then of arrival.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    limit: usize,
+    arrivals: u64,
+    fills: BTreeMap<Place, Queued>,
+    places: HashMap<ShardId, Place>,
+}
+
+/// What came of a place in the queue being asked for.
+#[derive(Debug)]
+pub(crate) enum Pushed {
+    /// It has one.
+    Queued,
+    /// It has the place of this one, which was less urgent.
+    Displaced(Queued),
+    /// All that wait are at least as urgent.
+    Full(Queued),
+}
+
+impl Queue {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, arrivals: 0, fills: BTreeMap::new(), places: HashMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.fills.len()
+    }
+
+    /// Puts a fill in its place. In a full queue, demand displaces the youngest prefetch.
+    pub(crate) fn push(&mut self, queued: Queued, priority: Priority) -> Pushed {
+        if self.fills.len() < self.limit {
+            self.insert(queued, priority);
+            return Pushed::Queued;
+        }
+        match self.fills.last_entry() {
+            Some(last) if last.key().0 > priority => {
+                let displaced = last.remove();
+                self.places.remove(&displaced.flight.id());
+                self.insert(queued, priority);
+                Pushed::Displaced(displaced)
+            }
+            _ => Pushed::Full(queued),
+        }
+    }
+
+    /// Takes back a fill that lost its worker, whether or not the queue is full: there are no more
+    /// of these than there are workers.
+    pub(crate) fn push_again(&mut self, queued: Queued) {
+        self.insert(queued, Priority::Demand);
+    }
+
+    /// Somebody waits for it now.
+    pub(crate) fn raise(&mut self, id: ShardId) {
+        let Some(&place @ (Priority::Prefetch, _)) = self.places.get(&id) else {
+            return;
+        };
+        if let Some(queued) = self.fills.remove(&place) {
+            self.insert(queued, Priority::Demand);
+        }
+    }
+
+    /// The next to be filled.
+    pub(crate) fn pop(&mut self) -> Option<Queued> {
+        let (_, queued) = self.fills.pop_first()?;
+        self.places.remove(&queued.flight.id());
+        Some(queued)
+    }
+
+    /// All that wait.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Queued> {
+        self.fills.into_values()
+    }
+
+    fn insert(&mut self, queued: Queued, priority: Priority) {
+        self.arrivals += 1;
+        let place = (priority, self.arrivals);
+        self.places.insert(queued.flight.id(), place);
+        self.fills.insert(place, queued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};
+
+    use super::*;
+    use crate::clock;
+    use crate::testing::{Folder, Kitchen};
+
+    /// Fills by number, as a store admits them.
+    struct Admission {
+        store: Store<ShardId, u8, Arc<Flight>, ()>,
+        kitchen: Kitchen,
+        now: Instant,
+    }
+
+    impl Admission {
+        fn new() -> Self {
+            let store = Store::new(Budget::new(1 << 20), KeepWhatYouHave::default(), 0);
+            let folder = Folder::new(2, 64, 4096, false);
+            Self { store, kitchen: Kitchen::unmanned(&folder, 0), now: clock::now() }
+        }
+
+        fn fill(&mut self, number: u8) -> Queued {
+            let id = ShardId::from_bytes([number; 16]);
+            let make = || Arc::new(Flight::new(id, false));
+            let outcome = self.store.request(id, 0, 1, self.now, make);
+            let Outcome::Admitted { handle, permit } = outcome else { panic!("{outcome:?}") };
+            let dataset = Arc::clone(&self.kitchen.dataset);
+            Queued { dataset, shard: 0, flight: handle, permit }
+        }
+    }
+
+    fn number(queued: &Queued) -> u8 {
+        queued.flight.id().as_bytes()[0]
+    }
+
+    fn numbers(queue: &mut Queue) -> Vec<u8> {
+        std::iter::from_fn(|| queue.pop()).map(|queued| number(&queued)).collect()
+    }
+
+    #[test]
+    fn demand_comes_before_prefetch_and_each_in_order_of_arrival() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(9));
+        for (fill, priority) in [Priority::Prefetch, Priority::Demand].repeat(2).iter().enumerate()
+        {
+            let fill = admission.fill(u8::try_from(fill).unwrap());
+            assert!(matches!(queue.push(fill, *priority), Pushed::Queued));
+        }
+        queue.raise(ShardId::from_bytes([2; 16]));
+        queue.raise(ShardId::from_bytes([77; 16]));
+        assert_eq!(numbers(&mut queue), [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn in_a_full_queue_demand_displaces_the_youngest_prefetch_and_nothing_else() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(2));
+        let _ = queue.push(admission.fill(0), Priority::Prefetch);
+        let _ = queue.push(admission.fill(1), Priority::Prefetch);
+        let full = queue.push(admission.fill(2), Priority::Prefetch);
+        assert!(matches!(full, Pushed::Full(fill) if number(&fill) == 2));
+        let displaced = queue.push(admission.fill(3), Priority::Demand);
+        assert!(matches!(displaced, Pushed::Displaced(fill) if number(&fill) == 1));
+        let _ = queue.push(admission.fill(4), Priority::Demand);
+        let full = queue.push(admission.fill(5), Priority::Demand);
+        assert!(matches!(full, Pushed::Full(fill) if number(&fill) == 5));
+        assert_eq!(numbers(&mut queue), [3, 4]);
+    }
+
+    #[test]
+    fn a_fill_that_lost_its_worker_finds_a_place_in_a_full_queue() {
+        let (mut admission, mut queue) = (Admission::new(), Queue::new(1));
+        let _ = queue.push(admission.fill(0), Priority::Prefetch);
+        queue.push_again(admission.fill(1));
+        assert_eq!(numbers(&mut queue), [1, 0]);
+        assert_eq!(queue.len(), 0);
+    }
+}

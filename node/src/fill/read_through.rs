@@ -1,0 +1,148 @@
+//! Reading single rows by range: for shards that will not be kept.
+//!
+//! Filling a whole shard for one of its rows would read the dataset many times over, so rows of such
+//! shards are read as they are asked for, neighbours together, and forgotten.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_dataset::PartRead;
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Reader;
+use crate::catalog::Dataset;
+use crate::counters::Counters;
+
+/// Staging memory is counted in pages, so that a permit count fits 32 bits.
+const RESERVED_UNIT_BYTES: usize = 4096;
+
+/// One row of one tensor, and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowWanted {
+    /// The shard.
+    pub shard: u32,
+    /// The row in the shard.
+    pub row: u32,
+    /// The number of the tensor.
+    pub tensor: usize,
+    /// Where in the target its bytes begin.
+    pub at: usize,
+}
+
+/// Staging memory that was asked for before it was allocated; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    _bytes: OwnedSemaphorePermit,
+}
+
+/// Reads rows by range for threads that serve them.
+#[derive(Debug)]
+pub struct ReadThrough {
+    runtime: Handle,
+    reader: Arc<Reader>,
+    gets: Semaphore,
+    staging: Arc<Semaphore>,
+    counters: Arc<Counters>,
+}
+
+impl ReadThrough {
+    pub(crate) fn new(runtime: Handle, reader: Arc<Reader>, counters: Arc<Counters>) -> Self {
+        Self {
+            runtime,
+            reader,
+            gets: Semaphore::new(limits::RANGE_READS_MAX),
+            staging: Arc::new(Semaphore::new(units(limits::RANGE_STAGING_BYTES))),
+            counters,
+        }
+    }
+
+    /// Waits for `bytes` of staging memory to be allocated, over all threads of the node. A row
+    /// larger than all there is gets it alone. Blocks; not for async tasks.
+    #[must_use]
+    pub fn reserve(&self, bytes: usize) -> Reservation {
+        let units = units(bytes.min(limits::RANGE_STAGING_BYTES));
+        let units = u32::try_from(units).expect("all of the staging memory is fewer pages");
+        let staging = Arc::clone(&self.staging);
+        let reserved = self.runtime.block_on(staging.acquire_many_owned(units));
+        Reservation { _bytes: reserved.expect("the semaphore is never closed") }
+    }
+
+    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
+    ///
+    /// # Errors
+    /// What the origin was refused for, after retries; the contents of `target` are then undefined.
+    ///
+    /// # Panics
+    /// If the dataset has no such shard, row or tensor.
+    pub fn read_rows(
+        &self,
+        dataset: &Dataset,
+        rows: &[RowWanted],
+        target: &mut [u8],
+    ) -> Result<(), Error> {
+        let reads = merged(dataset, rows);
+        let pieces = pieces(reads, target)?;
+        let reads = pieces.into_iter().map(|(read, piece)| async move {
+            self.reader.read(dataset, &read, &self.gets, piece).await
+        });
+        let reading = stream::iter(reads).buffer_unordered(limits::RANGE_READS_MAX);
+        let read = self.runtime.block_on(reading.try_collect::<()>());
+        self.counters.rows_by_range.add(rows.len() as u64);
+        read.map_err(|gave_up| gave_up.why)
+    }
+}
+
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(RESERVED_UNIT_BYTES)
+}
+
+/// A read, and where in the target its bytes begin.
+type Placed = (PartRead, usize);
+
+/// The reads for rows, in the order of the target; rows that are neighbours both in the object and in
+/// the target become one.
+fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
+    let read =
+        |row: &RowWanted| (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at);
+    let mut reads: Vec<Placed> = rows.iter().map(read).filter(|(read, _)| read.bytes > 0).collect();
+    reads.sort_unstable_by_key(|&(_, at)| at);
+    let mut merged: Vec<Placed> = Vec::with_capacity(reads.len());
+    for (read, at) in reads {
+        match merged.last_mut() {
+            Some((before, begin)) if continues(before, *begin, &read, at) => {
+                before.bytes += read.bytes;
+            }
+            _ => merged.push((read, at)),
+        }
+    }
+    merged
+}
+
+fn continues(before: &PartRead, begin: usize, read: &PartRead, at: usize) -> bool {
+    before.object == read.object
+        && before.object_offset + before.bytes == read.object_offset
+        && begin as u64 + before.bytes == at as u64
+        && before.bytes + read.bytes <= limits::FILL_PART_BYTES
+}
+
+/// Cuts the target into the pieces that the reads go to.
+fn pieces(reads: Vec<Placed>, target: &mut [u8]) -> Result<Vec<(PartRead, &mut [u8])>, Error> {
+    let mut pieces = Vec::with_capacity(reads.len());
+    let (mut rest, mut done) = (target, 0);
+    for (read, at) in reads {
+        let bytes = usize::try_from(read.bytes).unwrap_or(usize::MAX);
+        let piece = at.checked_sub(done).and_then(|gap| {
+            let (_, after) = std::mem::take(&mut rest).split_at_mut_checked(gap)?;
+            after.split_at_mut_checked(bytes)
+        });
+        let (piece, after) = piece.ok_or_else(|| {
+            let message = format!("rows overlap, or pass the end of their target, at byte {at}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        pieces.push((read, piece));
+        (rest, done) = (after, at + bytes);
+    }
+    Ok(pieces)
+}

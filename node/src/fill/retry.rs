@@ -1,0 +1,92 @@
+//! When a request to the origin is made again, and how many such requests there may be.
+//!
+//! Waits grow and are drawn at random from their whole range (full jitter), so that parts which
+//! failed together don't return together. All retries of the node share one budget: a share of its
+//! first tries, on top of a reserve that refills with time. Retries beyond that are what keeps an
+//! overloaded origin overloaded; they wait for their longest time and look again.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use larder_wire::limits;
+
+/// In which the reserve refills.
+const REFILL: Duration = Duration::from_secs(10);
+
+/// Tokens are counted in hundredths, so that a share in percent needs no fractions.
+const TOKEN: u64 = 100;
+
+const RESERVE: u64 = limits::RETRY_BUDGET_RESERVE as u64 * TOKEN;
+
+/// A node's budget of retries.
+#[derive(Debug)]
+pub(crate) struct RetryBudget(Mutex<Bucket>);
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: u64,
+    at: Instant,
+}
+
+impl RetryBudget {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self(Mutex::new(Bucket { tokens: RESERVE, at: now }))
+    }
+
+    /// A first try was made, which pays for a share of a retry.
+    pub(crate) fn earn(&self) {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.tokens = (bucket.tokens + u64::from(limits::RETRY_BUDGET_PERCENT)).min(2 * RESERVE);
+    }
+
+    /// Takes one retry, if there is one.
+    pub(crate) fn spend(&self, now: Instant) -> bool {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(bucket.at).min(REFILL);
+        let refill = RESERVE * millis(passed) / millis(REFILL);
+        if refill > 0 {
+            bucket.at = now;
+            bucket.tokens = bucket.tokens.max((bucket.tokens + refill).min(RESERVE));
+        }
+        let left = bucket.tokens.checked_sub(TOKEN);
+        bucket.tokens = left.unwrap_or(bucket.tokens);
+        left.is_some()
+    }
+}
+
+/// How long to wait after so many tries; `chance` draws from `0..=` its argument.
+pub(crate) fn wait_after(tries: u32, chance: impl FnOnce(u64) -> u64) -> Duration {
+    let doubled = limits::RETRY_WAIT_MIN.saturating_mul(1_u32 << tries.saturating_sub(1).min(16));
+    Duration::from_millis(chance(millis(doubled.min(limits::RETRY_WAIT_MAX))))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn retries_end_with_the_reserve_and_come_back_with_time_and_with_first_tries() {
+        let start = clock::now();
+        let budget = RetryBudget::new(start);
+        let spent = |now| (0..1_000).take_while(|_| budget.spend(now)).count();
+        assert_eq!(spent(start), 32);
+        assert!(!budget.spend(start));
+        (0..50).for_each(|_| budget.earn());
+        assert_eq!(spent(start), 10);
+        assert_eq!(spent(start + REFILL / 2), 16);
+        assert_eq!(spent(start + REFILL * 100), 32);
+    }
+
+    #[test]
+    fn waits_grow_to_the_longest_and_may_be_as_short_as_nothing() {
+        assert_eq!(wait_after(1, |most| most), limits::RETRY_WAIT_MIN);
+        assert_eq!(wait_after(2, |most| most), limits::RETRY_WAIT_MIN * 2);
+        assert_eq!(wait_after(1_000, |most| most), limits::RETRY_WAIT_MAX);
+        assert_eq!(wait_after(1_000, |_| 0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,175 @@
+//! One fill in progress, and the readers that wait for it.
+//!
+//! ```text
+//! Queued ──▶ Filling ──▶ Sealed
+//!    │          │  (a filler that dies leaves it here, with the parts that are in)
+//!    └──────────┴──────▶ Failed
+//! ```
+//!
+//! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
+//! copies them out of the private extent. A shard whose checksum the manifest pins is the exception:
+//! the checksum covers the whole, so nothing of it is handed out before all of it was compared.
+//!
+//! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
+//! ever hold the lock to change the state.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use larder_dataset::ShardId;
+use larder_extent::{Filling, Sealed};
+use larder_wire::Error;
+
+/// One shard on its way into memory.
+#[derive(Debug)]
+pub struct Flight {
+    id: ShardId,
+    /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
+    withheld: bool,
+    attempts: AtomicU32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+enum State {
+    Queued,
+    Filling(Arc<Filling>),
+    Sealed(Arc<Sealed>),
+    Failed(Arc<Error>),
+}
+
+/// What a wait for some bytes of a shard came to.
+#[derive(Debug)]
+pub enum Waited {
+    /// The bytes are in: copy them. If the copy says that the extent was sealed meanwhile, wait again.
+    Ready(Arc<Filling>),
+    /// The whole shard is in.
+    Sealed(Arc<Sealed>),
+    /// The fill gave up.
+    Failed(Arc<Error>),
+    /// Not yet; the caller may wait again.
+    TimedOut,
+}
+
+impl Flight {
+    /// A flight for a shard; `withheld` if nothing of it may be read before all of it is in.
+    pub(crate) fn new(id: ShardId, withheld: bool) -> Self {
+        Self {
+            id,
+            withheld,
+            attempts: AtomicU32::new(0),
+            state: Mutex::new(State::Queued),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
+    pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
+        let flight = Self::new(id, true);
+        flight.fail(why);
+        flight
+    }
+
+    /// The shard.
+    #[must_use]
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// Nobody has begun to fill it.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        matches!(*self.lock(), State::Queued)
+    }
+
+    /// Waits until `range` of `region` (bytes, relative to the region) can be read, or the fill ends,
+    /// or `timeout` has passed.
+    #[must_use]
+    pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
+        self.wait_until(timeout, |filling| filling.is_ready(region, range.clone()))
+    }
+
+    /// Waits until the fill ends, or `timeout` has passed.
+    #[must_use]
+    pub fn wait_for_all(&self, timeout: Duration) -> Waited {
+        self.wait_until(timeout, |_| false)
+    }
+
+    fn wait_until(&self, timeout: Duration, ready: impl Fn(&Arc<Filling>) -> bool) -> Waited {
+        let pending = |state: &mut State| match state {
+            State::Queued => true,
+            State::Filling(filling) => self.withheld || !ready(filling),
+            State::Sealed(_) | State::Failed(_) => false,
+        };
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),
+            State::Failed(why) => Waited::Failed(Arc::clone(why)),
+            State::Filling(filling) if !self.withheld && ready(filling) => {
+                Waited::Ready(Arc::clone(filling))
+            }
+            State::Filling(_) | State::Queued => Waited::TimedOut,
+        }
+    }
+
+    /// Counts one more try of the whole shard. Returns how many there were with it.
+    pub(crate) fn begin_attempt(&self) -> u32 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How often the shard as a whole was tried.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// The extent that an earlier filler began, with the parts that are in.
+    pub(crate) fn begun(&self) -> Option<Arc<Filling>> {
+        match &*self.lock() {
+            State::Filling(filling) => Some(Arc::clone(filling)),
+            State::Queued | State::Sealed(_) | State::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn begin(&self, filling: Arc<Filling>) {
+        self.change(State::Filling(filling));
+    }
+
+    /// Forgets what was filled; the next try begins anew.
+    pub(crate) fn begin_again(&self) {
+        self.change(State::Queued);
+    }
+
+    /// One more part is in.
+    pub(crate) fn part_is_in(&self) {
+        // Passing through the lock, so that no reader misses it between its look and its wait.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn seal(&self, sealed: Arc<Sealed>) {
+        self.change(State::Sealed(sealed));
+    }
+
+    /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
+    pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
+        match self.change(State::Failed(why)) {
+            State::Filling(filling) => Some(filling),
+            State::Queued | State::Sealed(_) | State::Failed(_) => None,
+        }
+    }
+
+    fn change(&self, next: State) -> State {
+        let before = std::mem::replace(&mut *self.lock(), next);
+        self.changed.notify_all();
+        before
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

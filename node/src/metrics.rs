@@ -1,0 +1,127 @@
+//! The metrics of a node: every name, unit and label in one place.
+//!
+//! Nothing on the way of a byte records a metric: counts are kept where they arise, and copied here
+//! when somebody asks for them. All have the label `node`, because a process may hold several nodes.
+//!
+//! Thread rule: any thread. Non-goal: histories; that is what asks us every few seconds.
+
+use std::sync::OnceLock;
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::cache::Usage;
+use crate::serve::{Activity, Context};
+
+/// A counter: its name, what it counts, and where the count is.
+type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+const SERVED: &[CounterOf<Activity>] = &[
+    ("larder_gathers_total", "gathers answered, failed ones included", |a| a.gathers.get()),
+    ("larder_gathers_failed_total", "gathers that ended in an error", |a| a.gathers_failed.get()),
+    ("larder_sent_bytes_total", "payload sent in bytes", |a| a.sent_bytes.get()),
+    ("larder_attaches_total", "descriptors handed out", |a| a.attaches.get()),
+    ("larder_recalls_total", "times a client was asked to drop a map", |a| a.recalls.get()),
+    ("larder_reaped_total", "clients whose leases ended with their process", |a| a.reaped.get()),
+    ("larder_refused_total", "connections refused in their handshake", |a| a.refused.get()),
+];
+
+const FILLED: &[CounterOf<crate::counters::Counters>] = &[
+    ("larder_fills_completed_total", "shards that became resident", |c| c.fills_completed.get()),
+    ("larder_fills_failed_total", "shards that were given up", |c| c.fills_failed.get()),
+    ("larder_fills_handed_over_total", "fills that outlived their worker", |c| {
+        c.fills_handed_over.get()
+    }),
+    ("larder_origin_requests_total", "requests to the origin, retries included", |c| {
+        c.origin_requests.get()
+    }),
+    ("larder_origin_retries_total", "requests to the origin that were retries", |c| {
+        c.origin_retries.get()
+    }),
+    ("larder_origin_bytes_total", "bytes read from the origin", |c| c.origin_bytes.get()),
+    ("larder_rows_by_range_total", "rows read by range", |c| c.rows_by_range.get()),
+    ("larder_evicted_shards_total", "shards let go of", |c| c.evictions.get()),
+    ("larder_evicted_bytes_total", "bytes of shards let go of", |c| c.evicted_bytes.get()),
+    ("larder_corrupt_shards_total", "shards found corrupt in memory", |c| c.corrupt_shards.get()),
+];
+
+const ROWS: &str = "larder_rows_total";
+const MEMORY_BUDGET: &str = "larder_memory_budget_bytes";
+const MEMORY: &str = "larder_memory_bytes";
+const SHARDS: &str = "larder_shards";
+const CONNECTIONS: &str = "larder_connections";
+const LEASES: &str = "larder_leases";
+const GATHERING: &str = "larder_gathers_in_progress";
+const DATASETS: &str = "larder_datasets_open";
+
+/// Installs the process's recorder, the first time it is called. `None` if the process has another.
+fn install_recorder() -> Option<&'static PrometheusHandle> {
+    static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    let install = || {
+        let handle = PrometheusBuilder::new().install_recorder().ok();
+        describe();
+        handle
+    };
+    HANDLE.get_or_init(install).as_ref()
+}
+
+fn describe() {
+    SERVED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
+    FILLED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
+    describe_counter!(ROWS, "rows sent, by source: memory, or origin when they were waited for");
+    describe_gauge!(MEMORY_BUDGET, "bytes that shards may take");
+    describe_gauge!(MEMORY, "bytes that shards take, by state");
+    describe_gauge!(SHARDS, "shards that take memory, by state");
+    describe_gauge!(CONNECTIONS, "connections, by plane: data or socket");
+    describe_gauge!(LEASES, "shards held by clients on this host");
+    describe_gauge!(GATHERING, "gathers being answered");
+    describe_gauge!(DATASETS, "datasets open");
+}
+
+/// Everything there is to know about a node, as Prometheus reads it. Nodes of one process that were
+/// asked before are in it too.
+pub(crate) fn render(context: &Context) -> String {
+    let Some(handle) = install_recorder() else {
+        return "# the process has a recorder of its own\n".to_owned();
+    };
+    let node = context.shared.config.node_id().to_owned();
+    let (served, filled) = (&context.activity, &*context.shared.counters);
+    for (name, _, get) in SERVED {
+        counter!(*name, "node" => node.clone()).absolute(get(served));
+    }
+    for (name, _, get) in FILLED {
+        counter!(*name, "node" => node.clone()).absolute(get(filled));
+    }
+    let rows = [("memory", &served.rows_memory), ("origin", &served.rows_origin)];
+    for (source, rows) in rows {
+        counter!(ROWS, "node" => node.clone(), "source" => source).absolute(rows.get());
+    }
+    record_memory(&node, &context.shared.cache.usage());
+    let connections = [("data", &context.data), ("socket", &context.local)];
+    for (plane, connections) in connections {
+        let count = connections.count() as u64;
+        gauge!(CONNECTIONS, "node" => node.clone(), "plane" => plane).set(number(count));
+    }
+    gauge!(LEASES, "node" => node.clone()).set(number(context.clients.leases()));
+    gauge!(GATHERING, "node" => node.clone()).set(number(served.gathering.get()));
+    let datasets = context.shared.catalog.list().len() as u64;
+    gauge!(DATASETS, "node" => node).set(number(datasets));
+    handle.render()
+}
+
+fn record_memory(node: &str, usage: &Usage) {
+    gauge!(MEMORY_BUDGET, "node" => node.to_owned()).set(number(usage.limit_bytes));
+    let states =
+        [("resident", usage.resident), ("filling", usage.filling), ("orphaned", usage.orphaned)];
+    for (state, tally) in states {
+        let labels = [("node", node.to_owned()), ("state", state.to_owned())];
+        gauge!(MEMORY, &labels).set(number(tally.bytes));
+        gauge!(SHARDS, &labels).set(number(tally.shards as u64));
+    }
+}
+
+/// A count as gauges have it: exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
+fn number(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,154 @@
+//! The assembly: a node is its cache, its fills and its servers, started in that order and stopped in
+//! the opposite one.
+//!
+//! Thread rule: `start` and `shutdown` block and are called from ordinary threads; a node brings its
+//! own runtime. Several nodes can live in one process.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_store::Budget;
+use larder_wire::{Error, ErrorKind, Member, Ring, limits};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Cache;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::serve::Servers;
+use crate::shared::Shared;
+
+/// Version of a ring that is a list in the configuration: it never changes while a node runs.
+const STATIC_RING_VERSION: u64 = 1;
+
+/// For what still runs when the servers have ended: blocking work finishes, tasks are dropped.
+const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where a node can be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC, `/metrics` and `/healthz`.
+    pub listen: SocketAddr,
+    /// Rows, over TCP.
+    pub data: SocketAddr,
+    /// The unix socket for clients on this host.
+    pub socket: PathBuf,
+}
+
+/// The sockets of a node, bound before anything else starts: what is bound says what the ring says.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For gRPC, `/metrics` and `/healthz`.
+    pub control: TcpListener,
+    /// For rows.
+    pub data: TcpListener,
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    servers: Servers,
+    addresses: Addresses,
+    runtime: Runtime,
+}
+
+impl Node {
+    /// Starts a node: takes its addresses and its share of memory, and serves.
+    ///
+    /// # Errors
+    /// If an address is taken, the memory asked for is not there, or the system refuses a thread.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        larder_dataset::install_crypto();
+        let listeners = Listeners {
+            control: bind("--listen", config.listen())?,
+            data: bind("--data-listen", config.data_listen())?,
+        };
+        let addresses = Addresses {
+            listen: listeners.control.local_addr().map_err(io_error("--listen"))?,
+            data: listeners.data.local_addr().map_err(io_error("--data-listen"))?,
+            socket: config.socket().path.clone(),
+        };
+        let ring = Ring::new(STATIC_RING_VERSION, members(&config, addresses.listen))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("larder-async")
+            .enable_all()
+            .build()
+            .map_err(io_error("the runtime"))?;
+        let shared = Arc::new(share(config, ring, &runtime)?);
+        let servers = Servers::start(&shared, listeners)?;
+        Ok(Self { shared, servers, addresses, runtime })
+    }
+
+    /// Where it listens; ports that were 0 are filled in.
+    #[must_use]
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// What its servers share: for tests, and for looking into a node of one's own process.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Stops taking connections, finishes the requests in flight for at most `grace`, and ends.
+    pub fn shutdown(self, grace: Duration) {
+        self.shared.stopping.cancel();
+        self.servers.drain(grace);
+        self.shared.cache.close();
+        self.runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
+    }
+}
+
+/// Builds what stands behind the servers, and starts the workers.
+fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error> {
+    let budget = Budget::detect(config.memory_bytes(), Path::new("/"), limits::NODE_OVERHEAD_BYTES)
+        .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
+    let counters = Arc::new(Counters::default());
+    let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
+    let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+    let stopping = CancellationToken::new();
+    let handle = runtime.handle().clone();
+    start_workers(&cache, &reader, &handle, &stopping);
+    Ok(Shared {
+        boot_id: std::array::from_fn(|_| fastrand::u8(..)),
+        catalog: Catalog::new(config.origins().to_vec(), Arc::clone(&cache)),
+        read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
+        config,
+        cache,
+        counters,
+        ring,
+        runtime: handle,
+        stopping,
+    })
+}
+
+/// The ring's members: those configured, or this node alone where it really listens.
+fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
+    if !config.members().is_empty() {
+        return config.members().to_vec();
+    }
+    let host = match listen.ip() {
+        ip if ip.is_unspecified() => config.host().to_owned(),
+        ip @ std::net::IpAddr::V4(_) => ip.to_string(),
+        ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
+    };
+    let control = format!("http://{host}:{}", listen.port());
+    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host }]
+}
+
+fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(|why| {
+        let message = format!("{setting} {address}: {why}; choose another address or port");
+        Error::new(ErrorKind::Unavailable, message).with_source(why)
+    })
+}
+
+fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |why| Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
+}

@@ -1,0 +1,172 @@
+//! The servers of a node: rows over TCP, shared memory over a unix socket, control and metrics over
+//! HTTP.
+//!
+//! ```text
+//! data ── session ── gather ── staging        one thread a connection, blocking sockets
+//! local ────┘           │
+//! control ── http       ▼                     tokio tasks
+//!                cache, flights, catalog
+//! ```
+//!
+//! Thread rule: the data plane is threads that block; each waits in poll(2) for its socket and for the
+//! word to stop. The control plane runs on the node's runtime. Everything a peer can make this module
+//! hold is bounded, in connections, handshakes, requests, staging memory and leases.
+//!
+//! Non-goals: deciding what is kept (the cache), reading the origin (fills), encryption.
+
+mod acceptor;
+mod activity;
+mod allowance;
+mod peer;
+mod stop;
+
+mod data;
+mod gather;
+mod session;
+mod staging;
+
+mod local;
+
+mod control;
+mod http;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_wire::data::{BootId, Ticket};
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::Semaphore;
+
+use crate::clock;
+use crate::node::Listeners;
+use crate::shared::Shared;
+use acceptor::Connections;
+use allowance::Allowance;
+use local::Clients;
+use stop::Stop;
+
+pub(crate) use activity::Activity;
+
+/// How long connections that were told to end may take to do so.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What all servers work with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) activity: Activity,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) data: Arc<Connections>,
+    pub(crate) local: Arc<Connections>,
+    pub(crate) clients: Arc<Clients>,
+    /// Given out with every opened dataset, asked for on the data plane: proves that a client found
+    /// this start of this node.
+    ticket: Ticket,
+    staging: Arc<Allowance>,
+    requests: Arc<Allowance>,
+    /// Datasets being opened.
+    opening: Arc<Semaphore>,
+    started: Instant,
+    /// Where rows are served, as clients are told.
+    data_address: String,
+    socket_path: PathBuf,
+}
+
+/// The servers of a node.
+#[derive(Debug)]
+pub struct Servers {
+    context: Arc<Context>,
+    socket: local::SocketFile,
+    http: http::Server,
+}
+
+impl Servers {
+    /// Starts all servers.
+    ///
+    /// # Errors
+    /// If the unix socket can't be made, or the system refuses a thread.
+    pub fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
+        let failed = |what: &'static str| {
+            move |why: std::io::Error| {
+                Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
+            }
+        };
+        let (socket, unix) = local::SocketFile::bind(shared.config.socket())?;
+        let bound = listeners.data.local_addr().map_err(failed("--data-listen"))?;
+        let advertised = shared.config.data_advertise().map(str::to_owned);
+        let data_address = advertised.unwrap_or_else(|| bound.to_string());
+        let context = Context::new(shared, data_address, socket.path().to_owned())
+            .map_err(failed("the servers"))?;
+        let context = Arc::new(context);
+        data::start(&context, &context.data, listeners.data).map_err(failed("--data-listen"))?;
+        local::start(&context, &context.local, unix).map_err(failed("--socket"))?;
+        let http = http::Server::start(&context, listeners.control).map_err(failed("--listen"))?;
+        Ok(Self { context, socket, http })
+    }
+
+    /// Stops accepting and waits for requests in flight, at most `grace`. Blocks.
+    pub fn drain(&self, grace: Duration) {
+        let deadline = clock::now() + grace;
+        let left = || deadline.saturating_duration_since(clock::now());
+        self.socket.remove();
+        self.context.stop.give();
+        self.http.stop();
+        for connections in [&self.context.data, &self.context.local] {
+            if !connections.wait_empty(left()) {
+                connections.close_all();
+                connections.wait_empty(CLOSE_TIMEOUT);
+            }
+        }
+        self.http.wait(left());
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.drain(Duration::ZERO);
+    }
+}
+
+impl Context {
+    fn new(
+        shared: &Arc<Shared>,
+        data_address: String,
+        socket_path: PathBuf,
+    ) -> std::io::Result<Self> {
+        let clients = Arc::new(Clients::default());
+        let recalled = Arc::clone(&clients);
+        shared.cache.on_recall(Box::new(move |shard| recalled.recall(shard)));
+        Ok(Self {
+            shared: Arc::clone(shared),
+            activity: Activity::default(),
+            stop: Arc::new(Stop::new()?),
+            data: Connections::new(data::BOUNDS),
+            local: Connections::new(local::BOUNDS),
+            clients,
+            ticket: new_ticket()?,
+            staging: Allowance::new(limits::STAGING_BYTES_TOTAL),
+            requests: Allowance::new(limits::REQUEST_BYTES_TOTAL),
+            opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
+            started: clock::now(),
+            data_address,
+            socket_path,
+        })
+    }
+
+    fn boot_id(&self) -> BootId {
+        BootId::from_bytes(self.shared.boot_id)
+    }
+}
+
+fn new_ticket() -> std::io::Result<Ticket> {
+    let mut bytes = [0; 16];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| std::io::Error::other("the system gives no random bytes"))?;
+    Ok(Ticket::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests;

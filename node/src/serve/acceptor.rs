@@ -1,0 +1,219 @@
+//! Taking connections: one thread accepts, each connection gets a thread of its own, and all of it is
+//! bounded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use larder_wire::limits;
+
+use super::peer::{Peer, Socket};
+use super::stop::{Stop, wait_any};
+use crate::clock;
+
+/// Where connections come in. Not blocking: what poll(2) saw may be gone when it is accepted.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(tcp) => tcp.set_nonblocking(true),
+            Self::Unix(unix) => unix.set_nonblocking(true),
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(tcp) => tcp.accept().map(|(socket, _)| Socket::Tcp(socket)),
+            Self::Unix(unix) => unix.accept().map(|(socket, _)| Socket::Unix(socket)),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(tcp) => tcp.as_fd(),
+            Self::Unix(unix) => unix.as_fd(),
+        }
+    }
+}
+
+/// How many connections there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) connections: usize,
+    pub(super) handshakes: usize,
+}
+
+/// Serves one connection until it ends. Dropping the [`Slot`] says that the handshake is over.
+pub(super) type Serve = Box<dyn Fn(&Peer, Slot) + Send + Sync>;
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    bounds: Bounds,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: HashMap<u64, Weak<Peer>>,
+    handshakes: usize,
+    next: u64,
+}
+
+/// A place among the connections in their handshake.
+#[derive(Debug)]
+pub(super) struct Slot {
+    connections: Arc<Connections>,
+    /// There is a place among the connections too; else this one is only told that there is none.
+    pub(super) admitted: bool,
+}
+
+/// A place among the connections.
+struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Connections {
+    pub(super) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self { bounds, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// How many there are, those in their handshake included.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Starts the thread that accepts, which ends when told to stop.
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        name: &'static str,
+        listener: Listener,
+        stop: &Arc<Stop>,
+        serve: Serve,
+    ) -> io::Result<()> {
+        listener.prepare()?;
+        let (connections, stop, serve) = (Arc::clone(self), Arc::clone(stop), Arc::new(serve));
+        let run = move || {
+            while let Some(slot) = connections.next_slot(&stop) {
+                if let Some(socket) = next_socket(&listener, &stop) {
+                    connections.hand_over(name, socket, slot, &serve);
+                }
+            }
+        };
+        thread::Builder::new().name(format!("{name}-accept")).spawn(run).map(drop)
+    }
+
+    /// Waits for a place among the handshakes. `None` once told to stop.
+    fn next_slot(self: &Arc<Self>, stop: &Stop) -> Option<Slot> {
+        let mut state = self.lock();
+        while state.handshakes >= self.bounds.handshakes && !stop.is_given() {
+            let waited = self.changed.wait_timeout(state, limits::KEEPALIVE_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.handshakes += 1;
+        drop(state);
+        let slot = Slot { connections: Arc::clone(self), admitted: false };
+        (!stop.is_given()).then_some(slot)
+    }
+
+    /// Gives a connection its thread; without one it is closed.
+    fn hand_over(self: &Arc<Self>, name: &str, socket: Socket, mut slot: Slot, serve: &Arc<Serve>) {
+        let Ok(peer) = Peer::new(socket).map(Arc::new) else { return };
+        let place = self.take_place(&peer);
+        slot.admitted = place.is_some();
+        let serve = Arc::clone(serve);
+        let run = move || {
+            // Dropped last, also when serving panics: whoever drains waits for it.
+            let _place = place;
+            serve(&peer, slot);
+        };
+        if let Err(why) = thread::Builder::new().name(name.to_owned()).spawn(run) {
+            tracing::warn!("no thread for a connection: {why}");
+        }
+    }
+
+    fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Option<Place> {
+        let mut state = self.lock();
+        if state.open.len() >= self.bounds.connections {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.open.insert(number, Arc::downgrade(peer));
+        Some(Place { connections: Arc::clone(self), number })
+    }
+
+    /// Waits until all connections have ended. Returns whether they have.
+    pub(super) fn wait_empty(&self, grace: Duration) -> bool {
+        let busy = |state: &mut State| !state.open.is_empty() || state.handshakes > 0;
+        let waited = self.changed.wait_timeout_while(self.lock(), grace, busy);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !busy(&mut state)
+    }
+
+    /// Ends all connections under their threads.
+    pub(super) fn close_all(&self) {
+        let open: Vec<_> = self.lock().open.values().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|peer| peer.close());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next connection; `None` if there is a reason to look around first.
+fn next_socket(listener: &Listener, stop: &Stop) -> Option<Socket> {
+    let woken = wait_any([Some(listener.fd()), Some(stop.fd())], limits::HANDSHAKE_TIMEOUT);
+    if !matches!(woken, Ok([true, false])) {
+        return None;
+    }
+    match listener.accept() {
+        Ok(socket) => Some(socket),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) => {
+            // Most likely no descriptors are left: the listener stays readable, so wait a moment.
+            tracing::warn!("a connection could not be accepted: {error}");
+            let _ = wait_any([Some(stop.fd())], limits::KEEPALIVE_INTERVAL);
+            None
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.lock().handshakes -= 1;
+        self.connections.changed.notify_all();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.lock().open.remove(&self.number);
+        self.connections.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({})", self.number)
+    }
+}
+
+/// From now on, how long a frame may take that has begun to come.
+pub(super) fn frame_deadline() -> std::time::Instant {
+    clock::now() + limits::SEND_STALL_TIMEOUT
+}

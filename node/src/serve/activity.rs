@@ -1,0 +1,55 @@
+//! What the servers of a node did and do, as plain counts; the metrics and `Describe` show them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::counters::Counter;
+
+/// The counts of one node's servers.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Gathers answered, failed ones included.
+    pub(crate) gathers: Counter,
+    /// Of those, the ones that ended in an error.
+    pub(crate) gathers_failed: Counter,
+    /// Rows sent that were resident when they were asked for.
+    pub(crate) rows_memory: Counter,
+    /// Rows sent that had to be waited for or read by range.
+    pub(crate) rows_origin: Counter,
+    /// Payload sent.
+    pub(crate) sent_bytes: Counter,
+    /// Descriptors handed out.
+    pub(crate) attaches: Counter,
+    /// Times a client was asked to drop a map.
+    pub(crate) recalls: Counter,
+    /// Clients whose leases ended with their process rather than with their connection.
+    pub(crate) reaped: Counter,
+    /// Connections that were refused: too many, a bad handshake, no right.
+    pub(crate) refused: Counter,
+    /// Gathers in progress.
+    pub(crate) gathering: Gauge,
+}
+
+/// A number of things that are going on.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+/// One of the things that a [`Gauge`] counts, until dropped.
+#[derive(Debug)]
+pub(super) struct Ongoing<'a>(&'a Gauge);
+
+impl Gauge {
+    pub(super) fn begin(&self) -> Ongoing<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ongoing(self)
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Ongoing<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,59 @@
+//! Memory that all connections of a node share: asked for before it is taken, given back when dropped.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes that may be taken together.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    left: Mutex<usize>,
+    returned: Condvar,
+}
+
+/// A part of an allowance.
+#[derive(Debug)]
+pub(super) struct Held {
+    from: Arc<Allowance>,
+    bytes: usize,
+}
+
+impl Allowance {
+    pub(super) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { left: Mutex::new(bytes), returned: Condvar::new() })
+    }
+
+    /// Takes `bytes`, waiting for others to return theirs for at most `patience`.
+    pub(super) fn take(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Held> {
+        let short = |left: &mut usize| *left < bytes;
+        let waited = self.returned.wait_timeout_while(self.lock(), patience, short);
+        let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *left = left.checked_sub(bytes)?;
+        Some(Held { from: Arc::clone(self), bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *self.from.lock() += self.bytes;
+        self.from.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_can_be_taken_again_and_no_more_is_given_than_there_is() {
+        let allowance = Allowance::new(100);
+        let held = allowance.take(60, Duration::ZERO).expect("there is enough");
+        assert!(allowance.take(41, Duration::ZERO).is_none());
+        drop(held);
+        assert!(allowance.take(100, Duration::ZERO).is_some());
+        assert!(allowance.take(101, Duration::ZERO).is_none());
+    }
+}

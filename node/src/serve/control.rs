@@ -1,0 +1,86 @@
+//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded.
+//!
+//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
+
+mod describe;
+mod list;
+mod open;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use larder_wire::control::node_server::Node;
+use larder_wire::control::{
+    DescribeRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
+    ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse, ListShardsRequest,
+    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
+    Ring,
+};
+use larder_wire::{Error, ErrorKind};
+use tonic::{Request, Response, Status};
+
+use super::Context;
+
+/// Answers control calls.
+#[derive(Debug)]
+pub(super) struct Service(pub(super) Arc<Context>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Node for Service {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Answer<NodeDescription> {
+        Ok(Response::new(describe::describe(&self.0)))
+    }
+
+    async fn get_ring(&self, _: Request<GetRingRequest>) -> Answer<Ring> {
+        Ok(Response::new(self.0.shared.ring.to_proto()))
+    }
+
+    async fn open_dataset(
+        &self,
+        request: Request<OpenDatasetRequest>,
+    ) -> Answer<OpenDatasetResponse> {
+        let opened = open::open(&self.0, request.into_inner()).await?;
+        Ok(Response::new(opened))
+    }
+
+    type FetchManifestStream = Pin<Box<dyn Stream<Item = Result<ManifestChunk, Status>> + Send>>;
+
+    async fn fetch_manifest(
+        &self,
+        request: Request<FetchManifestRequest>,
+    ) -> Answer<Self::FetchManifestStream> {
+        let chunks = open::manifest_chunks(&self.0, &request.into_inner())?;
+        Ok(Response::new(Box::pin(chunks)))
+    }
+
+    async fn list_datasets(
+        &self,
+        request: Request<ListDatasetsRequest>,
+    ) -> Answer<ListDatasetsResponse> {
+        let context = Arc::clone(&self.0);
+        blocking(move || list::datasets(&context, &request.into_inner())).await
+    }
+
+    async fn list_shards(&self, request: Request<ListShardsRequest>) -> Answer<ListShardsResponse> {
+        let context = Arc::clone(&self.0);
+        blocking(move || list::shards(&context, &request.into_inner())).await
+    }
+
+    async fn list_failures(
+        &self,
+        request: Request<ListFailuresRequest>,
+    ) -> Answer<ListFailuresResponse> {
+        Ok(Response::new(list::failures(&self.0, request.into_inner().page_size)))
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Answer<T> {
+    let worked = tokio::task::spawn_blocking(work).await;
+    let worked = worked.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    Ok(Response::new(worked?))
+}

@@ -1,0 +1,87 @@
+//! A node at this moment.
+
+use bytes::Bytes;
+use larder_extent::PageSize;
+use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription};
+use larder_wire::data::PROTOCOL_VERSIONS;
+
+use crate::cache::Usage;
+use crate::clock;
+use crate::serve::Context;
+
+pub(super) fn describe(context: &Context) -> NodeDescription {
+    let shared = &context.shared;
+    let usage = shared.cache.usage();
+    let uptime = clock::now().saturating_duration_since(context.started);
+    NodeDescription {
+        node_id: shared.config.node_id().to_owned(),
+        boot_id: Bytes::copy_from_slice(&shared.boot_id),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data_address: context.data_address.clone(),
+        socket_path: context.socket_path.display().to_string(),
+        ring_version: shared.ring.version(),
+        ring_digest: shared.ring.digest(),
+        host: shared.config.host().to_owned(),
+        protocol_version_min: u32::from(*PROTOCOL_VERSIONS.start()),
+        protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),
+        uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+        draining: context.stop.is_given() || shared.stopping.is_cancelled(),
+        origins: shared.config.origins().iter().map(ToString::to_string).collect(),
+        memory: Some(memory(context, &usage)),
+        counters: Some(counters(context, &usage)),
+        load: Some(load(context, &usage)),
+    }
+}
+
+fn memory(context: &Context, usage: &Usage) -> MemoryUse {
+    let given = context.shared.config.memory_bytes().is_some();
+    MemoryUse {
+        budget_bytes: usage.limit_bytes,
+        resident_bytes: usage.resident.bytes,
+        filling_bytes: usage.filling.bytes,
+        orphaned_bytes: usage.orphaned.bytes,
+        page_size_bytes: usage.page_size.map_or(0, PageSize::bytes),
+        budget_source: if given { "--memory" } else { "the host's or cgroup's memory" }.to_owned(),
+    }
+}
+
+fn counters(context: &Context, usage: &Usage) -> Counters {
+    let (served, fills) = (&context.activity, &context.shared.counters);
+    Counters {
+        rows_memory: served.rows_memory.get(),
+        rows_origin: served.rows_origin.get(),
+        gathers: served.gathers.get(),
+        sent_bytes: served.sent_bytes.get(),
+        attaches: served.attaches.get(),
+        origin_requests: fills.origin_requests.get(),
+        origin_bytes: fills.origin_bytes.get(),
+        origin_retries: fills.origin_retries.get(),
+        fills_started: fills.fills_completed.get() + fills.fills_failed.get() + running(usage),
+        fills_completed: fills.fills_completed.get(),
+        fills_failed: fills.fills_failed.get(),
+        evicted_shards: fills.evictions.get(),
+        evicted_bytes: fills.evicted_bytes.get(),
+        recalls: served.recalls.get(),
+    }
+}
+
+fn load(context: &Context, usage: &Usage) -> Load {
+    Load {
+        data_connections: count(context.data.count()),
+        socket_connections: count(context.local.count()),
+        leases: context.clients.leases(),
+        gathers: u32::try_from(context.activity.gathering.get()).unwrap_or(u32::MAX),
+        fills_running: u32::try_from(running(usage)).unwrap_or(u32::MAX),
+        fills_queued: count(usage.queued),
+        tickets: 1,
+    }
+}
+
+/// Fills that a worker has begun.
+fn running(usage: &Usage) -> u64 {
+    usage.filling.shards.saturating_sub(usage.queued) as u64
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,201 @@
+//! Listings, page by page.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use larder_dataset::{ShardId, SnapshotId};
+use larder_store::{ShardState as Stands, ShardView};
+use larder_wire::control::{
+    DatasetStatus, Failure as FailureMessage, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresResponse, ListShardsRequest, ListShardsResponse, ShardState, ShardStatus,
+    page_size, snapshot_id,
+};
+use larder_wire::{Error, ErrorKind, limits};
+
+use crate::cache::Group;
+use crate::catalog::Dataset;
+use crate::clock;
+use crate::fill::Failure;
+use crate::serve::Context;
+
+type Views = HashMap<ShardId, Vec<ShardView<ShardId, Group>>>;
+
+/// What is listed by its id: what is here and, after it, what is orphaned.
+fn views(context: &Context) -> Views {
+    let mut views = Views::new();
+    for view in context.shared.cache.shards() {
+        views.entry(view.id).or_default().push(view);
+    }
+    views
+}
+
+pub(super) fn datasets(
+    context: &Context,
+    request: &ListDatasetsRequest,
+) -> Result<ListDatasetsResponse, Error> {
+    let size = page_size(request.page_size)?;
+    let after = token::<SnapshotId>(&request.page_token)?;
+    let mut open = context.shared.catalog.list();
+    open.retain(|dataset| after.is_none_or(|after| dataset.snapshot() > after));
+    let more = open.len() > size;
+    open.truncate(size);
+    let next_page_token = match open.last() {
+        Some(last) if more => last.snapshot().to_string(),
+        _ => String::new(),
+    };
+    let views = views(context);
+    let datasets = open.iter().map(|dataset| dataset_status(dataset, &views)).collect();
+    Ok(ListDatasetsResponse { datasets, next_page_token })
+}
+
+fn dataset_status(dataset: &Dataset, views: &Views) -> DatasetStatus {
+    let manifest = dataset.manifest();
+    let group = Group::Shards(manifest.snapshot());
+    let resident = views.values().flatten().filter(|view| {
+        matches!(view.state, Stands::Resident { .. }) && view.groups.contains(&group)
+    });
+    let (mut resident_shards, mut resident_bytes) = (0, 0);
+    for view in resident {
+        resident_shards += 1;
+        resident_bytes += view.bytes;
+    }
+    DatasetStatus {
+        snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
+        uri: manifest.uri().to_string(),
+        samples: manifest.samples(),
+        shards: manifest.shard_count(),
+        bytes: manifest.total_bytes(),
+        resident_shards,
+        resident_bytes,
+        sessions: 0,
+        idle_ms: ms_since(dataset.last_used()),
+    }
+}
+
+/// Goes over the shards of the open datasets in order and shows those that take memory.
+pub(super) fn shards(
+    context: &Context,
+    request: &ListShardsRequest,
+) -> Result<ListShardsResponse, Error> {
+    let size = page_size(request.page_size)?;
+    let only = request.snapshot.as_deref().map(snapshot_id).transpose()?;
+    let after = token::<ShardPlace>(&request.page_token)?;
+    let wanted = ShardState::try_from(request.state).unwrap_or(ShardState::Unspecified);
+    let views = views(context);
+    let mut page = ListShardsResponse::default();
+    let mut last = None;
+    for dataset in context.shared.catalog.list() {
+        let snapshot = dataset.snapshot();
+        if only.is_some_and(|only| only != snapshot) {
+            continue;
+        }
+        let begin = match after {
+            Some(ShardPlace(at, _)) if at > snapshot => continue,
+            Some(ShardPlace(at, shard)) if at == snapshot => shard.saturating_add(1),
+            _ => 0,
+        };
+        for shard in begin..dataset.manifest().shard_count() {
+            let found = shard_statuses(&dataset, shard, &views, wanted);
+            if !found.is_empty() && page.shards.len() + found.len() > size {
+                let ShardPlace(snapshot, shard) = last.unwrap_or(ShardPlace(snapshot, shard));
+                page.next_page_token = format!("{snapshot}:{shard}");
+                return Ok(page);
+            }
+            if !found.is_empty() {
+                last = Some(ShardPlace(snapshot, shard));
+                page.shards.extend(found);
+            }
+        }
+    }
+    Ok(page)
+}
+
+fn shard_statuses(
+    dataset: &Arc<Dataset>,
+    shard: u32,
+    views: &Views,
+    wanted: ShardState,
+) -> Vec<ShardStatus> {
+    let id = dataset.manifest().shard(shard).id;
+    let snapshot = dataset.snapshot();
+    let status = |view: &ShardView<ShardId, Group>| {
+        let (state, since, leases, waiters) = match view.state {
+            Stands::Filling { waiters, since } => (ShardState::Filling, since, 0, waiters),
+            Stands::Resident { holders, last_used } => {
+                (ShardState::Resident, last_used, holders, 0)
+            }
+            Stands::Orphaned { since } => (ShardState::Orphaned, since, 0, 0),
+        };
+        let idle = if state == ShardState::Resident { ms_since(since) } else { 0 };
+        ShardStatus {
+            snapshot: Bytes::copy_from_slice(snapshot.as_bytes()),
+            shard,
+            shard_id: Bytes::copy_from_slice(id.as_bytes()),
+            state: state.into(),
+            bytes: view.bytes,
+            bytes_ready: 0,
+            leases: u32::try_from(leases).unwrap_or(u32::MAX),
+            waiters: u32::try_from(waiters).unwrap_or(u32::MAX),
+            age_ms: if state == ShardState::Resident { 0 } else { ms_since(since) },
+            idle_ms: idle,
+        }
+    };
+    let found = views.get(&id).into_iter().flatten().map(status);
+    found.filter(|one| wanted == ShardState::Unspecified || one.state() == wanted).collect()
+}
+
+/// The fills that gave up, the newest first.
+pub(super) fn failures(context: &Context, asked: u32) -> ListFailuresResponse {
+    let count = match asked {
+        0 => limits::FAILURES_KEPT_MAX,
+        asked => asked as usize,
+    };
+    let kept = context.shared.cache.failures();
+    let failures = kept.iter().rev().take(count).map(failure).collect();
+    ListFailuresResponse { failures, total: context.shared.counters.fills_failed.get() }
+}
+
+fn failure(failure: &Failure) -> FailureMessage {
+    FailureMessage {
+        snapshot: Bytes::copy_from_slice(failure.snapshot.as_bytes()),
+        shard: failure.shard,
+        shard_id: Bytes::copy_from_slice(failure.id.as_bytes()),
+        object: failure.object.clone().unwrap_or_default(),
+        offset: 0,
+        bytes: 0,
+        kind: u32::from(failure.why.kind().number()),
+        message: failure.why.message().to_owned(),
+        tries: failure.attempts,
+        age_ms: ms_since(failure.at),
+    }
+}
+
+/// A shard as a page token names it: `snapshot:index`.
+#[derive(Debug, Clone, Copy)]
+struct ShardPlace(SnapshotId, u32);
+
+impl std::str::FromStr for ShardPlace {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (snapshot, shard) = text.split_once(':').ok_or(())?;
+        Ok(Self(snapshot.parse().map_err(|_| ())?, shard.parse().map_err(|_| ())?))
+    }
+}
+
+fn token<T: std::str::FromStr>(text: &str) -> Result<Option<T>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        let message = "the page token is not one of ours; begin with the first page";
+        Error::new(ErrorKind::InvalidArgument, message)
+    })
+}
+
+fn ms_since(then: Instant) -> u64 {
+    let passed = clock::now().saturating_duration_since(then);
+    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,109 @@
+//! Opening a dataset, and its manifest in pieces.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use larder_dataset::{DatasetRef, OriginUri};
+use larder_wire::control::{
+    FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
+};
+use larder_wire::{Error, ErrorKind, limits};
+use tonic::Status;
+
+use crate::catalog::Opened;
+use crate::serve::Context;
+
+pub(super) async fn open(
+    context: &Arc<Context>,
+    request: OpenDatasetRequest,
+) -> Result<OpenDatasetResponse, Error> {
+    let wanted = dataset_ref(&request.uri)?;
+    let manifest = match request.manifest_uri.as_str() {
+        "" => None,
+        uri => Some(origin_uri(uri)?),
+    };
+    let opened = open_on_a_thread(context, &wanted, manifest).await?;
+    let manifest = opened.dataset.manifest();
+    tracing::info!(dataset = %wanted, client = %request.client_name, "opened");
+    Ok(OpenDatasetResponse {
+        snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
+        samples: manifest.samples(),
+        shards: manifest.shard_count(),
+        bytes: manifest.total_bytes(),
+        manifest_bytes: manifest.as_bytes().len() as u64,
+        ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
+        indexed_now: opened.indexed_now,
+        manifest_uri: request.manifest_uri,
+    })
+}
+
+/// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who asks
+/// finds it done.
+async fn open_on_a_thread(
+    context: &Arc<Context>,
+    wanted: &DatasetRef,
+    manifest: Option<OriginUri>,
+) -> Result<Opened, Error> {
+    let turn = Arc::clone(&context.opening).acquire_owned().await;
+    let turn = turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let (context, wanted) = (Arc::clone(context), wanted.clone());
+    let open = move || {
+        let _turn = turn;
+        context.shared.runtime.block_on(async {
+            let opening = context.shared.catalog.open(&wanted, manifest.as_ref());
+            let opened =
+                tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
+            opened.unwrap_or_else(|_| Err(too_long(&wanted)))
+        })
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+}
+
+fn too_long(wanted: &DatasetRef) -> Error {
+    let waited = limits::OPEN_DATASET_TIMEOUT.as_secs();
+    let message = format!("opening {wanted} took longer than {waited} s; index it beforehand");
+    Error::new(ErrorKind::OriginUnavailable, message)
+}
+
+fn dataset_ref(text: &str) -> Result<DatasetRef, Error> {
+    check_length(text)?;
+    DatasetRef::parse(text).map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))
+}
+
+fn origin_uri(text: &str) -> Result<OriginUri, Error> {
+    check_length(text)?;
+    OriginUri::parse(text).map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))
+}
+
+fn check_length(text: &str) -> Result<(), Error> {
+    let (bytes, max) = (text.len(), limits::URI_BYTES_MAX);
+    if bytes <= max {
+        return Ok(());
+    }
+    let message = format!("an address of {bytes} bytes; the limit is {max}");
+    Err(Error::new(ErrorKind::InvalidArgument, message))
+}
+
+/// The manifest of an open snapshot, in order.
+pub(super) fn manifest_chunks(
+    context: &Context,
+    request: &FetchManifestRequest,
+) -> Result<impl Stream<Item = Result<ManifestChunk, Status>> + use<>, Error> {
+    let snapshot = snapshot_id(&request.snapshot)?;
+    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| {
+        let message = format!("snapshot {snapshot} is not open here; open it first");
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    Ok(stream::unfold(0, move |sent| {
+        let bytes = dataset.manifest().as_bytes();
+        let chunk = &bytes[sent..bytes.len().min(sent + limits::MANIFEST_CHUNK_BYTES)];
+        let next = (!chunk.is_empty()).then(|| {
+            let chunk = Bytes::copy_from_slice(chunk);
+            let sent = sent + chunk.len();
+            (Ok(ManifestChunk { chunk }), sent)
+        });
+        std::future::ready(next)
+    }))
+}

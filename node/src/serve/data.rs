@@ -1,0 +1,83 @@
+//! Rows for other hosts, over TCP: one thread a connection, one request after the other.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use larder_wire::data::Hello;
+use larder_wire::{Error, ErrorKind, limits};
+
+use super::Context;
+use super::acceptor::{Bounds, Connections, Listener, Slot};
+use super::peer::Peer;
+use super::session::{Closing, Session};
+use super::stop::wait_any;
+
+/// How many connections there may be.
+pub(super) const BOUNDS: Bounds =
+    Bounds { connections: limits::DATA_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
+
+/// Starts serving rows.
+pub(super) fn start(
+    context: &Arc<Context>,
+    connections: &Arc<Connections>,
+    listener: TcpListener,
+) -> io::Result<()> {
+    avoid_bbr(&listener);
+    let own = Arc::clone(context);
+    let serve = move |peer: &Peer, slot: Slot| serve(&own, peer, slot);
+    connections.accept("larder-data", Listener::Tcp(listener), &context.stop, Box::new(serve))
+}
+
+fn serve(context: &Context, peer: &Peer, slot: Slot) {
+    let opened = Session::open(context, peer, slot, |hello| check_ticket(context, hello));
+    let Some((mut session, _)) = opened else { return };
+    let closing = loop {
+        match turn(context, peer, &mut session) {
+            Ok(()) => {}
+            Err(closing) => break closing,
+        }
+    };
+    session.close(closing);
+}
+
+/// Waits for a request and answers it.
+fn turn(context: &Context, peer: &Peer, session: &mut Session<'_>) -> Result<(), Closing> {
+    let [came, stopping] =
+        wait_any([Some(peer.fd()), Some(context.stop.fd())], session.patience())?;
+    if stopping {
+        return Err(Closing::Silent);
+    }
+    if came {
+        let header = session.header()?;
+        return session.answer(&header);
+    }
+    if session.is_resting() {
+        return Err(Closing::Silent);
+    }
+    session.rest();
+    Ok(())
+}
+
+fn check_ticket(context: &Context, hello: &Hello) -> Result<(), Error> {
+    // Every byte is looked at, so that the time it takes tells nothing about the ticket.
+    let pairs = hello.ticket.as_bytes().iter().zip(context.ticket.as_bytes());
+    if pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0 {
+        return Ok(());
+    }
+    let message = "the ticket is not of this start of this node; open the dataset again";
+    Err(Error::new(ErrorKind::Unauthenticated, message))
+}
+
+/// Where the system's default is bbr, which halves what a link between two hosts carries, takes
+/// cubic, or reno where an unprivileged process may not have cubic.
+fn avoid_bbr(listener: &TcpListener) {
+    let socket = socket2::SockRef::from(listener);
+    let is_bbr = socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr"));
+    if is_bbr && socket.set_tcp_congestion(b"cubic").is_err() {
+        let set = socket.set_tcp_congestion(b"reno");
+        if let Err(why) = set {
+            tracing::warn!("the data plane keeps bbr, which is slow here: {why}");
+        }
+    }
+}

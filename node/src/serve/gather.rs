@@ -1,0 +1,165 @@
+//! One GATHER: many rows of many shards, sent in the order they were asked for.
+//!
+//! The shards are looked up, and those that are missing begin to be filled, all at once; then each
+//! tensor's rows are cut into runs, and each run goes the way that suits it:
+//!
+//! - *direct*: rows of [`limits::SENDFILE_ROW_BYTES_MIN`] and more that are resident go from the extent
+//!   to the socket without being copied here;
+//! - *staged*: shorter resident rows are copied together, and checked, before they are sent;
+//! - *cold*: rows of which some are on their way or not kept are collected first, those that are not
+//!   kept by range and side by side.
+//!
+//! While anything is waited for the peer hears PONG, so that it can tell a slow origin from a dead
+//! node, and this side notices when the peer is gone.
+//!
+//! Thread rule: runs on its connection's thread and blocks it. Non-goal: reordering, because a
+//! batch is done only when its last row is there.
+
+mod cold;
+mod column;
+mod direct;
+mod keepalive;
+mod plan;
+mod staged;
+
+use std::io;
+use std::sync::Arc;
+
+use larder_wire::data::{Gather, GatherEnd, PeerLimits};
+use larder_wire::{Error, ErrorKind, limits};
+
+use super::Context;
+use super::peer::Peer;
+use super::staging::Scratch;
+use crate::cache::Found;
+use column::Column;
+use plan::Plan;
+
+/// Why a gather ends early.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Its rows can't be had: the peer is told, and may ask for others.
+    Refused(Error),
+    /// The connection failed.
+    Broken(io::Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Arc<Error>> for Ended {
+    fn from(error: Arc<Error>) -> Self {
+        Self::Refused(Arc::unwrap_or_clone(error))
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+/// A gather that is being answered.
+#[derive(Debug)]
+struct Answer<'a> {
+    context: &'a Context,
+    peer: &'a Peer,
+    request: u64,
+    payload_bytes_max: u64,
+    verify: bool,
+    plan: Plan<'a>,
+    scratch: &'a mut Scratch,
+}
+
+/// A tensor as it is being sent.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    number: u16,
+    column: Column,
+}
+
+/// The way a row goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Direct,
+    Staged,
+    Cold,
+}
+
+/// Answers one gather, up to its GATHER_END.
+pub(super) fn answer(
+    context: &Context,
+    peer: &Peer,
+    agreed: PeerLimits,
+    request: u64,
+    wanted: &Gather,
+    scratch: &mut Scratch,
+) -> Result<(), Ended> {
+    check_count(wanted, agreed)?;
+    let plan = Plan::new(context, wanted)?;
+    let (rows_memory, rows_origin) = plan.rows_by_source();
+    let payload_bytes_max = u64::from(agreed.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX));
+    let verify = wanted.verify;
+    let mut answer = Answer { context, peer, request, payload_bytes_max, verify, plan, scratch };
+    for (number, &tensor) in (0..).zip(&wanted.tensors) {
+        let column = Column::new(answer.plan.dataset.manifest(), tensor)?;
+        answer.send_column(Slot { number, column })?;
+    }
+    context.activity.rows_memory.add(rows_memory);
+    context.activity.rows_origin.add(rows_origin);
+    GatherEnd { rows_memory, rows_origin }.encode(request, answer.scratch.frame());
+    peer.send(answer.scratch.frame_bytes())?;
+    Ok(())
+}
+
+fn check_count(wanted: &Gather, agreed: PeerLimits) -> Result<(), Error> {
+    let (rows, max) = (wanted.rows.len(), agreed.gather_rows_max as usize);
+    if rows <= max {
+        return Ok(());
+    }
+    let message = format!("{rows} rows in one gather; {max} were agreed on in HELLO");
+    Err(Error::new(ErrorKind::InvalidArgument, message))
+}
+
+impl Answer<'_> {
+    fn send_column(&mut self, slot: Slot) -> Result<(), Ended> {
+        let mut sent = 0;
+        while sent < self.plan.rows.len() {
+            // A run may come out empty when its first row turns out to be corrupt: that row then
+            // goes another way.
+            sent += match self.way(slot.column, sent) {
+                Way::Direct => self.send_direct(slot, sent)?,
+                Way::Staged => self.send_staged(slot, sent)?,
+                Way::Cold => self.send_cold(slot, sent)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// The way the `index`-th row goes.
+    fn way(&mut self, column: Column, index: usize) -> Way {
+        let bytes = column.span(self.plan.dataset.manifest(), self.plan.rows[index]).bytes;
+        match self.plan.look(index) {
+            Found::Resident(_) if bytes >= limits::SENDFILE_ROW_BYTES_MIN => Way::Direct,
+            Found::Resident(_) => Way::Staged,
+            Found::InFlight(_) | Found::NotKept => Way::Cold,
+        }
+    }
+
+    /// Writes the frame of the run whose tables are in the scratch. `first` is its first row.
+    fn encode_run(&mut self, slot: Slot, first: usize) {
+        let first = u32::try_from(first).expect("a gather has at most 65,536 rows");
+        let ragged = slot.column.is_ragged();
+        let bytes = self.scratch.encode_run(self.request, slot.number, first, ragged);
+        self.context.activity.sent_bytes.add(bytes);
+    }
+
+    /// Whether a row of `bytes` still fits the run that is being prepared, which holds `held` bytes.
+    fn fits(&self, held: u64, bytes: u64, bytes_max: u64) -> bool {
+        let rows = self.scratch.crcs.len();
+        rows == 0 || (rows < limits::STAGED_ROWS_MAX && held + bytes <= bytes_max)
+    }
+}

@@ -1,0 +1,162 @@
+//! Rows of which some are not here: those that are not kept are read by range, side by side; those
+//! that are on their way are waited for.
+
+use std::sync::Arc;
+
+use larder_extent::crc::crc32c;
+use larder_extent::{CopyOutcome, Sealed};
+use larder_wire::{Error, ErrorKind, limits};
+
+use super::column::{Corrupt, Span, len, table_len};
+use super::keepalive::{self, while_alive};
+use super::{Answer, Ended, Slot};
+use crate::cache::Found;
+use crate::fill::RowWanted;
+use crate::flight::{Flight, Waited};
+
+/// A run of rows and where each goes in the run's buffer.
+struct Run {
+    first: usize,
+    spans: Vec<(Span, usize)>,
+    bytes: usize,
+}
+
+impl Answer<'_> {
+    /// Sends a run of rows of any kind from row `first`. Returns how many.
+    pub(super) fn send_cold(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
+        let run = self.lay_out(slot, first)?;
+        if run.bytes as u64 > self.payload_bytes_max {
+            self.await_long_row(first, run.bytes)?;
+            if matches!(self.plan.found(first), Found::Resident(_)) {
+                return Ok(0);
+            }
+        }
+        let (peer, request, shared) = (self.peer, self.request, &self.context.shared);
+        let _reserved = while_alive(peer, request, || shared.read_through.reserve(run.bytes))?;
+        let mut bytes = vec![0; run.bytes];
+        self.read_by_range(slot, &run, &mut bytes)?;
+        for (index, &(span, at)) in (first..).zip(&run.spans) {
+            let target = &mut bytes[at..at + len(span.bytes)];
+            if self.bring(slot, index, span, target)?.is_err() {
+                // Of this shard other rows may be in the run: begin anew, reading them by range.
+                self.plan.corrupt(index);
+                return Ok(0);
+            }
+        }
+        self.scratch.begin_run();
+        for &(span, at) in &run.spans {
+            self.scratch.crcs.push(crc32c(&bytes[at..at + len(span.bytes)]));
+            self.scratch.lengths.push(table_len(span.bytes)?);
+        }
+        self.encode_run(slot, first);
+        self.peer.send_both(self.scratch.frame_bytes(), &bytes)?;
+        Ok(run.spans.len())
+    }
+
+    /// As many rows as one frame holds, at least one.
+    fn lay_out(&self, slot: Slot, first: usize) -> Result<Run, Ended> {
+        let manifest = self.plan.dataset.manifest();
+        let mut run = Run { first, spans: Vec::new(), bytes: 0 };
+        for &row in self.plan.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
+            let span = slot.column.span(manifest, row);
+            table_len(span.bytes)?;
+            let bytes = run.bytes + len(span.bytes);
+            if !run.spans.is_empty() && bytes as u64 > self.payload_bytes_max {
+                break;
+            }
+            run.spans.push((span, run.bytes));
+            run.bytes = bytes;
+        }
+        Ok(run)
+    }
+
+    /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole and
+    /// then sent from where it lies.
+    fn await_long_row(&mut self, index: usize, bytes: usize) -> Result<(), Ended> {
+        if let Found::InFlight(flight) = self.plan.found(index) {
+            let sealed = self.await_seal(flight)?;
+            self.plan.came_in(index, Found::Resident(sealed));
+        } else if bytes > limits::RANGE_STAGING_BYTES {
+            let max = limits::RANGE_STAGING_BYTES;
+            let message = format!(
+                "a row of {bytes} bytes whose shard is not kept; at most {max} are read by range, so \
+                 give the node more memory"
+            );
+            return Err(Error::new(ErrorKind::ResourceExhausted, message).into());
+        }
+        Ok(())
+    }
+
+    /// Reads the rows of the run that are not kept, all at once.
+    fn read_by_range(&mut self, slot: Slot, run: &Run, bytes: &mut [u8]) -> Result<(), Ended> {
+        let rows = (run.first..).zip(&run.spans);
+        let absent = rows.filter(|&(index, _)| matches!(self.plan.found(index), Found::NotKept));
+        let want = |(index, &(_, at)): (usize, &(Span, usize))| {
+            let row = self.plan.rows[index];
+            RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at }
+        };
+        let wanted: Vec<_> = absent.map(want).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (shared, dataset) = (&self.context.shared, &self.plan.dataset);
+        let read = || shared.read_through.read_rows(dataset, &wanted, bytes);
+        while_alive(self.peer, self.request, read)??;
+        Ok(())
+    }
+
+    /// Brings a row that is kept to its place in the run's buffer.
+    fn bring(
+        &mut self,
+        slot: Slot,
+        index: usize,
+        span: Span,
+        target: &mut [u8],
+    ) -> Result<Result<(), Corrupt>, Ended> {
+        let sealed = match self.plan.found(index) {
+            // Read already, all of them together.
+            Found::NotKept => return Ok(Ok(())),
+            Found::Resident(sealed) => Arc::clone(sealed),
+            Found::InFlight(flight) => match self.copy_in_flight(flight, slot, span, target)? {
+                Some(sealed) => sealed,
+                None => return Ok(Ok(())),
+            },
+        };
+        let copied = slot.column.copy(&sealed, self.plan.rows[index], span, target);
+        self.plan.came_in(index, Found::Resident(sealed));
+        Ok(copied.map(|_| ()))
+    }
+
+    /// Waits for a row's bytes and copies them; or for the whole shard if that is sealed first.
+    fn copy_in_flight(
+        &self,
+        flight: &Flight,
+        slot: Slot,
+        span: Span,
+        target: &mut [u8],
+    ) -> Result<Option<Arc<Sealed>>, Ended> {
+        let (region, range) = (slot.column.tensor, span.offset..span.offset + span.bytes);
+        loop {
+            match flight.wait(region, &range, limits::KEEPALIVE_INTERVAL) {
+                Waited::Ready(filling) => match filling.copy(region, range.clone(), target) {
+                    CopyOutcome::Copied => return Ok(None),
+                    CopyOutcome::NotYet => {}
+                    CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
+                },
+                Waited::Sealed(sealed) => return Ok(Some(sealed)),
+                Waited::Failed(why) => return Err(why.into()),
+                Waited::TimedOut => keepalive::tick(self.peer, self.request)?,
+            }
+        }
+    }
+
+    fn await_seal(&self, flight: &Flight) -> Result<Arc<Sealed>, Ended> {
+        loop {
+            match flight.wait_for_all(limits::KEEPALIVE_INTERVAL) {
+                Waited::Sealed(sealed) => return Ok(sealed),
+                Waited::Failed(why) => return Err(why.into()),
+                Waited::Ready(_) | Waited::TimedOut => keepalive::tick(self.peer, self.request)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A tensor and where its rows lie, and copying one of them out of an extent.
+
+use larder_dataset::{Manifest, RowLocator};
+use larder_extent::crc::crc32c;
+use larder_extent::{ExtentView, Region};
+use larder_wire::data::RowRef;
+use larder_wire::{Error, ErrorKind, limits};
+
+/// Where a row lies in its tensor's region of the shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// A row whose bytes are not those that were filled.
+#[derive(Debug)]
+pub(super) struct Corrupt;
+
+/// Blocks in which regions without a stride are checked.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A tensor of a dataset.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    pub(super) tensor: usize,
+    locator: RowLocator,
+}
+
+impl Column {
+    pub(super) fn new(manifest: &Manifest, tensor: u16) -> Result<Self, Error> {
+        let tensor = usize::from(tensor);
+        let Some(found) = manifest.tensors().get(tensor) else {
+            let count = manifest.tensors().len();
+            let message = format!("tensor {tensor} of a snapshot of {count} tensors");
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        if found.row_bytes() > limits::ROW_BYTES_MAX {
+            let (bytes, max) = (found.row_bytes(), limits::ROW_BYTES_MAX);
+            let message = format!("rows of {bytes} bytes; at most {max} can be sent");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(Self { tensor, locator: found.locator() })
+    }
+
+    /// Rows have lengths of their own.
+    pub(super) fn is_ragged(self) -> bool {
+        matches!(self.locator, RowLocator::Spans)
+    }
+
+    /// Where a row lies.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(super) fn span(self, manifest: &Manifest, row: RowRef) -> Span {
+        match self.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                Span { offset: u64::from(row.row) * stride_bytes, bytes: row_bytes }
+            }
+            RowLocator::Spans => {
+                let (offset, bytes) = manifest.row_in_region(row.shard, row.row, self.tensor);
+                Span { offset, bytes }
+            }
+        }
+    }
+
+    /// The bytes of a row, where they lie, unchecked.
+    pub(super) fn bytes<'a>(self, extent: &'a ExtentView, span: Span) -> &'a [u8] {
+        let start = len(span.offset);
+        &extent.region(self.tensor)[start..start + len(span.bytes)]
+    }
+
+    /// The checksum to send along with a row that is sent from where it lies.
+    pub(super) fn crc(
+        self,
+        extent: &ExtentView,
+        row: RowRef,
+        span: Span,
+        verify: bool,
+    ) -> Result<u32, Corrupt> {
+        let row = u64::from(row.row);
+        match extent.layout().region(self.tensor) {
+            Region::Rows { .. } if verify && !extent.verify_row(self.tensor, row) => Err(Corrupt),
+            Region::Rows { .. } => Ok(extent.row_crc(self.tensor, row)),
+            Region::Blocks { .. } => {
+                self.check_blocks(extent, span)?;
+                Ok(crc32c(self.bytes(extent, span)))
+            }
+        }
+    }
+
+    /// Copies a row and returns its checksum; what was copied is what was filled.
+    pub(super) fn copy(
+        self,
+        extent: &ExtentView,
+        row: RowRef,
+        span: Span,
+        target: &mut [u8],
+    ) -> Result<u32, Corrupt> {
+        match extent.layout().region(self.tensor) {
+            Region::Rows { .. } => {
+                let row = u64::from(row.row);
+                extent.copy_row_verified(self.tensor, row, target).map_err(|_| Corrupt)?;
+            }
+            Region::Blocks { .. } => {
+                self.check_blocks(extent, span)?;
+                target.copy_from_slice(self.bytes(extent, span));
+            }
+        }
+        Ok(crc32c(target))
+    }
+
+    fn check_blocks(self, extent: &ExtentView, span: Span) -> Result<(), Corrupt> {
+        let blocks = span.offset / BLOCK_BYTES..(span.offset + span.bytes).div_ceil(BLOCK_BYTES);
+        let sound = span.bytes == 0
+            || blocks.into_iter().all(|block| extent.verify_row(self.tensor, block));
+        if sound { Ok(()) } else { Err(Corrupt) }
+    }
+}
+
+/// A number of bytes of an extent as a length of a slice.
+pub(super) fn len(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a usize has 64 bits here")
+}
+
+/// A row's length as the tables of a frame have it.
+pub(super) fn table_len(bytes: u64) -> Result<u32, Error> {
+    u32::try_from(bytes).map_err(|_| {
+        let max = limits::ROW_BYTES_MAX;
+        let message = format!("a row of {bytes} bytes; at most {max} can be sent");
+        Error::new(ErrorKind::InvalidArgument, message)
+    })
+}

@@ -1,0 +1,82 @@
+//! Long rows that are resident: from the extent to the socket, without a copy in this process.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use larder_extent::Sealed;
+
+use super::column::{len, table_len};
+use super::{Answer, Ended, Slot, Way};
+use crate::cache::Found;
+
+/// Bytes of one extent that are sent in one go.
+struct Stretch {
+    extent: Arc<Sealed>,
+    file: Range<u64>,
+}
+
+impl Answer<'_> {
+    /// Sends the longest run of direct rows from row `first`. Returns how many; 0 if the first is
+    /// found corrupt.
+    pub(super) fn send_direct(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
+        let stretches = self.collect(slot, first)?;
+        let rows = self.scratch.crcs.len();
+        if rows == 0 {
+            return Ok(0);
+        }
+        self.encode_run(slot, first);
+        self.peer.cork(true);
+        let sent = self.send_stretches(slot, &stretches);
+        self.peer.cork(false);
+        sent?;
+        Ok(rows)
+    }
+
+    /// Collects the rows of a run: tables in the scratch, neighbours in the file as one stretch.
+    fn collect(&mut self, slot: Slot, first: usize) -> Result<Vec<Stretch>, Ended> {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut held = 0;
+        self.scratch.begin_run();
+        for index in first..self.plan.rows.len() {
+            if index > first && self.way(slot.column, index) != Way::Direct {
+                break;
+            }
+            let row = self.plan.rows[index];
+            let span = slot.column.span(self.plan.dataset.manifest(), row);
+            let Found::Resident(extent) = self.plan.found(index) else { break };
+            if !self.fits(held, span.bytes, self.payload_bytes_max) {
+                break;
+            }
+            let Ok(crc) = slot.column.crc(extent, row, span, self.verify) else {
+                self.plan.corrupt(index);
+                break;
+            };
+            let begin = extent.file_offset(slot.column.tensor) + span.offset;
+            let file = begin..begin + span.bytes;
+            match stretches.last_mut() {
+                Some(last) if Arc::ptr_eq(&last.extent, extent) && last.file.end == begin => {
+                    last.file.end = file.end;
+                }
+                _ => stretches.push(Stretch { extent: Arc::clone(extent), file }),
+            }
+            held += span.bytes;
+            self.scratch.crcs.push(crc);
+            self.scratch.lengths.push(table_len(span.bytes)?);
+        }
+        Ok(stretches)
+    }
+
+    fn send_stretches(&self, slot: Slot, stretches: &[Stretch]) -> std::io::Result<()> {
+        self.peer.send(self.scratch.frame_bytes())?;
+        for Stretch { extent, file } in stretches {
+            if self.peer.is_tcp() {
+                self.peer.send_file(extent.file(), file.clone())?;
+            } else {
+                let begin = extent.file_offset(slot.column.tensor);
+                let range = len(file.start - begin)..len(file.end - begin);
+                self.peer.send(&extent.region(slot.column.tensor)[range])?;
+            }
+        }
+        Ok(())
+    }
+}

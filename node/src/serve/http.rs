@@ -1,0 +1,153 @@
+//! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for whoever
+//! keeps the node running.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use larder_wire::control::node_server::NodeServer;
+use larder_wire::limits;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+use super::Context;
+use super::control::Service;
+use crate::metrics;
+
+/// Requests in flight when the node stops may take so long.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The HTTP server of a node.
+#[derive(Debug)]
+pub(super) struct Server {
+    context: Arc<Context>,
+    stop: CancellationToken,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Starts serving.
+    pub(super) fn start(context: &Arc<Context>, listener: StdListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = &context.shared.runtime;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let stop = CancellationToken::new();
+        let serving = serve(router(context), listener, stop.clone());
+        let task = Mutex::new(Some(runtime.spawn(serving)));
+        Ok(Self { context: Arc::clone(context), stop, task })
+    }
+
+    /// Takes no more connections.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until requests in flight are answered, at most `grace`. Blocks.
+    pub(super) fn wait(&self, grace: Duration) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            let abort = task.abort_handle();
+            let finished = async { tokio::time::timeout(grace, task).await };
+            if self.context.shared.runtime.block_on(finished).is_err() {
+                abort.abort();
+            }
+        }
+    }
+}
+
+fn router(context: &Arc<Context>) -> Router {
+    let service = NodeServer::new(Service(Arc::clone(context)))
+        .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
+    let pages = Router::new()
+        .route("/metrics", get(show_metrics))
+        .route("/healthz", get(show_health))
+        .with_state(Arc::clone(context));
+    Routes::new(service).into_axum_router().merge(pages)
+}
+
+async fn show_metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, text)], metrics::render(&context))
+}
+
+/// Well as long as it takes connections: a node that drains is to get none any more.
+async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
+    if context.stop.is_given() || context.shared.stopping.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    }
+    (StatusCode::OK, "ok\n")
+}
+
+/// Serves connections until told to stop, then finishes what is in flight.
+async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX));
+    loop {
+        // Who finds no place waits in the kernel's queue.
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            () = stop.cancelled() => break,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let serving = serve_one(stream, router.clone(), &graceful);
+                tokio::spawn(async move {
+                    serving.await;
+                    drop(place);
+                });
+            }
+            Err(why) => {
+                tracing::warn!("a control connection could not be accepted: {why}");
+                tokio::time::sleep(limits::KEEPALIVE_INTERVAL).await;
+            }
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(FINISH_TIMEOUT, graceful.shutdown()).await;
+}
+
+fn serve_one(
+    stream: TcpStream,
+    router: Router,
+    graceful: &GracefulShutdown,
+) -> impl Future<Output = ()> + Send + use<> {
+    let _ = stream.set_nodelay(true);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HANDSHAKE_TIMEOUT)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::CONTROL_STREAMS_MAX)
+        .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
+        .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
+    let service = TowerToHyperService::new(router);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let watched = graceful.watch(connection);
+    async move {
+        if let Err(why) = watched.await {
+            tracing::debug!("a control connection ended: {why}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The clients on this host and what each has leased, to find those who are to let go of a shard.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::data::Recall;
+use larder_wire::limits;
+use nix::sys::eventfd::EventFd;
+
+use crate::cache::HolderId;
+use crate::serve::stop::event;
+
+/// Who is connected.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    all: Mutex<HashMap<HolderId, Arc<Client>>>,
+    next: AtomicU64,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) holder: HolderId,
+    leases: Mutex<Leases>,
+    recalls: Mutex<VecDeque<Recall>>,
+    wake: EventFd,
+}
+
+/// A shard as clients name it.
+type Name = (SnapshotId, u32);
+
+#[derive(Debug, Default)]
+struct Leases {
+    /// The shard behind a name, and how often it was attached.
+    by_name: HashMap<Name, (ShardId, usize)>,
+    count: usize,
+}
+
+impl Clients {
+    /// Takes in one more client.
+    pub(super) fn join(&self) -> io::Result<Arc<Client>> {
+        let client = Arc::new(Client {
+            holder: HolderId(self.next.fetch_add(1, Ordering::Relaxed)),
+            leases: Mutex::default(),
+            recalls: Mutex::default(),
+            wake: event()?,
+        });
+        self.lock().insert(client.holder, Arc::clone(&client));
+        Ok(client)
+    }
+
+    /// Forgets a client, whose leases have ended.
+    pub(super) fn leave(&self, client: &Client) {
+        self.lock().remove(&client.holder);
+    }
+
+    /// Asks everyone who has a shard to let go of it.
+    pub(crate) fn recall(&self, id: ShardId) {
+        let clients: Vec<_> = self.lock().values().cloned().collect();
+        clients.iter().for_each(|client| client.recall(id));
+    }
+
+    /// Leases of all clients.
+    pub(crate) fn leases(&self) -> u64 {
+        self.lock().values().map(|client| lock(&client.leases).count as u64).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<HolderId, Arc<Client>>> {
+        lock(&self.all)
+    }
+}
+
+impl Client {
+    /// Notes a lease, before it is asked for: a recall must not slip in between. `false` if the client
+    /// has as many as it may.
+    pub(super) fn note(&self, name: Name, id: ShardId) -> bool {
+        let mut leases = lock(&self.leases);
+        if leases.count >= limits::MAPPED_EXTENTS_MAX {
+            return false;
+        }
+        leases.count += 1;
+        leases.by_name.entry(name).or_insert((id, 0)).1 += 1;
+        true
+    }
+
+    /// Strikes out one lease. Returns the shard, if there was one.
+    pub(super) fn strike(&self, name: Name) -> Option<ShardId> {
+        let mut leases = lock(&self.leases);
+        let (id, count) = leases.by_name.get_mut(&name)?;
+        let id = *id;
+        *count -= 1;
+        if *count == 0 {
+            leases.by_name.remove(&name);
+        }
+        leases.count -= 1;
+        Some(id)
+    }
+
+    fn recall(&self, id: ShardId) {
+        let names: Vec<_> = {
+            let leases = lock(&self.leases);
+            let has = leases.by_name.iter().filter(|(_, (leased, _))| *leased == id);
+            has.map(|(&name, _)| name).collect()
+        };
+        let mut recalls = lock(&self.recalls);
+        for (snapshot, shard) in names {
+            let recall = Recall { snapshot, shard };
+            if recalls.len() < limits::RECALLS_QUEUED_MAX && !recalls.contains(&recall) {
+                recalls.push_back(recall);
+            }
+        }
+        if !recalls.is_empty() {
+            // Refused only when the counter is full, and then the thread is being woken already.
+            let _ = self.wake.write(1);
+        }
+    }
+
+    /// What is to be recalled, once woken.
+    pub(super) fn take_recalls(&self) -> Vec<Recall> {
+        let _ = self.wake.read();
+        lock(&self.recalls).drain(..).collect()
+    }
+
+    /// Readable when there is something to recall.
+    pub(super) fn woken(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: Name = (SnapshotId::from_bytes([1; 16]), 3);
+    const ID: ShardId = ShardId::from_bytes([7; 16]);
+
+    #[test]
+    fn only_those_who_hold_a_shard_are_asked_to_let_go_and_only_once() {
+        let clients = Clients::default();
+        let (with, without) = (clients.join().expect("joined"), clients.join().expect("joined"));
+        assert!(with.note(NAME, ID));
+        assert!(with.note(NAME, ID));
+        clients.recall(ID);
+        clients.recall(ID);
+        assert_eq!(with.take_recalls(), [Recall { snapshot: NAME.0, shard: NAME.1 }]);
+        assert!(without.take_recalls().is_empty());
+    }
+
+    #[test]
+    fn leases_are_counted_and_end_one_by_one() {
+        let clients = Clients::default();
+        let client = clients.join().expect("joined");
+        assert!(client.note(NAME, ID));
+        assert!(client.note(NAME, ID));
+        assert_eq!(clients.leases(), 2);
+        assert_eq!(client.strike(NAME), Some(ID));
+        assert_eq!(client.strike(NAME), Some(ID));
+        assert_eq!(client.strike(NAME), None);
+        assert_eq!(clients.leases(), 0);
+    }
+
+    #[test]
+    fn a_client_has_no_more_leases_than_it_can_map() {
+        let clients = Clients::default();
+        let client = clients.join().expect("joined");
+        assert!((0..limits::MAPPED_EXTENTS_MAX).all(|_| client.note(NAME, ID)));
+        assert!(!client.note(NAME, ID));
+    }
+}

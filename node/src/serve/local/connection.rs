@@ -1,0 +1,198 @@
+//! One client on this host, from HELLO until it is gone.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use larder_dataset::SnapshotId;
+use larder_extent::Sealed;
+use larder_wire::data::{
+    Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState, Release,
+};
+use larder_wire::{Error, ErrorKind};
+
+use super::clients::Client;
+use crate::cache::Leased;
+use crate::catalog::Dataset;
+use crate::serve::Context;
+use crate::serve::acceptor::Slot;
+use crate::serve::peer::Peer;
+use crate::serve::session::{Closing, Session};
+use crate::serve::stop::wait_any;
+
+/// Serves a client until it, or its process, is gone; then nothing of it remains.
+pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
+    // Who may open the socket was decided by its mode, so no ticket is asked for.
+    let Some((session, _)) = Session::open(context, peer, slot, |_| Ok(())) else { return };
+    let Ok(client) = context.clients.join() else { return };
+    let stay = Stay { context, peer, client };
+    let mut connection = Connection { stay, session };
+    let closing = loop {
+        match connection.turn() {
+            Ok(()) => {}
+            Err(closing) => break closing,
+        }
+    };
+    let Connection { stay, session } = connection;
+    drop(stay);
+    session.close(closing);
+}
+
+/// A client's time here: its leases end with it, whatever ends it.
+struct Stay<'a> {
+    context: &'a Context,
+    peer: &'a Peer,
+    client: Arc<Client>,
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.context.clients.leave(&self.client);
+        let released = self.context.shared.cache.release_all(self.client.holder);
+        if !released.ids.is_empty() && self.peer.has_exited() {
+            self.context.activity.reaped.add(1);
+        }
+    }
+}
+
+struct Connection<'a> {
+    stay: Stay<'a>,
+    session: Session<'a>,
+}
+
+impl Connection<'_> {
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self) -> Result<(), Closing> {
+        let Stay { context, peer, client } = &self.stay;
+        let waited_for =
+            [peer.process(), Some(context.stop.fd()), Some(client.woken()), Some(peer.fd())];
+        let [exited, stopping, woken, came] = wait_any(waited_for, self.session.patience())?;
+        if exited || stopping {
+            return Err(Closing::Silent);
+        }
+        if woken {
+            self.send_recalls()?;
+        }
+        if came {
+            let header = self.session.header()?;
+            return self.answer(&header);
+        }
+        if !woken {
+            self.session.rest();
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, header: &FrameHeader) -> Result<(), Closing> {
+        match header.kind() {
+            Kind::Attach => {
+                let Attach { snapshot, shard } = Attach::decode(self.session.body(header)?)?;
+                self.attach(header.request(), snapshot, shard)
+            }
+            Kind::AttachManifest => {
+                let wanted = AttachManifest::decode(self.session.body(header)?)?;
+                self.attach_manifest(header.request(), wanted.snapshot)
+            }
+            Kind::Release => {
+                let Release { snapshot, shard } = Release::decode(self.session.body(header)?)?;
+                self.release(snapshot, shard);
+                Ok(())
+            }
+            _ => self.session.answer(header),
+        }
+    }
+
+    fn attach(&mut self, request: u64, snapshot: SnapshotId, shard: u32) -> Result<(), Closing> {
+        let dataset = match find(self.stay.context, snapshot, Some(shard)) {
+            Ok(dataset) => dataset,
+            Err(error) => return self.session.refuse(request, &error),
+        };
+        let Stay { context, client, .. } = &self.stay;
+        if !client.note((snapshot, shard), dataset.manifest().shard(shard).id) {
+            let message = "the client has as many leases as one may; release some first";
+            let error = Error::new(ErrorKind::ResourceExhausted, message);
+            return self.session.refuse(request, &error);
+        }
+        let leased = context.shared.cache.lease(&dataset, shard, client.holder);
+        let answered = self.answer_lease(request, leased)?;
+        if !answered {
+            self.release(snapshot, shard);
+        }
+        Ok(())
+    }
+
+    /// Tells the client what came of a lease. Returns whether it has it.
+    fn answer_lease(&mut self, request: u64, leased: Leased) -> Result<bool, Closing> {
+        match leased {
+            Leased::Granted(sealed) => return self.hand_out(request, &sealed),
+            Leased::NotKept => self.session.send(|out| NotKept.encode(request, out))?,
+            Leased::Pending(flight) => {
+                let queued = flight.is_queued();
+                let state = if queued { PendingState::Queued } else { PendingState::Filling };
+                self.session.send(|out| Pending { state }.encode(request, out))?;
+            }
+            Leased::OverQuota(error) => self.session.refuse(request, &error)?,
+            Leased::Failed(error) => self.session.refuse(request, &error)?,
+        }
+        Ok(false)
+    }
+
+    fn attach_manifest(&mut self, request: u64, snapshot: SnapshotId) -> Result<(), Closing> {
+        match find(self.stay.context, snapshot, None) {
+            Ok(dataset) => self.hand_out(request, dataset.manifest_extent()).map(|_| ()),
+            Err(error) => self.session.refuse(request, &error),
+        }
+    }
+
+    /// Sends a descriptor of its own to the client. Returns whether there was one to send.
+    fn hand_out(&mut self, request: u64, extent: &Sealed) -> Result<bool, Closing> {
+        let fd = match extent.open_for_peer() {
+            Ok(fd) => fd,
+            Err(why) => {
+                let message = format!("the node has no descriptor to hand out: {why}; ask again");
+                let error = Error::new(ErrorKind::ResourceExhausted, message).with_source(why);
+                self.session.refuse(request, &error)?;
+                return Ok(false);
+            }
+        };
+        let mut frame = Vec::new();
+        Attached { extent: *extent.id().as_bytes() }.encode(request, &mut frame);
+        self.stay.peer.send_with_fd(&frame, fd.as_fd())?;
+        self.stay.context.activity.attaches.add(1);
+        Ok(true)
+    }
+
+    fn release(&self, snapshot: SnapshotId, shard: u32) {
+        let Stay { context, client, .. } = &self.stay;
+        if let Some(id) = client.strike((snapshot, shard)) {
+            context.shared.cache.release(client.holder, id);
+        }
+    }
+
+    fn send_recalls(&mut self) -> Result<(), Closing> {
+        for recall in self.stay.client.take_recalls() {
+            self.stay.context.activity.recalls.add(1);
+            self.session.send(|out| recall.encode(0, out))?;
+        }
+        Ok(())
+    }
+}
+
+/// The open dataset, if it has that shard.
+fn find(
+    context: &Context,
+    snapshot: SnapshotId,
+    shard: Option<u32>,
+) -> Result<Arc<Dataset>, Error> {
+    let not_found = |message: String| Error::new(ErrorKind::NotFound, message);
+    let dataset =
+        context.shared.catalog.get(snapshot).ok_or_else(|| {
+            not_found(format!("snapshot {snapshot} is not open here; open it first"))
+        })?;
+    let count = dataset.manifest().shard_count();
+    match shard {
+        Some(shard) if shard >= count => {
+            Err(not_found(format!("shard {shard} of a snapshot of {count} shards")))
+        }
+        _ => Ok(dataset),
+    }
+}

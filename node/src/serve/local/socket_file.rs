@@ -1,0 +1,187 @@
+//! The file that the unix socket is reached by, and who may open it.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::ErrorKind as IoErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use larder_wire::{Error, ErrorKind};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, Group, chown};
+use std::os::fd::AsRawFd;
+
+use crate::config::SocketConfig;
+
+/// The file, removed when the node stops.
+#[derive(Debug)]
+pub(in crate::serve) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode, to remove no other node's file.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Makes the socket. Its folder is made if it isn't there, for nobody but us (and the group).
+    ///
+    /// # Errors
+    /// If another node answers there, or something that is not a socket has the name, or the system
+    /// refuses.
+    pub(in crate::serve) fn bind(config: &SocketConfig) -> Result<(Self, UnixListener), Error> {
+        let path = &config.path;
+        let failed = |why: std::io::Error| failed(path, why);
+        let group = config.group.as_deref().map(group_named).transpose()?;
+        make_folder(path, group).map_err(failed)?;
+        remove_stale(path)?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let listener = bind_with_mode(path, mode).map_err(|errno| failed(errno.into()))?;
+        if group.is_some() {
+            chown(path, None, group).map_err(|errno| failed(errno.into()))?;
+        }
+        let identity = identity(path);
+        Ok((Self { path: path.clone(), identity }, listener))
+    }
+
+    pub(in crate::serve) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file, if it is still ours.
+    pub(in crate::serve) fn remove(&self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+fn failed(path: &Path, why: std::io::Error) -> Error {
+    let message = format!("--socket {}: {why}; choose another path", path.display());
+    Error::new(ErrorKind::Unavailable, message).with_source(why)
+}
+
+fn group_named(name: &str) -> Result<Gid, Error> {
+    let found = Group::from_name(name).ok().flatten();
+    found.map(|group| group.gid).ok_or_else(|| {
+        let message = format!("--socket-group {name}: there is no such group on this host");
+        Error::new(ErrorKind::InvalidArgument, message)
+    })
+}
+
+fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = folder.parent() {
+        fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != IoErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if group.is_some() {
+        chown(folder, None, group)?;
+        fs::set_permissions(folder, Permissions::from_mode(0o750))?;
+    }
+    Ok(())
+}
+
+/// Removes the socket of a node that did not end properly: one that nobody answers on.
+fn remove_stale(path: &Path) -> Result<(), Error> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        let taken = std::io::Error::new(IoErrorKind::AlreadyExists, "a file that is not a socket");
+        return Err(failed(path, taken));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == IoErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|why| failed(path, why))
+        }
+        _ => {
+            let taken =
+                std::io::Error::new(IoErrorKind::AddrInUse, "another process answers there");
+            Err(failed(path, taken))
+        }
+    }
+}
+
+/// Binds with a mode from the start: there is no moment at which others could connect.
+fn bind_with_mode(path: &Path, mode: u32) -> nix::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // The file takes the mode of the socket, less what the umask forbids.
+    fchmod(&socket, Mode::from_bits_truncate(mode))?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    nix::sys::stat::fchmodat(
+        nix::fcntl::AT_FDCWD,
+        path,
+        Mode::from_bits_truncate(mode),
+        nix::sys::stat::FchmodatFlags::FollowSymlink,
+    )?;
+    listen(&socket, Backlog::MAXCONN)?;
+    Ok(UnixListener::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(path: PathBuf) -> SocketConfig {
+        SocketConfig { path, group: None }
+    }
+
+    #[test]
+    fn the_socket_and_its_folder_are_for_nobody_else() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("larder/larder.sock");
+        let (file, _listener) = SocketFile::bind(&config(path.clone())).expect("bound");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().expect("a folder")), 0o700);
+        file.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("larder.sock");
+        let (_first, listener) = SocketFile::bind(&config(path.clone())).expect("bound");
+        let refused = SocketFile::bind(&config(path.clone())).expect_err("one answers there");
+        assert!(refused.message().contains("another process answers"), "{refused}");
+        drop(listener);
+        SocketFile::bind(&config(path)).expect("nobody answers any more");
+    }
+
+    #[test]
+    fn a_file_that_is_not_a_socket_is_left_alone() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("larder.sock");
+        fs::write(&path, "mine").expect("written");
+        SocketFile::bind(&config(path.clone())).expect_err("refused");
+        assert_eq!(fs::read(&path).expect("still there"), b"mine");
+    }
+
+    #[test]
+    fn a_node_does_not_remove_the_socket_of_its_successor() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("larder.sock");
+        let (first, listener) = SocketFile::bind(&config(path.clone())).expect("bound");
+        drop(listener);
+        let _second = SocketFile::bind(&config(path.clone())).expect("bound");
+        // The inode number may have been used again at once, and then nothing tells them apart.
+        if identity(&path) != first.identity {
+            first.remove();
+            assert!(path.exists());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What every connection does, whatever it came in through: the handshake, one request after the
+//! other, answers and refusals.
+
+use std::time::Duration;
+
+use larder_wire::data::{
+    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, PeerLimits, Ping, Pong, WireError,
+    read_body, read_header, read_hello,
+};
+use larder_wire::{Error, ErrorKind, limits};
+
+use super::Context;
+use super::acceptor::{Slot, frame_deadline};
+use super::allowance::Held;
+use super::gather::{self, Ended};
+use super::peer::Peer;
+use super::staging::Scratch;
+use crate::clock;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Closing {
+    /// The peer is gone, or this node is stopping: there is nobody to tell, or nothing to say.
+    Silent,
+    /// The peer broke the protocol.
+    Fault(WireError),
+}
+
+impl From<std::io::Error> for Closing {
+    fn from(_: std::io::Error) -> Self {
+        Self::Silent
+    }
+}
+
+impl From<WireError> for Closing {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Closed | WireError::Idle | WireError::Broken(_) => Self::Silent,
+            fault => Self::Fault(fault),
+        }
+    }
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    context: &'a Context,
+    peer: &'a Peer,
+    agreed: PeerLimits,
+    scratch: Scratch,
+}
+
+impl<'a> Session<'a> {
+    /// Performs the handshake; `None` if it fails, and then the peer has been told why if it is one
+    /// of ours. `check` says whether this client may use this door.
+    pub(super) fn open(
+        context: &'a Context,
+        peer: &'a Peer,
+        slot: Slot,
+        check: impl FnOnce(&Hello) -> Result<(), Error>,
+    ) -> Option<(Self, Hello)> {
+        let mut reader = peer.first_reader(clock::now() + limits::HANDSHAKE_TIMEOUT);
+        let (request, answer) = match read_hello(&mut reader) {
+            Ok((request, hello)) => (request, welcome(context, slot.admitted, hello, check)),
+            Err(error) => match Closing::from(error) {
+                Closing::Silent => return None,
+                Closing::Fault(fault) => (0, Err(fault.into())),
+            },
+        };
+        drop(slot);
+        let mut scratch = Scratch::new(&context.staging);
+        match answer {
+            Ok((hello, ok)) => {
+                ok.encode(request, scratch.frame());
+                peer.send(scratch.frame_bytes()).ok()?;
+                Some((Self { context, peer, agreed: ok.limits, scratch }, hello))
+            }
+            Err(error) => {
+                context.activity.refused.add(1);
+                ErrorReply::from(error).encode(request, scratch.frame());
+                // Whether it hears why makes no difference to us.
+                let _ = peer.send(scratch.frame_bytes());
+                None
+            }
+        }
+    }
+
+    /// Reads the head of the next request, which has begun to come.
+    pub(super) fn header(&mut self) -> Result<FrameHeader, Closing> {
+        Ok(read_header(&mut self.peer.reader(frame_deadline()))?)
+    }
+
+    /// Reads a short body.
+    pub(super) fn body(&mut self, header: &FrameHeader) -> Result<&[u8], Closing> {
+        let body = self.scratch.body();
+        read_body(&mut self.peer.reader(frame_deadline()), header, body)?;
+        Ok(body)
+    }
+
+    /// Answers what may be asked on every connection.
+    pub(super) fn answer(&mut self, header: &FrameHeader) -> Result<(), Closing> {
+        match header.kind() {
+            Kind::Ping => {
+                Ping::decode(self.body(header)?)?;
+                self.send(|out| Pong.encode(header.request(), out))
+            }
+            Kind::Gather => self.gather(header),
+            found => Err(WireError::Unexpected { found, expected: "GATHER or PING" }.into()),
+        }
+    }
+
+    fn gather(&mut self, header: &FrameHeader) -> Result<(), Closing> {
+        let request = header.request();
+        let Some(_held) = self.admit(header) else {
+            let message = "too many large requests at once; ask again, or for fewer rows at a time";
+            self.refuse(request, &Error::new(ErrorKind::ResourceExhausted, message))?;
+            // Its body was not read, so the place of the next frame is unknown.
+            return Err(Closing::Silent);
+        };
+        let wanted = Gather::decode(self.body(header)?)?;
+        self.scratch.forget_body();
+        let _gathering = self.context.activity.gathering.begin();
+        self.context.activity.gathers.add(1);
+        let (context, peer, agreed) = (self.context, self.peer, self.agreed);
+        let answered = gather::answer(context, peer, agreed, request, &wanted, &mut self.scratch);
+        match answered {
+            Ok(()) => Ok(()),
+            Err(Ended::Refused(error)) => {
+                context.activity.gathers_failed.add(1);
+                self.refuse(request, &error)
+            }
+            Err(Ended::Broken(why)) => {
+                tracing::debug!("a connection broke within a gather: {why}");
+                context.activity.gathers_failed.add(1);
+                Err(Closing::Silent)
+            }
+        }
+    }
+
+    /// Room for a large request; `None` if there is none for too long.
+    fn admit(&self, header: &FrameHeader) -> Option<Option<Held>> {
+        let bytes = header.body_len();
+        if bytes <= limits::REQUEST_BYTES_FREE {
+            return Some(None);
+        }
+        self.context.requests.take(2 * bytes, limits::REQUEST_BYTES_TIMEOUT).map(Some)
+    }
+
+    /// Says that a request failed; the connection goes on.
+    pub(super) fn refuse(&mut self, request: u64, error: &Error) -> Result<(), Closing> {
+        self.send(|out| ErrorReply::from(error.clone()).encode(request, out))
+    }
+
+    /// Sends one frame.
+    pub(super) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Closing> {
+        encode(self.scratch.frame());
+        Ok(self.peer.send(self.scratch.frame_bytes())?)
+    }
+
+    /// Tells a peer that broke the protocol what was wrong, before the connection is closed.
+    pub(super) fn close(mut self, closing: Closing) {
+        if let Closing::Fault(fault) = closing {
+            tracing::debug!("a connection is closed: {fault}");
+            let _ = self.refuse(0, &fault.into());
+        }
+    }
+
+    /// Gives back what is only of use while requests come one after the other.
+    pub(super) fn rest(&mut self) {
+        self.scratch.rest();
+    }
+
+    /// How long to wait for the next request before [`rest`](Self::rest), and after it.
+    pub(super) fn patience(&self) -> Duration {
+        if self.scratch.is_resting() { limits::DATA_IDLE_TIMEOUT } else { limits::STAGING_IDLE }
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        self.scratch.is_resting()
+    }
+}
+
+/// What is answered to a HELLO.
+fn welcome(
+    context: &Context,
+    admitted: bool,
+    hello: Hello,
+    check: impl FnOnce(&Hello) -> Result<(), Error>,
+) -> Result<(Hello, HelloOk), Error> {
+    if !admitted {
+        let message = "the node has all the connections it takes; ask again, or another node";
+        return Err(Error::new(ErrorKind::ResourceExhausted, message));
+    }
+    if context.stop.is_given() {
+        let message = "the node is stopping; ask the next one";
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    let ok = HelloOk::answer(&hello, context.boot_id(), context.shared.config.node_id())?;
+    check(&hello)?;
+    Ok((hello, ok))
+}

@@ -1,0 +1,132 @@
+//! The buffers of one connection, reused from request to request.
+//!
+//! Frames and tables are small. The staging piece, into which short rows are copied before they are
+//! sent, comes out of an allowance that all connections share: a full piece while there is enough,
+//! the smallest useful one otherwise, and nothing while the connection rests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_wire::data::DataRun;
+use larder_wire::limits;
+
+use super::allowance::{Allowance, Held};
+
+/// Buffers larger than this are not kept from one request to the next.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// What a connection needs to answer.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    allowance: Arc<Allowance>,
+    frame: Vec<u8>,
+    body: Vec<u8>,
+    piece: Option<Piece>,
+    /// Of the run that is being prepared: the checksum of each row, and its length.
+    pub(super) crcs: Vec<u32>,
+    pub(super) lengths: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Box<[u8]>,
+    _held: Option<Held>,
+}
+
+impl Scratch {
+    pub(super) fn new(allowance: &Arc<Allowance>) -> Self {
+        Self {
+            allowance: Arc::clone(allowance),
+            frame: Vec::new(),
+            body: Vec::new(),
+            piece: None,
+            crcs: Vec::new(),
+            lengths: Vec::new(),
+        }
+    }
+
+    /// Where the next frame is written; what was there is gone.
+    pub(super) fn frame(&mut self) -> &mut Vec<u8> {
+        self.frame.clear();
+        &mut self.frame
+    }
+
+    /// The frame that was written.
+    pub(super) fn frame_bytes(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Writes the DATA frame of a run whose tables are in `crcs` and `lengths`.
+    pub(super) fn encode_run(&mut self, request: u64, slot: u16, first: u32, ragged: bool) -> u64 {
+        let payload_bytes = self.lengths.iter().map(|&bytes| u64::from(bytes)).sum();
+        let run = DataRun {
+            tensor_slot: slot,
+            first,
+            crcs: &self.crcs,
+            lengths: ragged.then_some(&self.lengths),
+            payload_bytes,
+        };
+        self.frame.clear();
+        run.encode(request, &mut self.frame);
+        payload_bytes
+    }
+
+    /// Forgets the tables of the last run.
+    pub(super) fn begin_run(&mut self) {
+        self.crcs.clear();
+        self.lengths.clear();
+    }
+
+    pub(super) fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.body
+    }
+
+    /// Lets a large request go once it is decoded.
+    pub(super) fn forget_body(&mut self) {
+        if self.body.capacity() > KEPT_BYTES {
+            self.body = Vec::new();
+        }
+    }
+
+    /// Takes the staging piece out, to be put back with [`return_piece`](Self::return_piece).
+    pub(super) fn take_piece(&mut self) -> StagingPiece {
+        let piece = self.piece.take().unwrap_or_else(|| {
+            let held = self.allowance.take(limits::STAGING_BYTES, Duration::ZERO);
+            let bytes =
+                if held.is_some() { limits::STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
+            Piece { bytes: vec![0; bytes].into(), _held: held }
+        });
+        StagingPiece(piece)
+    }
+
+    pub(super) fn return_piece(&mut self, piece: StagingPiece) {
+        self.piece = Some(piece.0);
+    }
+
+    /// Gives back what is only of use while requests come one after the other.
+    pub(super) fn rest(&mut self) {
+        *self = Self::new(&self.allowance);
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        self.piece.is_none()
+    }
+}
+
+/// The staging piece while it is being written and sent.
+#[derive(Debug)]
+pub(super) struct StagingPiece(Piece);
+
+impl std::ops::Deref for StagingPiece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl std::ops::DerefMut for StagingPiece {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0.bytes
+    }
+}

@@ -1,0 +1,36 @@
+//! What all servers of a node share.
+
+use std::sync::Arc;
+
+use larder_wire::Ring;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Cache;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::fill::ReadThrough;
+
+/// The parts of a node that its servers use. One per node, behind an `Arc`.
+#[derive(Debug)]
+pub struct Shared {
+    /// What was configured.
+    pub config: Config,
+    /// Drawn at every start: tells a restarted node from one that was merely silent.
+    pub boot_id: [u8; 16],
+    /// The datasets that are open.
+    pub catalog: Catalog,
+    /// The shards.
+    pub cache: Arc<Cache>,
+    /// Rows of shards that are not kept.
+    pub read_through: ReadThrough,
+    /// What fills have done so far.
+    pub counters: Arc<Counters>,
+    /// Which node owns which shards.
+    pub ring: Ring,
+    /// Where async work runs.
+    pub runtime: Handle,
+    /// Cancelled when the node stops: no new connections, requests in flight are finished.
+    pub stopping: CancellationToken,
+}

@@ -1,0 +1,241 @@
+//! Finds how much memory this process may use: the least of what the machine has and what the
+//! cgroups it lives in allow, less what the node itself needs.
+//!
+//! Both cgroup versions are read, at every level from the process's own group up to the mount,
+//! because a limit anywhere above binds as well. All paths start at a root that is handed in.
+
+use super::Budget;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Of a machine that no cgroup divides, how much a node takes when not told: one part in so many,
+/// as a tmpfs does. In a cgroup it takes all that the group has, which was set aside for it.
+const UNTOLD_SHARE_OF_MACHINE: u64 = 2;
+
+/// Why there is no budget.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    /// A file that says how much memory there is can't be read.
+    #[error("cannot read the memory limit in {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that says how much memory there is says something else.
+    #[error("{} holds {text:?}, which is not a number of bytes", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The start of what it says.
+        text: String,
+    },
+    /// Not even the node itself fits.
+    #[error(
+        "{limit} allows no cache: the node itself keeps {overhead} bytes; raise the limit above that"
+    )]
+    NothingLeft {
+        /// What binds.
+        limit: MemoryLimit,
+        /// What the node itself needs, in bytes.
+        overhead: u64,
+    },
+    /// The budget asked for is zero.
+    #[error("a cache of 0 bytes holds nothing; ask for at least one shard's size")]
+    Zero,
+    /// The budget asked for is more than there is.
+    #[error(
+        "a cache of {requested} bytes does not fit: {limit}, of which the node itself keeps \
+         {overhead}; ask for at most {most} bytes ({} MiB), or raise the limit",
+        most >> 20
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes that could be had.
+        most: u64,
+        /// What binds.
+        limit: MemoryLimit,
+        /// What the node itself needs, in bytes.
+        overhead: u64,
+    },
+}
+
+/// The least memory limit that binds this process, and the file that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryLimit {
+    bytes: u64,
+    source: PathBuf,
+    of_machine: bool,
+}
+
+impl std::fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} allows {} bytes", self.source.display(), self.bytes)
+    }
+}
+
+impl Budget {
+    /// The budget to run with: `requested` bytes, checked against what this process may use less
+    /// `overhead`; or, when nothing is requested, what it may reasonably take. `root` is where
+    /// `proc` and `sys` are found, `/` outside tests.
+    pub fn detect(requested: Option<u64>, root: &Path, overhead: u64) -> Result<Self, BudgetError> {
+        let limit = MemoryLimit::read(root)?;
+        let Some(most) = limit.bytes.checked_sub(overhead).filter(|&most| most > 0) else {
+            return Err(BudgetError::NothingLeft { limit, overhead });
+        };
+        match requested {
+            Some(0) => Err(BudgetError::Zero),
+            Some(requested) if requested > most => {
+                Err(BudgetError::TooLarge { requested, most, limit, overhead })
+            }
+            Some(requested) => Ok(Self::new(requested)),
+            None if limit.of_machine => {
+                Ok(Self::new(most.min(limit.bytes / UNTOLD_SHARE_OF_MACHINE)))
+            }
+            None => Ok(Self::new(most)),
+        }
+    }
+}
+
+impl MemoryLimit {
+    /// Reads `proc/meminfo` and the cgroups of this process, all below `root`.
+    pub fn read(root: &Path) -> Result<Self, BudgetError> {
+        let mut least = machine_limit(&root.join("proc/meminfo"))?;
+        let mounts = read_if_there(&root.join("proc/self/mountinfo"))?.unwrap_or_default();
+        let member_of = read_if_there(&root.join("proc/self/cgroup"))?.unwrap_or_default();
+        for (version, group) in member_of.lines().filter_map(parse_membership) {
+            let mounts = mounts.lines().filter_map(Mount::parse);
+            for mount in mounts.filter(|mount| mount.version == version) {
+                for limit in mount.limits_of(root, group)? {
+                    if limit.bytes < least.bytes {
+                        least = limit;
+                    }
+                }
+            }
+        }
+        Ok(least)
+    }
+
+    /// The limit in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The file that says so.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+impl Version {
+    /// Above `memory.high` a process is not killed but slowed to a crawl: as good as a limit here,
+    /// for shared memory can't be reclaimed without swap.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::V1 => &["memory.limit_in_bytes"],
+            Self::V2 => &["memory.max", "memory.high"],
+        }
+    }
+}
+
+/// A line of `/proc/self/cgroup`: `4:memory:/group` (version 1), `0::/group` (version 2).
+fn parse_membership(line: &str) -> Option<(Version, &str)> {
+    let (hierarchy, rest) = line.split_once(':')?;
+    let (controllers, group) = rest.split_once(':')?;
+    if hierarchy == "0" && controllers.is_empty() {
+        return Some((Version::V2, group));
+    }
+    controllers.split(',').any(|name| name == "memory").then_some((Version::V1, group))
+}
+
+/// Where a hierarchy with memory limits is seen.
+struct Mount<'a> {
+    version: Version,
+    /// The group that is seen at `point`: not `/` in a container without its own namespace.
+    group: &'a str,
+    point: String,
+}
+
+impl<'a> Mount<'a> {
+    /// A line of `/proc/self/mountinfo`:
+    /// `35 31 0:32 GROUP POINT rw,relatime [optional..] - TYPE SOURCE OPTIONS`.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut filesystem = filesystem.split(' ');
+        let version = match filesystem.next()? {
+            "cgroup2" => Version::V2,
+            "cgroup" if filesystem.nth(1)?.split(',').any(|name| name == "memory") => Version::V1,
+            _ => return None,
+        };
+        let mut fields = mount.split(' ').skip(3);
+        let group = fields.next()?;
+        let point = fields.next()?.trim_start_matches('/').replace("\\040", " ");
+        Some(Self { version, group, point })
+    }
+
+    /// The limits of a group and of all above it, as far as this mount shows them.
+    fn limits_of(&self, root: &Path, group: &str) -> Result<Vec<MemoryLimit>, BudgetError> {
+        let top = root.join(&self.point);
+        // A group outside of what is mounted is not seen; what binds at the mount binds it too.
+        let below = Path::new(group)
+            .strip_prefix(self.group)
+            .ok()
+            .filter(|below| !below.components().any(|part| part.as_os_str() == ".."))
+            .unwrap_or(Path::new(""));
+        let mut limits = Vec::new();
+        for level in below.ancestors() {
+            for file in self.version.files() {
+                limits.extend(cgroup_limit(top.join(level).join(file))?);
+            }
+        }
+        Ok(limits)
+    }
+}
+
+/// A cgroup's limit; none if the file isn't there (a root group has none) or says `max`.
+fn cgroup_limit(source: PathBuf) -> Result<Option<MemoryLimit>, BudgetError> {
+    let text = read_if_there(&source)?;
+    let Some(text) = text.as_deref().map(str::trim).filter(|&text| text != "max") else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(bytes) => Ok(Some(MemoryLimit { bytes, source, of_machine: false })),
+        Err(_) => Err(malformed(source, text)),
+    }
+}
+
+/// The line `MemTotal:  24684096 kB` of `/proc/meminfo`.
+fn machine_limit(source: &Path) -> Result<MemoryLimit, BudgetError> {
+    let text = fs::read_to_string(source)
+        .map_err(|error| BudgetError::Unreadable { path: source.into(), source: error })?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
+    let kibibytes = total.trim().strip_suffix("kB").and_then(|count| count.trim().parse().ok());
+    match kibibytes.and_then(|count: u64| count.checked_mul(1024)) {
+        Some(bytes) => Ok(MemoryLimit { bytes, source: source.into(), of_machine: true }),
+        None => Err(malformed(source.into(), total)),
+    }
+}
+
+fn malformed(path: PathBuf, text: &str) -> BudgetError {
+    BudgetError::Malformed { path, text: text.chars().take(40).collect() }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, BudgetError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(BudgetError::Unreadable { path: path.into(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

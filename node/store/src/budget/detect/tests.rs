@@ -1,0 +1,132 @@
+//! Memory limits as machines and containers show them, in a folder that stands for `/`.
+
+use super::*;
+use tempfile::TempDir;
+
+const GIB: u64 = 1 << 30;
+const MEMINFO: &str = "MemTotal:       16777216 kB\nMemFree:        1 kB\n";
+const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
+                  35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
+
+fn host(files: &[(&str, &str)]) -> TempDir {
+    let root = TempDir::new().unwrap();
+    for (path, text) in [("proc/meminfo", MEMINFO)].iter().chain(files) {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+fn limit(files: &[(&str, &str)]) -> (u64, String) {
+    let root = host(files);
+    let limit = MemoryLimit::read(root.path()).unwrap();
+    let source = limit.source().strip_prefix(root.path()).unwrap();
+    (limit.bytes(), source.display().to_string())
+}
+
+#[test]
+fn without_cgroups_the_machine_is_the_limit() {
+    assert_eq!(limit(&[]), (16 * GIB, "proc/meminfo".into()));
+}
+
+#[test]
+fn the_smallest_limit_on_the_way_up_binds() {
+    let files = [
+        ("proc/self/mountinfo", V2),
+        ("proc/self/cgroup", "0::/kubepods/pod7/larder\n"),
+        ("sys/fs/cgroup/kubepods/memory.max", "12884901888\n"),
+        ("sys/fs/cgroup/kubepods/pod7/memory.max", "4294967296\n"),
+        ("sys/fs/cgroup/kubepods/pod7/memory.high", "max\n"),
+        ("sys/fs/cgroup/kubepods/pod7/larder/memory.max", "8589934592\n"),
+    ];
+    assert_eq!(limit(&files), (4 * GIB, "sys/fs/cgroup/kubepods/pod7/memory.max".into()));
+}
+
+#[test]
+fn the_first_cgroup_version_says_unlimited_with_a_huge_number() {
+    let mut files = vec![
+        ("proc/self/mountinfo", V1),
+        ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu:/\n0::/\n"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", "9223372036854771712\n"),
+    ];
+    assert_eq!(limit(&files), (16 * GIB, "proc/meminfo".into()));
+    files.push(("sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "1073741824\n"));
+    assert_eq!(limit(&files), (GIB, "sys/fs/cgroup/memory/jobs/memory.limit_in_bytes".into()));
+}
+
+#[test]
+fn a_container_that_sees_its_own_group_as_the_mount_finds_its_limit() {
+    let mountinfo = V1.replace("0:32 / ", "0:32 /docker/abc ");
+    let found = (2 * GIB, "sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned());
+    for group in ["4:memory:/docker/abc", "4:cpu,memory:/docker/abc", "4:memory:/docker/abcd"] {
+        let files = [
+            ("proc/self/mountinfo", mountinfo.as_str()),
+            ("proc/self/cgroup", group),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n"),
+        ];
+        assert_eq!(limit(&files), found, "{group}");
+    }
+}
+
+#[test]
+fn a_group_outside_of_the_namespace_is_bound_by_what_the_mount_shows() {
+    let files = [
+        ("proc/self/mountinfo", V2),
+        ("proc/self/cgroup", "0::/../../elsewhere\n"),
+        ("sys/fs/cgroup/memory.max", "1073741824"),
+    ];
+    assert_eq!(limit(&files), (GIB, "sys/fs/cgroup/memory.max".into()));
+}
+
+#[test]
+fn a_size_that_does_not_fit_is_refused_with_the_value_the_limit_its_file_and_the_remedy() {
+    let root = host(&[
+        ("proc/self/mountinfo", V2),
+        ("proc/self/cgroup", "0::/larder\n"),
+        ("sys/fs/cgroup/larder/memory.max", "1073741824\n"),
+    ]);
+    let detect = |requested| Budget::detect(requested, root.path(), 64 << 20);
+    let most = GIB - (64 << 20);
+    assert_eq!(detect(Some(most)).unwrap(), Budget::new(most));
+    assert_eq!(detect(None).unwrap(), Budget::new(most));
+    let message = detect(Some(most + 1)).unwrap_err().to_string();
+    for part in
+        ["1006632961", "1073741824", "larder/memory.max", "67108864", "1006632960 bytes (960 MiB)"]
+    {
+        assert!(message.contains(part), "{part} is not in {message:?}");
+    }
+    assert!(matches!(detect(Some(0)), Err(BudgetError::Zero)));
+    let nothing = Budget::detect(None, root.path(), GIB);
+    assert!(matches!(nothing, Err(BudgetError::NothingLeft { .. })));
+}
+
+#[test]
+fn a_node_that_is_not_told_takes_half_of_a_machine_it_shares() {
+    let root = host(&[]);
+    assert_eq!(Budget::detect(None, root.path(), 64 << 20).unwrap(), Budget::new(8 * GIB));
+    assert_eq!(Budget::detect(None, root.path(), 15 * GIB).unwrap(), Budget::new(GIB));
+}
+
+#[test]
+fn a_file_that_says_nonsense_is_named_rather_than_taken_for_no_limit() {
+    for text in ["", "lots", "-1", "99999999999999999999"] {
+        let root = host(&[
+            ("proc/self/mountinfo", V2),
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", text),
+        ]);
+        let message = MemoryLimit::read(root.path()).unwrap_err().to_string();
+        assert!(message.contains("sys/fs/cgroup/memory.max"), "{message}");
+    }
+    let root = host(&[("proc/meminfo", "MemTotal: 18446744073709551615 kB\n")]);
+    assert!(matches!(MemoryLimit::read(root.path()), Err(BudgetError::Malformed { .. })));
+}
+
+#[test]
+fn this_very_machine_has_a_limit_that_can_be_read() {
+    let limit = MemoryLimit::read(Path::new("/")).unwrap();
+    assert!(limit.bytes() > 0);
+}

@@ -1,0 +1,291 @@
+//! The store: asking for shards, and making room for them.
+
+mod fill;
+mod lease;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use crate::budget::Budget;
+use crate::entry::{Entry, Filling, Resident, State};
+use crate::evict::{Candidate, KeepWhatYouHave};
+use crate::group::Groups;
+use crate::holder::Holders;
+use crate::orphan::{Evicted, Orphan, Orphans, Record};
+use crate::token::{FillPermit, OrphanToken, Serials, Waiter};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+pub use fill::{HandOver, StaleComplete, StalePermit};
+pub use lease::{LeaseRefused, Released};
+pub use show::{GroupView, HolderView, ShardState, ShardView};
+
+/// How long the answer that all is in use holds. A full cache is asked thousands of times a second
+/// for what it won't keep, and looking for something idle among 100,000 shards takes milliseconds.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The shards of one node: `K` names a shard, `G` the group (snapshot) it is wanted for, `F` is the
+/// handle of a fill and `R` that of a resident shard. Both handles are light, as an `Arc` is.
+#[derive(Debug)]
+pub struct Store<K, G, F, R> {
+    entries: HashMap<K, Entry<G, F, R>>,
+    orphans: Orphans<K>,
+    groups: Groups<G>,
+    holders: Holders<K>,
+    budget: Budget,
+    policy: KeepWhatYouHave,
+    quota_bytes: u64,
+    /// Not before then is it worth looking for something to evict.
+    look_again: Option<Instant>,
+    serials: Serials,
+}
+
+/// What came of asking for a shard.
+#[must_use]
+#[derive(Debug)]
+pub enum Outcome<K, F, R> {
+    /// It is here.
+    Resident(R),
+    /// Somebody fills it; the caller is counted among those who wait.
+    InFlight {
+        /// The fill, to wait on.
+        handle: F,
+        /// The caller's place, to be given back with `leave` once it waits no more.
+        waiter: Waiter<K>,
+    },
+    /// Its bytes are taken from the budget and the caller is to see to the fill. A caller that has
+    /// others perform it, and waits itself, asks again and becomes the first waiter.
+    Admitted {
+        /// The fill, as `make` made it.
+        handle: F,
+        /// The right to perform it.
+        permit: FillPermit<K>,
+    },
+    /// It does not fit now.
+    NoRoom {
+        /// By how much, and what can be done.
+        reason: NoRoom,
+        /// What was evicted to make room: free it, then ask again.
+        evicted: Vec<Evicted<K, R>>,
+    },
+}
+
+/// Why a shard does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no room for a shard of {needed_bytes} bytes, {free_bytes} are free: {why}")]
+pub struct NoRoom {
+    /// The shard's bytes.
+    pub needed_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// What stands in the way.
+    pub why: Why,
+}
+
+/// What stands in the way of an admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// It never will fit.
+    #[error("it is larger than the whole budget of {limit_bytes} bytes; give the node more memory")]
+    LargerThanBudget {
+        /// The budget.
+        limit_bytes: u64,
+    },
+    /// Enough was let go; ask again when it is proved free.
+    #[error("enough was evicted but is not proved free yet; ask again shortly")]
+    Leaving,
+    /// All of it is in use, and keeps its place.
+    #[error("what is here is in use and stays; read rows from the origin instead")]
+    InUse,
+}
+
+/// Why a shard can't be evicted on request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CannotEvict {
+    /// There is no such shard here, or not yet.
+    #[error("the shard is not resident")]
+    NotResident,
+    /// Somebody holds it.
+    #[error("the shard is leased by {holders} clients; recall it first")]
+    Leased {
+        /// How many holders it has.
+        holders: usize,
+    },
+}
+
+impl<K, G, F, R> Store<K, G, F, R>
+where
+    K: Copy + Eq + Hash + Ord,
+    G: Copy + Eq + Hash + Ord,
+    F: Clone,
+    R: Clone,
+{
+    /// An empty store. One holder's leases may stand for at most `quota_bytes`.
+    pub fn new(budget: Budget, policy: KeepWhatYouHave, quota_bytes: u64) -> Self {
+        Self {
+            entries: HashMap::new(),
+            orphans: Orphans::new(),
+            groups: Groups::new(),
+            holders: Holders::new(),
+            budget,
+            policy,
+            quota_bytes,
+            look_again: None,
+            serials: Serials::default(),
+        }
+    }
+
+    /// Asks for a shard of `bytes` on behalf of `group`. `make` is called once the bytes are
+    /// admitted; it runs under the caller's lock, so it makes the handle and allocates later.
+    pub fn request(
+        &mut self,
+        id: K,
+        group: G,
+        bytes: u64,
+        now: Instant,
+        make: impl FnOnce() -> F,
+    ) -> Outcome<K, F, R> {
+        self.groups.touch(group, now);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            join(&mut self.groups, entry, group, now);
+            return answer(id, entry, now);
+        }
+        if !self.budget.admit(bytes) {
+            return self.make_room(bytes, now);
+        }
+        self.groups.join(group, bytes, false, now);
+        let (flight, handle) = (self.serials.next(), make());
+        let filling =
+            Filling { flight, permit: flight, handle: handle.clone(), waiters: 0, since: now };
+        let entry = Entry { bytes, groups: vec![group], state: State::Filling(filling) };
+        self.entries.insert(id, entry);
+        Outcome::Admitted { handle, permit: FillPermit { id, serial: flight } }
+    }
+
+    /// A shard that is here, without asking for a fill of one that isn't.
+    pub fn get(&mut self, id: K, group: G, now: Instant) -> Option<R> {
+        let entry = self.entries.get_mut(&id)?;
+        let resident = entry.state.resident_mut()?;
+        resident.last_used = now;
+        let handle = resident.handle.clone();
+        self.groups.touch(group, now);
+        join(&mut self.groups, entry, group, now);
+        Some(handle)
+    }
+
+    /// Opens a session on a group: until it is closed, the group's shards stay.
+    pub fn open_group(&mut self, group: G, now: Instant) {
+        self.groups.open(group, now);
+    }
+
+    /// Closes a session. Returns whether there was one.
+    pub fn close_group(&mut self, group: G, now: Instant) -> bool {
+        self.groups.close(group, now)
+    }
+
+    /// Evicts one shard, whatever the policy says, unless somebody leases it.
+    pub fn evict(&mut self, id: K, now: Instant) -> Result<Evicted<K, R>, CannotEvict> {
+        let entry = self.entries.get(&id).ok_or(CannotEvict::NotResident)?;
+        match entry.state.resident().map(|resident| resident.holders) {
+            Some(holders @ 1..) => Err(CannotEvict::Leased { holders }),
+            Some(0) => self.let_go(id, now).ok_or(CannotEvict::NotResident),
+            None => Err(CannotEvict::NotResident),
+        }
+    }
+
+    /// The bytes behind this token are proved free. The only way back into the budget.
+    pub fn freed(&mut self, token: OrphanToken) {
+        let bytes = self.orphans.take(token).expect("a token is made once, by its own store");
+        self.budget.free(bytes);
+    }
+
+    fn make_room(&mut self, bytes: u64, now: Instant) -> Outcome<K, F, R> {
+        let (limit_bytes, free_bytes) = (self.budget.limit_bytes(), self.budget.free_bytes());
+        let missing = bytes.saturating_sub(free_bytes);
+        let leaving = self.orphans.leaving_bytes(now);
+        let mut evicted = Vec::new();
+        let why = if bytes > limit_bytes {
+            Why::LargerThanBudget { limit_bytes }
+        } else if leaving >= missing {
+            Why::Leaving
+        } else {
+            evicted = self.evict_idle(missing - leaving, now);
+            if evicted.is_empty() { Why::InUse } else { Why::Leaving }
+        };
+        let reason = NoRoom { needed_bytes: bytes, free_bytes, why };
+        Outcome::NoRoom { reason, evicted }
+    }
+
+    /// Evicts what the policy gives up for `needed` bytes, mostly nothing. Only this looks at every
+    /// entry: not while nothing idle is large enough, nor again soon after it found nothing.
+    fn evict_idle(&mut self, needed: u64, now: Instant) -> Vec<Evicted<K, R>> {
+        if self.look_again.is_some_and(|then| now < then) {
+            return Vec::new();
+        }
+        let chosen = if self.groups.idle_bytes(&self.policy, now) < needed {
+            Vec::new()
+        } else {
+            self.policy.choose(self.candidates(), needed, now)
+        };
+        self.look_again = chosen.is_empty().then(|| now + LOOK_AGAIN_AFTER);
+        let evicted = chosen.into_iter().filter_map(|id| self.let_go(id, now));
+        evicted.collect()
+    }
+
+    fn candidates(&self) -> Vec<Candidate<K>> {
+        let candidate = |(&id, entry): (&K, &Entry<G, F, R>)| {
+            let last_used = entry.state.resident()?.last_used;
+            let group = self.groups.usage(&entry.groups)?;
+            Some(Candidate { id, bytes: entry.bytes, last_used, group })
+        };
+        self.entries.iter().filter_map(candidate).collect()
+    }
+
+    /// Makes an orphan of a resident shard that nobody leases.
+    fn let_go(&mut self, id: K, now: Instant) -> Option<Evicted<K, R>> {
+        let entry = self.entries.remove(&id)?;
+        let State::Resident(Resident { handle, holders: 0, .. }) = entry.state else {
+            unreachable!("only resident shards without leases are let go");
+        };
+        self.budget.evict(entry.bytes);
+        self.groups.depart(&entry.groups, entry.bytes);
+        Some(self.orphan(id, entry.bytes, handle, now))
+    }
+
+    fn orphan<H>(&mut self, id: K, bytes: u64, handle: H, now: Instant) -> Orphan<K, H> {
+        let record = Record { id, bytes, since: now };
+        let token = self.orphans.add(self.serials.next(), record);
+        Orphan { id, bytes, handle, token }
+    }
+}
+
+/// Counts a shard into one more group, once.
+fn join<G, F, R>(groups: &mut Groups<G>, entry: &mut Entry<G, F, R>, group: G, now: Instant)
+where
+    G: Copy + Eq + Hash,
+{
+    if !entry.groups.contains(&group) {
+        groups.join(group, entry.bytes, entry.is_leased(), now);
+        entry.groups.push(group);
+    }
+}
+
+/// What a shard that has an entry answers to a request.
+fn answer<K, G, F, R>(id: K, entry: &mut Entry<G, F, R>, now: Instant) -> Outcome<K, F, R>
+where
+    F: Clone,
+    R: Clone,
+{
+    match &mut entry.state {
+        State::Resident(resident) => {
+            resident.last_used = now;
+            Outcome::Resident(resident.handle.clone())
+        }
+        State::Filling(filling) => {
+            filling.waiters += 1;
+            let (handle, flight) = (filling.handle.clone(), filling.flight);
+            Outcome::InFlight { handle, waiter: Waiter { id, flight } }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What the store holds, in an order that stays the same, for `node show` and metrics.
+
+use super::Store;
+use crate::budget::Budget;
+use crate::entry::State;
+use crate::holder::HolderId;
+use std::hash::Hash;
+use std::time::Instant;
+
+/// A shard and its state. A shard that was evicted and asked for again appears twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardView<K, G> {
+    /// The shard.
+    pub id: K,
+    /// What it takes of the budget.
+    pub bytes: u64,
+    /// The groups it belongs to, in order. None once it is orphaned.
+    pub groups: Vec<G>,
+    /// Where it stands.
+    pub state: ShardState,
+}
+
+/// Where a shard stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShardState {
+    /// On its way.
+    Filling {
+        /// How many wait for it.
+        waiters: usize,
+        /// When the present filler began.
+        since: Instant,
+    },
+    /// Here.
+    Resident {
+        /// How many clients lease it.
+        holders: usize,
+        /// When it was last used.
+        last_used: Instant,
+    },
+    /// Gone, and its bytes not yet proved free.
+    Orphaned {
+        /// When it went.
+        since: Instant,
+    },
+}
+
+/// A group, its shards and its use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupView<G> {
+    /// The group.
+    pub group: G,
+    /// Shards filling or resident. One that several groups share is counted in each.
+    pub shards: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Shards of these with a lease.
+    pub leased: usize,
+    /// Open sessions.
+    pub sessions: usize,
+    /// When it was last used.
+    pub last_used: Instant,
+}
+
+/// A holder and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HolderView {
+    /// The holder.
+    pub holder: HolderId,
+    /// Shards it leases.
+    pub shards: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl<K, G, F, R> Store<K, G, F, R>
+where
+    K: Copy + Eq + Hash + Ord,
+    G: Copy + Eq + Hash + Ord,
+    F: Clone,
+    R: Clone,
+{
+    /// The budget, with counts and bytes by state.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// What one holder may hold, in bytes.
+    pub fn quota_bytes(&self) -> u64 {
+        self.quota_bytes
+    }
+
+    /// Every shard that takes memory, by id, its present self before its orphans.
+    pub fn shards(&self) -> Vec<ShardView<K, G>> {
+        let present = self.entries.iter().map(|(&id, entry)| {
+            let mut groups = entry.groups.clone();
+            groups.sort_unstable();
+            ShardView { id, bytes: entry.bytes, groups, state: entry.state.shown() }
+        });
+        let orphaned = self.orphans.iter().map(|record| ShardView {
+            id: record.id,
+            bytes: record.bytes,
+            groups: Vec::new(),
+            state: ShardState::Orphaned { since: record.since },
+        });
+        let mut shards: Vec<_> = present.chain(orphaned).collect();
+        shards.sort_by_key(|shard| (shard.id, shard.state));
+        shards
+    }
+
+    /// Every group that has a shard or an open session, in order.
+    pub fn groups(&self) -> Vec<GroupView<G>> {
+        let views = self.groups.iter().map(|(group, record)| GroupView {
+            group,
+            shards: record.shards,
+            bytes: record.bytes,
+            leased: record.leased,
+            sessions: record.sessions,
+            last_used: record.last_used,
+        });
+        let mut groups: Vec<_> = views.collect();
+        groups.sort_unstable_by_key(|view| view.group);
+        groups
+    }
+
+    /// Everyone who holds a lease, in order.
+    pub fn holders(&self) -> Vec<HolderView> {
+        let views = self.holders.iter().map(|(holder, held)| HolderView {
+            holder,
+            shards: held.leases.len(),
+            bytes: held.bytes,
+        });
+        let mut holders: Vec<_> = views.collect();
+        holders.sort_unstable_by_key(|view| view.holder);
+        holders
+    }
+}
+
+impl<F, R> State<F, R> {
+    fn shown(&self) -> ShardState {
+        match self {
+            Self::Filling(filling) => {
+                ShardState::Filling { waiters: filling.waiters, since: filling.since }
+            }
+            Self::Resident(resident) => {
+                ShardState::Resident { holders: resident.holders, last_used: resident.last_used }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the server did, counted where it was done.
+//!
+//! A request is counted before it is answered and bytes as they are handed to the connection, so that a client that
+//! has its answer finds it in the counts. One lock, held for nanoseconds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::fault::Fault;
+
+/// Ranges remembered in all; later ones are only counted, in [`ObjectReads::forgotten`]. About 24 MB.
+const RANGES_MAX: usize = 1_000_000;
+
+/// What the server did since it started or since the last reset.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// HTTP requests of any kind, refused ones included.
+    pub requests: u64,
+    /// Those with the method GET: object reads and lists.
+    pub get_requests: u64,
+    /// GETs that were answered with an object's bytes (200 or 206), faulty answers included.
+    pub object_reads: u64,
+    /// Body bytes handed to connections, of any answer.
+    pub bytes_sent: u64,
+    /// Faults injected, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Which bytes of which objects were read.
+    #[serde(skip)]
+    pub reads: ObjectReads,
+}
+
+impl Counts {
+    /// Faults injected, of all kinds.
+    #[must_use]
+    pub fn faults_injected(&self) -> u64 {
+        self.faults.values().sum()
+    }
+}
+
+/// The ranges that were asked for and granted, by object (`bucket/key`), in order of arrival.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectReads {
+    ranges: BTreeMap<String, Vec<Range<u64>>>,
+    remembered: usize,
+    /// Reads that came after the limit and were not remembered; a test that proves something asserts 0.
+    pub forgotten: u64,
+}
+
+impl ObjectReads {
+    /// The ranges read of one object, named `bucket/key`.
+    #[must_use]
+    pub fn of(&self, object: &str) -> &[Range<u64>] {
+        self.ranges.get(object).map_or(&[], Vec::as_slice)
+    }
+
+    /// All objects that were read.
+    pub fn objects(&self) -> impl Iterator<Item = (&str, &[Range<u64>])> {
+        self.ranges.iter().map(|(object, ranges)| (object.as_str(), ranges.as_slice()))
+    }
+
+    /// Bytes read more than once, each further time counted: 0 when every byte was read at most once.
+    #[must_use]
+    pub fn bytes_read_again(&self) -> u64 {
+        self.ranges.values().map(|ranges| overlap_bytes(ranges)).sum()
+    }
+
+    fn add(&mut self, object: &str, range: Range<u64>) {
+        if self.remembered == RANGES_MAX {
+            self.forgotten += 1;
+            return;
+        }
+        self.remembered += 1;
+        match self.ranges.get_mut(object) {
+            Some(ranges) => ranges.push(range),
+            None => drop(self.ranges.insert(object.to_owned(), vec![range])),
+        }
+    }
+}
+
+/// Bytes of `ranges` beyond their union.
+fn overlap_bytes(ranges: &[Range<u64>]) -> u64 {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| range.start);
+    let (mut again, mut covered_to) = (0, 0);
+    for range in sorted {
+        again += covered_to.min(range.end).saturating_sub(range.start);
+        covered_to = covered_to.max(range.end);
+    }
+    again
+}
+
+/// The counters behind [`Counts`], shared by all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(Mutex<Counts>);
+
+impl Counters {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn snapshot(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    /// The counts without the list of ranges, which may be long.
+    pub(crate) fn summary(&self) -> Counts {
+        let counts = self.lock();
+        Counts { faults: counts.faults.clone(), reads: ObjectReads::default(), ..*counts }
+    }
+
+    pub(crate) fn reset(&self) {
+        let emptied = std::mem::take(&mut *self.lock());
+        drop(emptied);
+    }
+
+    pub(crate) fn request(&self, is_get: bool) {
+        let mut counts = self.lock();
+        counts.requests += 1;
+        counts.get_requests += u64::from(is_get);
+    }
+
+    pub(crate) fn object_read(&self, object: &str, range: Range<u64>) {
+        let mut counts = self.lock();
+        counts.object_reads += 1;
+        counts.reads.add(object, range);
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) {
+        *self.lock().faults.entry(fault.name()).or_default() += 1;
+    }
+
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.lock().bytes_sent += u64::try_from(bytes).expect("usize is at most 64 bits");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bytes_beyond_the_union_count_as_read_again() {
+        assert_eq!(overlap_bytes(&[0..10, 10..20]), 0);
+        assert_eq!(overlap_bytes(&[5..10, 0..6]), 1);
+        assert_eq!(overlap_bytes(&[0..10, 2..4, 8..12]), 4);
+        assert_eq!(overlap_bytes(&[0..10, 0..10, 0..10]), 20);
+    }
+}

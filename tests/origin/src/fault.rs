@@ -1,0 +1,233 @@
+//! What can go wrong between an object store and its reader, kind by kind.
+//!
+//! A fault spoils the answer to one granted read of an object (one that was signed rightly and would have been 200 or
+//! 206 with at least one byte). Most are told to hyper as another answer; those that break HTTP itself are played onto
+//! the bare socket by the connection. [`FaultPlan`] says which read meets which fault.
+
+mod answer;
+mod corrupt;
+mod plan;
+mod script;
+
+pub(crate) use answer::{Action, Honest, spoil};
+pub use plan::FaultPlan;
+pub(crate) use plan::Injection;
+pub(crate) use script::{Script, Step};
+
+/// What a right client makes of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultClass {
+    /// Odd but legal, and the bytes are right: taking them is right, and so is trying again.
+    Harmless,
+    /// Can be seen to be wrong, or asks to come back: trying again gets the right bytes.
+    Transient,
+    /// Says, taken at its word, that trying again is of no use: a clear error is the right answer.
+    Permanent,
+    /// Looks right in every respect but the bytes: only a checksum that was known before can tell.
+    Silent,
+}
+
+/// Writes the enum, its list, its names and its classes from one table.
+macro_rules! faults {
+    ($($class:ident { $($(#[doc = $doc:literal])+ $name:ident,)+ })+) => {
+        /// One kind of fault, met by one read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Fault {
+            $($($(#[doc = $doc])+ $name,)+)+
+        }
+
+        impl Fault {
+            /// Every kind.
+            pub const ALL: &'static [Fault] = &[$($(Fault::$name,)+)+];
+
+            /// What a right client makes of it.
+            #[must_use]
+            pub fn class(self) -> FaultClass {
+                match self {
+                    $($(Fault::$name)|+ => FaultClass::$class,)+
+                }
+            }
+
+            /// Its name, as in the source.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($(Fault::$name => stringify!($name),)+)+
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    Harmless {
+        /// The right answer a quarter of a second late.
+        LateAnswer,
+        /// The right body in small pieces with pauses, over half a second in all.
+        Trickle,
+        /// A 100 Continue that nobody asked for, then the right answer.
+        ContinueFirst,
+        /// The right answer, `Connection: close`, and a connection that closes a quarter of a second later.
+        LateClose,
+    }
+    Transient {
+        /// 503 with S3's SlowDown document.
+        SlowDown,
+        /// 503 without a body.
+        ServiceUnavailable,
+        /// 500 with S3's InternalError document.
+        InternalError,
+        /// 502 with a proxy's HTML page.
+        BadGateway,
+        /// 504 without a body.
+        GatewayTimeout,
+        /// 429 with Retry-After: 0.
+        TooManyRequests,
+        /// 200 with an HTML page, as a captive portal or proxy sends it.
+        OkHtmlPage,
+        /// 200 with an S3 error document as its body.
+        OkErrorDocument,
+        /// 206 with the right Content-Range and an S3 error document as its body.
+        PartialErrorDocument,
+        /// 200 with the whole object: the Range was ignored.
+        RangeIgnored,
+        /// 206 with the whole object and the Content-Range that says so.
+        RangeWidened,
+        /// 206 with the first half of the range and the Content-Range that says so.
+        RangeShortened,
+        /// 206 with more bytes than asked for, up to and past the object's end, and a Content-Range that says so.
+        RangePastEnd,
+        /// Content-Range starts one byte later than asked for; length and bytes are as asked for.
+        ContentRangeStartWrong,
+        /// Content-Range ends one byte later than asked for.
+        ContentRangeEndWrong,
+        /// Content-Range states another total.
+        ContentRangeTotalWrong,
+        /// Content-Range states no total (`*`).
+        ContentRangeTotalUnknown,
+        /// Content-Range is missing from a 206.
+        ContentRangeMissing,
+        /// Content-Range can't be parsed.
+        ContentRangeGarbled,
+        /// A 206 of `multipart/byteranges` with one part.
+        MultipartRanges,
+        /// The right bytes under `Content-Encoding: gzip`, which they are not.
+        GzipLie,
+        /// No ETag.
+        EtagMissing,
+        /// 206 with Content-Length 0 and no bytes.
+        BodyEmpty,
+        /// Content-Length ten less than the range, and so many bytes.
+        ContentLengthShort,
+        /// Content-Length ten more than the body, which then ends.
+        ContentLengthLong,
+        /// Two Content-Length headers that disagree.
+        ContentLengthTwice,
+        /// More bytes on the connection than Content-Length said: a piece of the body once again.
+        BodyTooLong,
+        /// The body ends half-way; Content-Length stays.
+        BodyCutHalf,
+        /// The body ends after its first byte; Content-Length stays.
+        BodyCutAfterFirstByte,
+        /// The body lacks its last byte; Content-Length stays.
+        BodyCutLastByte,
+        /// The right body in chunks: legal, but S3 always states a Content-Length and clients count on it.
+        ChunkedBody,
+        /// The right body without Content-Length, ended by closing the connection: legal, but not what S3 does.
+        CloseDelimitedBody,
+        /// No Content-Length, and the connection closes half-way: no sign of the end in HTTP.
+        CloseDelimitedCut,
+        /// Chunks that stop half-way without the last chunk.
+        ChunkedCut,
+        /// Chunks that end properly after half the bytes.
+        ChunkedShort,
+        /// A chunk whose size is not a number.
+        ChunkedGarbled,
+        /// The connection closes without an answer.
+        CloseBeforeHeaders,
+        /// The connection closes in the middle of the headers.
+        CloseInHeaders,
+        /// The connection is reset without an answer.
+        ResetBeforeHeaders,
+        /// The connection is reset after the headers.
+        ResetAfterHeaders,
+        /// The connection is reset in the middle of the body.
+        ResetInBody,
+        /// Nothing is answered for as long as the plan says, then the connection closes.
+        StallBeforeHeaders,
+        /// Headers, then nothing for as long as the plan says, then the connection closes.
+        StallAfterHeaders,
+        /// Half the body, then nothing for as long as the plan says, then the connection closes.
+        StallInBody,
+        /// A status line that is not HTTP.
+        StatusLineGarbage,
+        /// The bare body without status line or headers.
+        NoHeaders,
+        /// A header of one MiB.
+        HeaderHuge,
+        /// A header line without a colon and with control characters.
+        HeaderGarbage,
+        /// The right answer twice on one connection, which stays open: the second is in the way of the next request.
+        AnswerTwice,
+    }
+    Permanent {
+        /// 403 with S3's ExpiredToken document.
+        TokenExpired,
+        /// 403 with S3's AccessDenied document.
+        AccessDenied,
+        /// 404 with S3's NoSuchKey document, once, for an object that is there.
+        NotFoundOnce,
+        /// 412, once, for an ETag that matches.
+        PreconditionFailedOnce,
+        /// 304 to a request without If-None-Match.
+        NotModified,
+        /// 301 with S3's PermanentRedirect document and a Location that needs another signature.
+        MovedPermanently,
+        /// 307 to a place that needs another signature.
+        TemporaryRedirect,
+        /// The right bytes under another ETag, as if the object had been overwritten.
+        EtagChanged,
+        /// The right bytes under the same ETag made weak.
+        EtagWeak,
+        /// Another object in its place: another ETag, another total, other bytes.
+        Overwritten,
+    }
+    Silent {
+        /// One bit of the body flipped.
+        BitFlipped,
+        /// The last half of the body zeroed.
+        TailZeroed,
+        /// Two pieces of the body have changed places.
+        PiecesSwapped,
+        /// A piece of the body comes twice, in place of the one after it; the length is right.
+        PieceRepeated,
+        /// The bytes of a range a little further on (or back), under the Content-Range asked for.
+        RangeShifted,
+        /// The bytes of another object of the same directory.
+        OtherObject,
+        /// The bytes of an earlier version, under the present ETag.
+        StaleBytes,
+    }
+}
+
+impl Fault {
+    /// Whether only a checksum known before the read can tell that the bytes are wrong.
+    #[must_use]
+    pub fn needs_checksum(self) -> bool {
+        self.class() == FaultClass::Silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn at_least_forty_kinds_with_names_of_their_own() {
+        let names: BTreeSet<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        assert_eq!(names.len(), Fault::ALL.len());
+        assert!(Fault::ALL.len() >= 40, "{}", Fault::ALL.len());
+    }
+}

@@ -1,0 +1,153 @@
+//! Which read meets which fault: decided by a seed and the read's number, so that a run can be repeated.
+
+use std::time::Duration;
+
+use super::Fault;
+
+/// How long a stall lasts unless the plan says otherwise.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What the reads of some objects meet.
+///
+/// The plan counts the reads it applies to; the n-th meets the fault that the seed, n and the odds decide, whoever asked
+/// for it. Reads that run in parallel get their numbers in order of arrival.
+#[derive(Clone, Debug)]
+pub struct FaultPlan {
+    seed: u64,
+    odds: Vec<(Fault, f64)>,
+    keys: String,
+    injections_left: u64,
+    stall: Duration,
+    reads: u64,
+}
+
+/// One fault to be met now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Injection {
+    pub(crate) fault: Fault,
+    /// Decides places in the body.
+    pub(crate) seed: u64,
+    pub(crate) stall: Duration,
+}
+
+impl FaultPlan {
+    /// A plan without faults, to add odds to.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self {
+            seed,
+            odds: Vec::new(),
+            keys: String::new(),
+            injections_left: u64::MAX,
+            stall: STALL,
+            reads: 0,
+        }
+    }
+
+    /// Every read meets `fault`.
+    #[must_use]
+    pub fn always(fault: Fault) -> Self {
+        Self::seeded(0).with(fault, 1.0)
+    }
+
+    /// The first read meets `fault`, later ones none.
+    #[must_use]
+    pub fn once(fault: Fault) -> Self {
+        Self::always(fault).limit(1)
+    }
+
+    /// Adds: a read meets `fault` with this probability.
+    ///
+    /// # Panics
+    /// When the probabilities added so far exceed 1.
+    #[must_use]
+    pub fn with(mut self, fault: Fault, probability: f64) -> Self {
+        self.odds.push((fault, probability));
+        let sum: f64 = self.odds.iter().map(|(_, probability)| probability).sum();
+        assert!((0.0..=1.000_001).contains(&sum), "the probabilities of the faults sum to {sum}");
+        self
+    }
+
+    /// Adds: a read meets one of `faults`, all alike, with this probability in all.
+    ///
+    /// # Panics
+    /// When the probabilities added so far exceed 1.
+    #[must_use]
+    pub fn with_any_of(self, faults: &[Fault], probability: f64) -> Self {
+        let count = f64::from(u32::try_from(faults.len()).expect("there are fewer kinds of fault"));
+        faults.iter().fold(self, |plan, fault| plan.with(*fault, probability / count))
+    }
+
+    /// Only for objects whose `bucket/key` contains `part`.
+    #[must_use]
+    pub fn keys_containing(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.keys);
+        self
+    }
+
+    /// At most `count` faults in all.
+    #[must_use]
+    pub fn limit(mut self, count: u64) -> Self {
+        self.injections_left = count;
+        self
+    }
+
+    /// How long stalls last (a client that hangs up ends them); 30 s unless told.
+    #[must_use]
+    pub fn stall(mut self, duration: Duration) -> Self {
+        self.stall = duration;
+        self
+    }
+
+    /// What the next read, of `object`, meets.
+    pub(crate) fn next(&mut self, object: &str) -> Option<Injection> {
+        if self.injections_left == 0 || !object.contains(&self.keys) {
+            return None;
+        }
+        // Two draws a read, from a generator of the read's own.
+        let mut random =
+            fastrand::Rng::with_seed(self.seed ^ self.reads.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.reads += 1;
+        let mut draw = random.f64();
+        let fault = self.odds.iter().find_map(|(fault, probability)| {
+            draw -= probability;
+            (draw < 0.0).then_some(*fault)
+        })?;
+        self.injections_left -= 1;
+        Some(Injection { fault, seed: random.u64(..), stall: self.stall })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(plan: &mut FaultPlan, reads: usize) -> Vec<Option<Fault>> {
+        (0..reads).map(|_| plan.next("bucket/key").map(|injection| injection.fault)).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults_in_the_same_order() {
+        let plan = FaultPlan::seeded(7).with_any_of(Fault::ALL, 0.5);
+        let first = faults(&mut plan.clone(), 1000);
+        assert_eq!(first, faults(&mut plan.clone(), 1000));
+        assert_ne!(first, faults(&mut FaultPlan::seeded(8).with_any_of(Fault::ALL, 0.5), 1000));
+        let met = first.iter().flatten().count();
+        assert!((400..600).contains(&met), "{met}");
+    }
+
+    #[test]
+    fn a_plan_applies_to_its_keys_and_stops_at_its_limit() {
+        let mut plan = FaultPlan::always(Fault::SlowDown).keys_containing("part-0").limit(2);
+        assert!(plan.next("bucket/other").is_none());
+        assert!(plan.next("bucket/part-00").is_some());
+        assert!(plan.next("bucket/part-01").is_some());
+        assert!(plan.next("bucket/part-02").is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "sum to")]
+    fn odds_beyond_certainty_are_refused() {
+        let _ = FaultPlan::always(Fault::SlowDown).with(Fault::BitFlipped, 0.5);
+    }
+}

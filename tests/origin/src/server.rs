@@ -1,0 +1,222 @@
+//! The server: a listener, a runtime on a thread of its own, and the handle that stops it.
+
+mod connection;
+mod service;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::counts::Counts;
+use crate::fault::FaultPlan;
+use crate::{ACCESS_KEY, REGION, SECRET_KEY};
+use connection::{serve, serve_counts};
+use service::Service;
+
+/// Connections served at once; further ones wait in the listener's backlog.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// How the server is run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The port on 127.0.0.1; 0 for any.
+    pub port: u16,
+    /// The port on 127.0.0.1 where `GET /_counts` answers with the counts as JSON; `None` for no such port.
+    pub counts_port: Option<u16>,
+    /// Added before each answer, as a far store would.
+    pub latency: Duration,
+}
+
+/// A running S3 server. Stops when dropped.
+#[derive(Debug)]
+pub struct S3Server {
+    directory: PathBuf,
+    address: SocketAddr,
+    counts_address: Option<SocketAddr>,
+    service: Arc<Service>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl S3Server {
+    /// Serves the buckets in `directory` (each a directory in it) on loopback.
+    ///
+    /// # Errors
+    /// When the directory is not there or the port is taken.
+    pub fn start(directory: impl AsRef<Path>, options: &Options) -> io::Result<Self> {
+        let directory = directory.as_ref().canonicalize()?;
+        let service = Arc::new(Service::new(&directory, options.latency)?);
+        let listener = listen(options.port)?;
+        let counts_listener = options.counts_port.map(listen).transpose()?;
+        let address = listener.local_addr()?;
+        let counts_address = counts_listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("larder-origin")
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let serving = Arc::clone(&service);
+        let thread = std::thread::Builder::new()
+            .name("larder-origin".to_owned())
+            .spawn(move || run(runtime, listener, counts_listener, &serving, &stopped))?;
+        Ok(Self { directory, address, counts_address, service, stop, thread: Some(thread) })
+    }
+
+    /// The directory the buckets lie in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes a bucket, if it is not there yet, and returns its directory: files in it are its objects.
+    ///
+    /// # Errors
+    /// When the directory can't be made.
+    pub fn create_bucket(&self, name: &str) -> io::Result<PathBuf> {
+        let bucket = self.directory.join(name);
+        std::fs::create_dir_all(&bucket)?;
+        Ok(bucket)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL that clients are given.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where the counts are to be had over HTTP, if asked for.
+    #[must_use]
+    pub fn counts_endpoint(&self) -> Option<String> {
+        self.counts_address.map(|address| format!("http://{address}/_counts"))
+    }
+
+    /// The usual AWS variables that make a client use this server.
+    #[must_use]
+    pub fn env(&self) -> Vec<(String, String)> {
+        [
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+            ("AWS_REGION", REGION),
+            ("AWS_ENDPOINT_URL", &self.endpoint()),
+            ("AWS_ALLOW_HTTP", "true"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
+    }
+
+    /// What the server did so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.service.counters.snapshot()
+    }
+
+    /// Starts the counts again from nothing.
+    pub fn reset_counts(&self) {
+        self.service.counters.reset();
+    }
+
+    /// From now on, reads meet the faults of `plan`, instead of those of the plan before.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.service.set_plan(Some(plan));
+    }
+
+    /// From now on, reads meet no faults. Answers that were spoilt already stay so.
+    pub fn clear_faults(&self) {
+        self.service.set_plan(None);
+    }
+
+    /// Stops: when this returns, the port refuses connections and the open ones have been reset.
+    pub fn stop(mut self) {
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the server's thread has been printed; stopping has nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Binds without a runtime, so that a server can be started from async code too.
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves until told to stop; both listeners are closed and all connections gone when it returns.
+fn run(
+    runtime: Runtime,
+    listener: TcpListener,
+    counts_listener: Option<TcpListener>,
+    service: &Arc<Service>,
+    stopped: &watch::Receiver<bool>,
+) {
+    let served = runtime.block_on(async {
+        let counts = counts_listener.map(tokio::net::TcpListener::from_std).transpose()?;
+        let counts = counts.map(|listener| {
+            tokio::spawn(serve_counts(listener, Arc::clone(service), stopped.clone()))
+        });
+        accept(tokio::net::TcpListener::from_std(listener)?, service, stopped.clone()).await;
+        if let Some(counts) = counts {
+            // It ends by the same signal; had it panicked, that has been printed.
+            let _ = counts.await;
+        }
+        io::Result::Ok(())
+    });
+    if let Err(error) = served {
+        tracing::error!(%error, "the server could not use its listener");
+    }
+    // What still runs now is file work without a connection to answer to.
+    runtime.shutdown_background();
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    service: &Arc<Service>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let socket = tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS_MAX => continue,
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => accepted,
+        };
+        while connections.try_join_next().is_some() {}
+        match socket {
+            Ok((socket, _)) => {
+                connections.spawn(serve(socket, Arc::clone(service), stopped.clone()));
+            }
+            // Out of descriptors, or a client that left in the queue: the next one may do better.
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}

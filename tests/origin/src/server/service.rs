@@ -1,0 +1,127 @@
+//! The HTTP layer round the S3 service: counts, latency, faults.
+
+use std::future::pending;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::{Method, Request, Response};
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError, StdError};
+use tokio::sync::mpsc;
+
+use crate::counts::Counters;
+use crate::fault::{Action, FaultPlan, Honest, Injection, Script, Step, spoil};
+use crate::objects::{ObjectRead, Objects};
+use crate::{ACCESS_KEY, SECRET_KEY};
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Service {
+    s3: S3Service,
+    pub(super) counters: Arc<Counters>,
+    plan: Mutex<Option<FaultPlan>>,
+    latency: Duration,
+}
+
+impl Service {
+    pub(super) fn new(directory: &Path, latency: Duration) -> io::Result<Self> {
+        let mut builder = S3ServiceBuilder::new(Objects::new(directory)?);
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        Ok(Self {
+            s3: builder.build(),
+            counters: Arc::new(Counters::default()),
+            plan: Mutex::new(None),
+            latency,
+        })
+    }
+
+    pub(super) fn set_plan(&self, plan: Option<FaultPlan>) {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    }
+
+    /// Answers a request, or hands a script to the connection and never returns.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        hand_over: &mpsc::Sender<Script>,
+    ) -> Result<Response<CountedBody>, HttpError> {
+        self.counters.request(request.method() == Method::GET);
+        if !self.latency.is_zero() {
+            tokio::time::sleep(self.latency).await;
+        }
+        let mut response = self.s3.call(request.map(Body::from)).await?;
+        let Some(read) = response.extensions_mut().remove::<ObjectRead>() else {
+            return Ok(self.counted(response));
+        };
+        self.counters.object_read(&read.object, read.range.clone());
+        let Some(injection) = self.fault_for(&read) else {
+            return Ok(self.counted(response));
+        };
+        self.counters.fault(injection.fault);
+        let honest = Honest::collect(response, read).await?;
+        let spoilt = tokio::task::spawn_blocking(move || spoil(honest, injection)).await;
+        match spoilt.map_err(|error| HttpError::new(error.into()))? {
+            Action::Reply(response) => Ok(self.counted(response)),
+            Action::Play(script) => {
+                let sent = script
+                    .iter()
+                    .map(|step| if let Step::Send(bytes) = step { bytes.len() } else { 0 });
+                self.counters.sent(sent.sum());
+                // The connection drops this future when it takes the script.
+                let _ = hand_over.send(script).await;
+                pending().await
+            }
+        }
+    }
+
+    fn fault_for(&self, read: &ObjectRead) -> Option<Injection> {
+        if read.range.is_empty() {
+            return None;
+        }
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.as_mut().and_then(|plan| plan.next(&read.object))
+    }
+
+    fn counted(&self, response: Response<Body>) -> Response<CountedBody> {
+        response.map(|body| CountedBody { body, counters: Arc::clone(&self.counters) })
+    }
+}
+
+/// A body that counts its bytes as the connection takes them.
+pub(super) struct CountedBody {
+    body: Body,
+    counters: Arc<Counters>,
+}
+
+impl hyper::body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            self.counters.sent(bytes.len());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

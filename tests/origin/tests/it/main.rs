@@ -1,0 +1,7 @@
+//! The server seen from outside: by object_store, and by a raw client that shows what came over the wire.
+
+mod support;
+
+mod demo;
+mod faults;
+mod s3;

@@ -1,0 +1,107 @@
+//! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and the digest of each
+//! epoch, and says after each batch where its rows came from. Made to be killed.
+//!
+//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use larder_client::{Dataset, Error};
+use larder_extent::testing::fork_idle_child;
+use larder_tests::words;
+
+/// A forked child ends by itself after this, should the test that started us die.
+const CHILD_SECONDS: u32 = 60;
+
+struct Arguments {
+    uri: String,
+    cluster: String,
+    epochs: u64,
+    seed: u64,
+    batch_size: u32,
+    /// Fork a child that holds our sockets and maps, does nothing and outlives us.
+    child: bool,
+    /// Map the memory of nodes on this host.
+    local: bool,
+}
+
+impl Arguments {
+    fn parse() -> Option<Self> {
+        let mut words = std::env::args().skip(1);
+        let mut next = || words.next();
+        let mut parsed = Self {
+            uri: next()?,
+            cluster: next()?,
+            epochs: next()?.parse().ok()?,
+            seed: next()?.parse().ok()?,
+            batch_size: next()?.parse().ok()?,
+            child: false,
+            local: true,
+        };
+        for word in words {
+            match word.as_str() {
+                "--child" => parsed.child = true,
+                "--remote-only" => parsed.local = false,
+                _ => return None,
+            }
+        }
+        Some(parsed)
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse() else {
+        eprintln!(
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only]"
+        );
+        return ExitCode::FAILURE;
+    };
+    match train(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(3),
+        Err(error) => {
+            eprintln!("{error:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every byte was right and every epoch complete.
+fn train(arguments: &Arguments) -> Result<bool, Error> {
+    let options = Dataset::options().cluster(&arguments.cluster).local(arguments.local);
+    let dataset = options.open(&arguments.uri)?;
+    let mut loader =
+        dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
+    let mut forked = false;
+    for epoch in 0..arguments.epochs {
+        for batch in loader.epoch(epoch)? {
+            let batch = batch?;
+            let tensor = batch.tensor(words::TENSOR);
+            for (index, sample) in batch.samples().iter().enumerate() {
+                if !words::is_right(*sample, tensor.row(index)) {
+                    println!("wrong bytes in sample {sample} of epoch {epoch}");
+                    return Ok(false);
+                }
+            }
+            let sources = batch.sources();
+            let (local, remote, origin) =
+                (sources.rows_local, sources.rows_remote, sources.rows_origin);
+            say(&format!("batch {local} {remote} {origin}"));
+            if arguments.child && !std::mem::replace(&mut forked, true) {
+                say(&format!("child {}", fork_idle_child(CHILD_SECONDS).expect("a process")));
+            }
+        }
+        if loader.digest() != loader.expected_digest() {
+            println!("epoch {epoch} is incomplete");
+            return Ok(false);
+        }
+        say(&format!("epoch {epoch} complete"));
+    }
+    Ok(true)
+}
+
+/// A reader that went away must not stop the training.
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}

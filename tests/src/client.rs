@@ -1,0 +1,118 @@
+//! `larder-test-client` as a child process: a training loop that can be killed.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How a training process is started.
+#[derive(Clone, Debug)]
+pub struct ClientOptions<'a> {
+    /// The program: `env!("CARGO_BIN_EXE_larder-test-client")` in a test of this crate.
+    pub program: &'a str,
+    /// The dataset.
+    pub uri: &'a str,
+    /// `--cluster`.
+    pub cluster: &'a str,
+    /// Epochs to read.
+    pub epochs: u64,
+    /// Seed of the order.
+    pub seed: u64,
+    /// Samples in a batch.
+    pub batch_size: u32,
+    /// S3 settings, for the fallback.
+    pub env: Vec<(String, String)>,
+    /// Further words: `--child`, `--remote-only`.
+    pub args: &'a [&'a str],
+    /// A program and its arguments to run it under, such as `unshare ...`.
+    pub wrapper: &'a [&'a str],
+}
+
+/// A running training process. Killed on drop.
+pub struct TrainingProcess {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl TrainingProcess {
+    /// Starts it; standard error is the test's.
+    ///
+    /// # Panics
+    /// When it can't be started.
+    #[must_use]
+    pub fn start(options: &ClientOptions<'_>) -> Self {
+        let words = options.wrapper.iter().copied().chain([options.program]);
+        let words: Vec<&str> = words.collect();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .args([options.uri, options.cluster])
+            .args([
+                options.epochs.to_string(),
+                options.seed.to_string(),
+                options.batch_size.to_string(),
+            ])
+            .args(options.args)
+            .envs(options.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", Path::new(words[0]).display()));
+        let stdout = BufReader::new(child.stdout.take().expect("stdout was piped"));
+        Self { child, stdout }
+    }
+
+    /// The next line it says; `None` once it has said all.
+    ///
+    /// # Panics
+    /// When its output can't be read.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = self.stdout.read_line(&mut line).expect("its standard output");
+        (read > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// Reads on until it says a line that begins with `start`.
+    ///
+    /// # Panics
+    /// When it ends without.
+    pub fn wait_for(&mut self, start: &str) -> String {
+        let mut last = String::new();
+        while let Some(line) = self.line() {
+            if line.starts_with(start) {
+                return line;
+            }
+            last = line;
+        }
+        panic!("the client ended without saying {start:?}; its last line was {last:?}")
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill_now(&mut self) {
+        let pid = i32::try_from(self.child.id()).expect("a pid fits in an i32");
+        // It may have ended by itself.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        self.child.wait().expect("our own child can be waited for");
+    }
+
+    /// Reads what it still says and waits for its end.
+    ///
+    /// # Panics
+    /// When it can't be waited for.
+    pub fn finish(&mut self) -> (ExitStatus, Vec<String>) {
+        let mut lines = Vec::new();
+        while let Some(line) = self.line() {
+            lines.push(line);
+        }
+        (self.child.wait().expect("our own child can be waited for"), lines)
+    }
+}
+
+impl Drop for TrainingProcess {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill_now();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Clients are killed, also with forked children left behind, and in namespaces of their own: nothing of them stays.
+
+use std::time::{Duration, Instant};
+
+use larder_origin::{Options, S3Server};
+use larder_tests::{ClientOptions, NodeOptions, NodeProcess, TrainingProcess, repeats, words};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A node over an S3 server with a small `words` dataset in bucket `data`.
+struct Scene {
+    server: S3Server,
+    node: NodeProcess,
+    address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(adjust: impl FnOnce(&mut NodeOptions)) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+        words::write(&server.create_bucket("data").expect("a bucket").join("words"), 4, 256, 1024);
+        let mut options = NodeOptions::new("a", "s3://data");
+        options.env = server.env();
+        adjust(&mut options);
+        let node = NodeProcess::start(&options);
+        let address = node.address();
+        Self { server, node, address, _dir: dir }
+    }
+
+    fn client(&self, seed: usize, epochs: u64, args: &[&str], wrapper: &[&str]) -> TrainingProcess {
+        TrainingProcess::start(&ClientOptions {
+            program: env!("CARGO_BIN_EXE_larder-test-client"),
+            uri: "s3://data/words",
+            cluster: &self.address,
+            epochs,
+            seed: u64::try_from(seed).expect("few"),
+            batch_size: 16,
+            env: self.server.env(),
+            args,
+            wrapper,
+        })
+    }
+
+    /// Everything resident, no client connected: what the node must come back to.
+    fn warm(&self) {
+        assert!(self.client(0, 2, &[], &[]).finish().0.success());
+    }
+}
+
+/// Waits until `holds`, for at most `limit`.
+fn eventually(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let start = now();
+    while !holds() {
+        assert!(now() - start < limit, "{what} did not come within {limit:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the edge: a test that bounds its waiting")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
+    let scene = Scene::new(|_| {});
+    scene.warm();
+    eventually(Duration::from_secs(5), "the warm-up's end", || {
+        scene.node.describe().load.unwrap_or_default().socket_connections == 0
+    });
+    let files_before = scene.node.open_files();
+    let resident_before = scene.node.describe().memory.unwrap_or_default().resident_bytes;
+    let mut children = Vec::new();
+    for round in 0..repeats(60, 10_000) {
+        let args: &[&str] = if round % 4 == 3 { &["--child"] } else { &[] };
+        let mut client = scene.client(round, 1_000_000, args, &[]);
+        // At a random point: in the middle of starting, attaching, or reading.
+        if round % 4 == 3 {
+            let said = client.wait_for("child");
+            let child = said.split_once(' ').expect("a pid").1.parse().expect("a pid");
+            children.push(Pid::from_raw(child));
+        } else {
+            for _ in 0..round % 4 {
+                client.wait_for("batch");
+            }
+        }
+        client.kill_now();
+    }
+    // While forked children live, they still map: leases are gone all the same.
+    eventually(Duration::from_secs(1), "the last reaping", || {
+        let load = scene.node.describe().load.unwrap_or_default();
+        (load.leases, load.socket_connections, load.data_connections) == (0, 0, 0)
+    });
+    for child in children {
+        // It may have ended by its own timer.
+        let _ = kill(child, Signal::SIGKILL);
+    }
+    let memory = scene.node.describe().memory.unwrap_or_default();
+    assert_eq!((memory.orphaned_bytes, memory.filling_bytes), (0, 0));
+    assert_eq!(memory.resident_bytes, resident_before);
+    eventually(Duration::from_secs(1), "the last descriptor's closing", || {
+        scene.node.open_files() <= files_before
+    });
+}
+
+#[test]
+fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_reaped() {
+    if !nix::unistd::geteuid().is_root() {
+        println!(
+            "not root: a client under another uid can't be started here, so this was not tested"
+        );
+        return;
+    }
+    let dir = std::path::PathBuf::from(format!("/tmp/larder-test-{}", std::process::id()));
+    let socket = dir.join("larder.sock");
+    let scene = Scene::new(|options| {
+        options.socket = Some(socket.clone());
+        options.args = vec!["--socket-group".to_owned(), "nogroup".to_owned()];
+    });
+    scene.warm();
+    let wrapper = [
+        "unshare",
+        "--pid",
+        "--mount",
+        "--fork",
+        "--kill-child",
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let mut client = scene.client(1, 1_000_000, &[], &wrapper);
+    client.wait_for("epoch 1 complete");
+    let line = client.wait_for("batch");
+    assert_eq!(line, "batch 16 0 0", "it reads mapped memory");
+    assert!(scene.node.describe().load.unwrap_or_default().leases > 0);
+    client.kill_now();
+    eventually(Duration::from_secs(2), "its reaping", || {
+        let load = scene.node.describe().load.unwrap_or_default();
+        (load.leases, load.socket_connections) == (0, 0)
+    });
+    drop(scene);
+    let _ = std::fs::remove_dir_all(dir);
+}

@@ -1,0 +1,120 @@
+//! The main job, end to end: a dataset on S3, written by Python, comes out as warm, verified batches.
+
+use std::sync::Barrier;
+
+use larder_client::Dataset;
+use larder_origin::{Options, S3Server};
+use larder_tests::{Cluster, PythonDataset, words};
+use tempfile::TempDir;
+
+/// An S3 server whose bucket `data` holds what `write` puts into it.
+fn bucket(write: impl FnOnce(&std::path::Path)) -> (TempDir, S3Server) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+    write(&server.create_bucket("data").expect("a bucket"));
+    (dir, server)
+}
+
+fn cluster_over(server: &S3Server, nodes: usize) -> Cluster {
+    Cluster::start(nodes, "s3://data", |options| options.env = server.env())
+}
+
+/// CRC-32 as zlib has it, bit by bit: an oracle that shares no code with what is tested.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| (crc >> 1) ^ (0xedb8_8320 * (crc & 1));
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
+
+#[test]
+fn each_epoch_has_every_sample_once_as_python_wrote_it_and_only_the_first_asks_s3() {
+    let mut python = None;
+    let (_dir, server) = bucket(|folder| {
+        python = Some(PythonDataset::images(&folder.join("images"), 3, 40, &[32, 32, 3]));
+    });
+    let python = python.expect("written");
+    let cluster = cluster_over(&server, 2);
+    let dataset = Dataset::open("s3://data/images", Some(&cluster.address())).expect("opens");
+    assert_eq!(dataset.samples(), python.samples());
+    let mut loader = dataset.loader().batch_size(16).seed(7).build().expect("a loader");
+    for epoch in 0..3 {
+        let mut seen = vec![0; usize::try_from(python.samples()).expect("few")];
+        for batch in loader.epoch(epoch).expect("an epoch") {
+            let batch = batch.expect("a batch");
+            for (index, sample) in batch.samples().iter().enumerate() {
+                seen[usize::try_from(*sample).expect("few")] += 1;
+                for tensor in ["image", "label"] {
+                    let row = batch.tensor(tensor).row(index);
+                    assert_eq!(
+                        crc32(row),
+                        python.row_crc32(tensor, *sample),
+                        "{tensor} of sample {sample}"
+                    );
+                }
+            }
+        }
+        assert!(seen.iter().all(|times| *times == 1), "epoch {epoch}: {seen:?}");
+        assert_eq!(loader.digest(), loader.expected_digest());
+        let counts = server.counts();
+        assert_eq!(counts.reads.bytes_read_again(), 0, "a byte was read twice in epoch {epoch}");
+        if epoch > 0 {
+            assert_eq!(counts.requests, 0, "epoch {epoch} asked S3");
+        }
+        server.reset_counts();
+    }
+}
+
+#[test]
+fn clients_that_ask_for_one_cold_shard_at_once_cause_one_read_of_each_byte() {
+    for clients in [2, 64] {
+        let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 1, 64, 4096));
+        let cluster = cluster_over(&server, 1);
+        let address = cluster.address();
+        let datasets: Vec<Dataset> = (0..clients)
+            .map(|_| Dataset::open("s3://data/words", Some(&address)).expect("opens"))
+            .collect();
+        server.reset_counts();
+        let start = Barrier::new(clients);
+        std::thread::scope(|scope| {
+            for (index, dataset) in datasets.iter().enumerate() {
+                let start = &start;
+                scope.spawn(move || {
+                    let sample = u64::try_from(index).expect("few") % 64;
+                    start.wait();
+                    let row = dataset.read(sample, words::TENSOR).expect("a row");
+                    assert!(words::is_right(sample, &row));
+                });
+            }
+        });
+        let counts = server.counts();
+        assert_eq!(counts.reads.bytes_read_again(), 0, "{clients} clients");
+        assert_eq!(counts.reads.forgotten, 0);
+        assert!(counts.bytes_sent >= 64 * 4096 * 4, "the shard was filled from S3");
+    }
+}
+
+#[test]
+fn what_is_resident_is_served_while_the_origin_is_stopped() {
+    let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 4, 64, 1024));
+    let cluster = cluster_over(&server, 2);
+    let address = cluster.address();
+    let dataset = Dataset::open("s3://data/words", Some(&address)).expect("opens");
+    let mut loader = dataset.loader().batch_size(32).build().expect("a loader");
+    let mut train = |epoch| {
+        for batch in loader.epoch(epoch).expect("an epoch") {
+            let batch = batch.expect("a batch");
+            let rows = batch.tensor(words::TENSOR);
+            assert!((0..batch.len()).all(|i| words::is_right(batch.samples()[i], rows.row(i))));
+            assert!(epoch == 0 || batch.sources().rows_origin == 0);
+        }
+        assert_eq!(loader.digest(), loader.expected_digest());
+    };
+    train(0);
+    server.stop();
+    for epoch in 1..4 {
+        train(epoch);
+    }
+    // A process that comes later, and holds no manifest yet, is served as well.
+    let late =
+        Dataset::open("s3://data/words", Some(&address)).expect("opens from the nodes alone");
+    assert!(words::is_right(200, &late.read(200, words::TENSOR).expect("a row")));
+}
