@@ -51,13 +51,22 @@ const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 pub struct FetchOptions {
     /// Whether to map the extents of nodes on this host.
     pub local: bool,
+    /// Nodes, by id, that are read over the network even if they are on this host.
+    pub over_network: Vec<String>,
     /// How long one call goes on trying when nodes or the origin say "try again".
     pub patience: Duration,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { local: true, patience: PATIENCE_DEFAULT }
+        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
+    }
+}
+
+impl FetchOptions {
+    /// Whether the memory of this node may be mapped.
+    fn maps(&self, node: &str) -> bool {
+        self.local && !self.over_network.iter().any(|id| id == node)
     }
 }
 

@@ -69,7 +69,7 @@ impl Node {
         }
         let address = reachable(&node.data_address, &self.member.control);
         self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
-        if fetcher.options.local && !node.socket_path.is_empty() {
+        if fetcher.options.maps(&self.member.id) && !node.socket_path.is_empty() {
             let (manifest, slots) = (fetcher.manifest.clone(), Arc::clone(slots));
             self.socket.get_or_init(|| {
                 Socket::open(node.socket_path.into(), node.node_id, manifest, slots)
