@@ -105,8 +105,9 @@ impl AddAssign for Sources {
 /// Reads rows of one snapshot.
 pub struct Fetcher {
     manifest: Manifest,
-    /// Pinned to the snapshot.
     name: DatasetName,
+    /// The same, pinned to the snapshot.
+    pinned: DatasetName,
     cluster: Option<Arc<Cluster>>,
     options: FetchOptions,
     session: PerProcess<Session>,
@@ -122,9 +123,9 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let name = name.pinned(manifest.snapshot());
+        let pinned = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self { manifest, name, cluster, options, session, fallback })
+        Arc::new(Self { manifest, name: name.clone(), pinned, cluster, options, session, fallback })
     }
 
     /// The snapshot's index.

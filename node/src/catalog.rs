@@ -8,6 +8,7 @@
 //! for microseconds. Non-goal: knowing who uses a dataset.
 
 mod dataset;
+mod health;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use crate::{clock, errors};
 use dataset::ManifestBytes;
 
 pub use dataset::Dataset;
+pub(crate) use health::OriginHealth;
 
 /// The datasets that are open.
 #[derive(Debug)]

@@ -76,6 +76,7 @@ impl NodeProcess {
             .args(options.origins.iter().flat_map(|origin| ["--origin", origin]))
             .args(options.members.iter().flat_map(|member| ["--member", member]))
             .args(&options.args)
+            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned()))
             .envs(options.env.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());

@@ -126,6 +126,7 @@ fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_re
         "--fork",
         "--kill-child",
         "setpriv",
+        "--pdeathsig=KILL",
         "--reuid=65534",
         "--regid=65534",
         "--clear-groups",

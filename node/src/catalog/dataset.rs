@@ -8,12 +8,15 @@ use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
 use larder_extent::Sealed;
 use larder_wire::{Error, ErrorKind};
 
+use super::OriginHealth;
+
 /// An open dataset: its manifest, in shared memory, and the origin its bytes come from.
 #[derive(Debug)]
 pub struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
     origin: Origin,
+    health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
     last_used: Mutex<Instant>,
@@ -28,7 +31,14 @@ impl Dataset {
     ) -> Self {
         let words = manifest.shard_count().div_ceil(u64::BITS);
         let vouched = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Self { manifest, manifest_extent, origin, vouched, last_used: Mutex::new(now) }
+        Self {
+            manifest,
+            manifest_extent,
+            origin,
+            health: OriginHealth::default(),
+            vouched,
+            last_used: Mutex::new(now),
+        }
     }
 
     /// The manifest; its bytes are those of [`manifest_extent`](Self::manifest_extent).
@@ -47,6 +57,11 @@ impl Dataset {
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Whether the origin answers.
+    pub(crate) fn health(&self) -> &OriginHealth {
+        &self.health
     }
 
     /// The address it lies at.

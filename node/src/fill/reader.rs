@@ -11,7 +11,7 @@ use tokio::time;
 
 use super::retry::{RetryBudget, wait_after};
 use crate::cache::GaveUp;
-use crate::catalog::Dataset;
+use crate::catalog::{Dataset, OriginHealth};
 use crate::counters::Counters;
 use crate::{clock, errors};
 
@@ -36,18 +36,25 @@ impl Reader {
         gets: &Semaphore,
         target: &mut [u8],
     ) -> Result<(), GaveUp> {
-        let mut tries = 1;
+        let health = dataset.health();
+        let (mut tries, answers) = (1, health.answers());
         self.budget.earn();
         loop {
             let tried = {
                 let _one = gets.acquire().await.expect("the semaphore is never closed");
                 self.try_once(dataset, read, target).await
             };
-            let Err(error) = tried else { return Ok(()) };
-            if !error.is_retryable() || !self.pause(&mut tries).await {
-                let object = dataset.manifest().object(read.object).key.to_owned();
-                let why = errors::of_fetch(error);
-                return Err(GaveUp { why, object: Some(object), attempts: tries });
+            let Err(error) = tried else {
+                health.answered();
+                return Ok(());
+            };
+            if !error.is_retryable() {
+                health.answered();
+                return Err(gave_up(dataset, read, error, tries));
+            }
+            if !self.pause(health, &mut tries).await {
+                health.gave_up(answers);
+                return Err(gave_up(dataset, read, error, tries));
             }
             self.counters.origin_retries.add(1);
         }
@@ -55,14 +62,14 @@ impl Reader {
 
     /// Waits until there may be one more try. A node that has no retries left waits for its longest
     /// time and counts that as a try: the load on the origin stays bounded, and so does the wait.
-    async fn pause(&self, tries: &mut u32) -> bool {
-        while *tries < limits::FILL_TRIES_MAX {
+    async fn pause(&self, health: &OriginHealth, tries: &mut u32) -> bool {
+        while *tries < limits::FILL_TRIES_MAX && !health.is_away() {
             let may = self.budget.spend(clock::now());
             let exponent = if may { *tries } else { u32::MAX };
             time::sleep(wait_after(exponent, |most| fastrand::u64(0..=most))).await;
             *tries += 1;
             if may {
-                return true;
+                return !health.is_away();
             }
         }
         false
@@ -93,6 +100,11 @@ impl Reader {
         self.counters.origin_bytes.add(came.load(Ordering::Relaxed));
         outcome
     }
+}
+
+fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) -> GaveUp {
+    let object = dataset.manifest().object(read.object).key.to_owned();
+    GaveUp { why: errors::of_fetch(error), object: Some(object), attempts: tries }
 }
 
 /// Ends a read that brings nothing for a while.

@@ -107,33 +107,31 @@ impl Connections {
         listener.prepare()?;
         let (connections, stop, serve) = (Arc::clone(self), Arc::clone(stop), Arc::new(serve));
         let run = move || {
-            while let Some(slot) = connections.next_slot(&stop) {
+            while connections.wait_for_slot(&stop) {
                 if let Some(socket) = next_socket(&listener, &stop) {
-                    connections.hand_over(name, socket, slot, &serve);
+                    connections.hand_over(name, socket, &serve);
                 }
             }
         };
         thread::Builder::new().name(format!("{name}-accept")).spawn(run).map(drop)
     }
 
-    /// Waits for a place among the handshakes. `None` once told to stop.
-    fn next_slot(self: &Arc<Self>, stop: &Stop) -> Option<Slot> {
+    /// Waits until one more handshake may begin. `false` once told to stop.
+    fn wait_for_slot(&self, stop: &Stop) -> bool {
         let mut state = self.lock();
         while state.handshakes >= self.bounds.handshakes && !stop.is_given() {
             let waited = self.changed.wait_timeout(state, limits::KEEPALIVE_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.handshakes += 1;
-        drop(state);
-        let slot = Slot { connections: Arc::clone(self), admitted: false };
-        (!stop.is_given()).then_some(slot)
+        !stop.is_given()
     }
 
     /// Gives a connection its thread; without one it is closed.
-    fn hand_over(self: &Arc<Self>, name: &str, socket: Socket, mut slot: Slot, serve: &Arc<Serve>) {
+    fn hand_over(self: &Arc<Self>, name: &str, socket: Socket, serve: &Arc<Serve>) {
         let Ok(peer) = Peer::new(socket).map(Arc::new) else { return };
         let place = self.take_place(&peer);
-        slot.admitted = place.is_some();
+        self.lock().handshakes += 1;
+        let slot = Slot { connections: Arc::clone(self), admitted: place.is_some() };
         let serve = Arc::clone(serve);
         let run = move || {
             // Dropped last, also when serving panics: whoever drains waits for it.

@@ -78,7 +78,8 @@ fn router(context: &Arc<Context>) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(show_health))
         .with_state(Arc::clone(context));
-    Routes::new(service).into_axum_router().merge(pages)
+    let unknown = async || (StatusCode::NOT_FOUND, "try /metrics or /healthz\n");
+    Routes::new(service).into_axum_router().merge(pages).fallback(unknown)
 }
 
 async fn show_metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {

@@ -1,1 +1,275 @@
+//! A whole node in this process, over a folder, and clients that speak to its sockets.
 
+mod client_process;
+mod control;
+mod gather;
+mod hostile;
+mod local;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use larder_dataset::DatasetRef;
+use larder_extent::crc::crc32c;
+use larder_extent::socket::recv_with_fds;
+use larder_store::Budget;
+use larder_wire::Ring;
+use larder_wire::data::{
+    Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket,
+    WireError, read_body, read_header,
+};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use super::Servers;
+use crate::cache::Cache;
+use crate::catalog::{Catalog, Dataset};
+use crate::config::{Args, Config};
+use crate::counters::Counters;
+use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::node::Listeners;
+use crate::shared::Shared;
+use crate::testing::Folder;
+
+/// Longer than anything here takes, so that a test that fails ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node whose workers are started by hand. Fields are dropped in order: the runtime last.
+struct TestNode {
+    servers: Servers,
+    shared: Arc<Shared>,
+    dataset: Arc<Dataset>,
+    data: std::net::SocketAddr,
+    listen: std::net::SocketAddr,
+    reader: Arc<Reader>,
+    home: TempDir,
+    runtime: Runtime,
+}
+
+impl TestNode {
+    /// A node with room for `budget_bytes` of shards, without workers.
+    fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let socket = home.path().join("run/larder.sock").display().to_string();
+        let origin = folder.uri().to_string();
+        let typed = ["larder-node", "--origin", &origin, "--socket", &socket, "--node-id", "n1"];
+        let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
+        let counters = Arc::new(Counters::default());
+        let cache = Cache::start(Budget::new(budget_bytes + 8192), Arc::clone(&counters)).unwrap();
+        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+        let handle = runtime.handle().clone();
+        let read_through =
+            ReadThrough::new(handle.clone(), Arc::clone(&reader), Arc::clone(&counters));
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners = Listeners { control: bind(), data: bind() };
+        let listen = listeners.control.local_addr().unwrap();
+        let data = listeners.data.local_addr().unwrap();
+        let control = format!("http://{listen}");
+        let host = "here".to_owned();
+        let member = larder_wire::Member { id: "n1".to_owned(), weight: 1, control, host };
+        let shared = Arc::new(Shared {
+            boot_id: [7; 16],
+            catalog: Catalog::new(vec![folder.uri()], Arc::clone(&cache)),
+            config,
+            cache,
+            read_through,
+            counters,
+            ring: Ring::new(1, vec![member]).unwrap(),
+            runtime: handle,
+            stopping: CancellationToken::new(),
+        });
+        let wanted = DatasetRef::parse(&origin).unwrap();
+        let opened = runtime.block_on(shared.catalog.open(&wanted, None)).unwrap();
+        let servers = Servers::start(&shared, listeners).unwrap();
+        let dataset = opened.dataset;
+        Self { servers, shared, dataset, data, listen, reader, home, runtime }
+    }
+
+    fn new(folder: &Folder, budget_bytes: u64) -> Self {
+        let node = Self::unmanned(folder, budget_bytes);
+        node.start_workers();
+        node
+    }
+
+    fn start_workers(&self) {
+        let Shared { cache, runtime, stopping, .. } = &*self.shared;
+        start_workers(cache, &self.reader, runtime, stopping);
+    }
+
+    fn socket_path(&self) -> std::path::PathBuf {
+        self.home.path().join("run/larder.sock")
+    }
+
+    /// A client on another host.
+    fn remote(&self) -> Client<TcpStream> {
+        let mut client = Client::new(TcpStream::connect(self.data).unwrap());
+        client.hello(self.servers.context.ticket).unwrap();
+        client
+    }
+
+    /// A client on this host.
+    fn local(&self) -> Client<UnixStream> {
+        let mut client = Client::new(UnixStream::connect(self.socket_path()).unwrap());
+        client.hello(Ticket::from_bytes([0; 16])).unwrap();
+        client
+    }
+
+    fn gather(&self, rows: impl IntoIterator<Item = usize>) -> Gather {
+        let manifest = self.dataset.manifest();
+        let locate = |row| {
+            let (shard, row) = manifest.locate(row as u64).unwrap();
+            RowRef { shard, row }
+        };
+        let rows = rows.into_iter().map(locate).collect();
+        Gather { snapshot: self.dataset.snapshot(), tensors: vec![0], rows, verify: false }
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.shared.stopping.cancel();
+        self.servers.drain(Duration::ZERO);
+        self.shared.cache.close();
+    }
+}
+
+/// A socket of a client.
+trait Wire: Read + std::io::Write {
+    fn set_timeout(&self);
+    fn receive(&self, bytes: &mut [u8]) -> std::io::Result<(usize, Vec<OwnedFd>)>;
+}
+
+impl Wire for TcpStream {
+    fn set_timeout(&self) {
+        self.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+
+    fn receive(&self, bytes: &mut [u8]) -> std::io::Result<(usize, Vec<OwnedFd>)> {
+        (&*self).read(bytes).map(|got| (got, Vec::new()))
+    }
+}
+
+impl Wire for UnixStream {
+    fn set_timeout(&self) {
+        self.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+
+    fn receive(&self, bytes: &mut [u8]) -> std::io::Result<(usize, Vec<OwnedFd>)> {
+        recv_with_fds(self, bytes)
+    }
+}
+
+/// A client: what it was sent, frame by frame.
+struct Client<S> {
+    socket: S,
+    fds: Vec<OwnedFd>,
+    pongs: usize,
+}
+
+impl<S: Wire> Read for Client<S> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let (got, fds) = self.socket.receive(bytes)?;
+        self.fds.extend(fds);
+        Ok(got)
+    }
+}
+
+/// What came back from a gather.
+#[derive(Debug, Default)]
+struct Gathered {
+    rows: Vec<Vec<u8>>,
+    end: GatherEnd,
+    frames: usize,
+}
+
+impl<S: Wire> Client<S> {
+    fn new(socket: S) -> Self {
+        socket.set_timeout();
+        Self { socket, fds: Vec::new(), pongs: 0 }
+    }
+
+    fn hello(&mut self, ticket: Ticket) -> Result<HelloOk, larder_wire::Error> {
+        let hello = Hello::new(ticket, std::process::id(), "test");
+        self.send(|out| hello.encode(1, out));
+        let (header, body) = self.frame()?;
+        match header.kind() {
+            Kind::HelloOk => {
+                let ok = HelloOk::decode(&body)?;
+                ok.check(&hello).map(|()| ok)
+            }
+            _ => Err(ErrorReply::decode(&body)?.error),
+        }
+    }
+
+    fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = Vec::new();
+        encode(&mut out);
+        self.socket.write_all(&out).unwrap();
+    }
+
+    /// The next frame.
+    fn frame(&mut self) -> Result<(FrameHeader, Vec<u8>), WireError> {
+        let header = read_header(self)?;
+        let mut body = Vec::new();
+        read_body(self, &header, &mut body)?;
+        Ok((header, body))
+    }
+
+    /// Gathers rows, holding every row against its checksum and every frame against its order.
+    fn gather(&mut self, wanted: &Gather) -> Result<Gathered, larder_wire::Error> {
+        self.send(|out| wanted.encode(42, out));
+        self.receive_rows(wanted)
+    }
+
+    fn receive_rows(&mut self, wanted: &Gather) -> Result<Gathered, larder_wire::Error> {
+        let mut gathered = Gathered::default();
+        let mut data = Data::default();
+        loop {
+            let (header, body) = self.frame()?;
+            assert_eq!(header.request(), 42);
+            match header.kind() {
+                Kind::Pong => self.pongs += 1,
+                Kind::Data => {
+                    data.decode_into(&header, &body)?;
+                    gathered.frames += 1;
+                    let slot = gathered.rows.len() / wanted.rows.len();
+                    assert_eq!(usize::from(data.tensor_slot()), slot);
+                    assert_eq!(data.rows().start, gathered.rows.len() % wanted.rows.len());
+                    for (index, &crc) in data.crcs().iter().enumerate() {
+                        let bytes = usize::try_from(data.row_bytes(index)).unwrap();
+                        let mut row = vec![0; bytes];
+                        self.read_exact(&mut row).unwrap();
+                        assert_eq!(crc32c(&row), crc, "row {index} of a run");
+                        gathered.rows.push(row);
+                    }
+                }
+                Kind::GatherEnd => {
+                    gathered.end = GatherEnd::decode(&body)?;
+                    assert_eq!(gathered.rows.len(), wanted.rows.len() * wanted.tensors.len());
+                    return Ok(gathered);
+                }
+                Kind::Error => return Err(ErrorReply::decode(&body)?.error),
+                kind => panic!("{kind:?} in answer to a gather"),
+            }
+        }
+    }
+
+    /// Waits for the end of the connection, reading away what comes before it.
+    fn hung_up(&mut self) -> bool {
+        let mut rest = [0; 4096];
+        loop {
+            match self.read(&mut rest) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+            }
+        }
+    }
+}

@@ -65,7 +65,7 @@ impl Column {
     }
 
     /// The bytes of a row, where they lie, unchecked.
-    pub(super) fn bytes<'a>(self, extent: &'a ExtentView, span: Span) -> &'a [u8] {
+    pub(super) fn bytes(self, extent: &ExtentView, span: Span) -> &[u8] {
         let start = len(span.offset);
         &extent.region(self.tensor)[start..start + len(span.bytes)]
     }

@@ -113,27 +113,25 @@ impl Connection<'_> {
             return self.session.refuse(request, &error);
         }
         let leased = context.shared.cache.lease(&dataset, shard, client.holder);
-        let answered = self.answer_lease(request, leased)?;
-        if !answered {
-            self.release(snapshot, shard);
+        if !matches!(leased, Leased::Granted(_)) {
+            client.strike((snapshot, shard));
         }
-        Ok(())
-    }
-
-    /// Tells the client what came of a lease. Returns whether it has it.
-    fn answer_lease(&mut self, request: u64, leased: Leased) -> Result<bool, Closing> {
         match leased {
-            Leased::Granted(sealed) => return self.hand_out(request, &sealed),
-            Leased::NotKept => self.session.send(|out| NotKept.encode(request, out))?,
+            Leased::Granted(sealed) => {
+                if !self.hand_out(request, &sealed)? {
+                    self.release(snapshot, shard);
+                }
+                Ok(())
+            }
+            Leased::NotKept => self.session.send(|out| NotKept.encode(request, out)),
             Leased::Pending(flight) => {
                 let queued = flight.is_queued();
                 let state = if queued { PendingState::Queued } else { PendingState::Filling };
-                self.session.send(|out| Pending { state }.encode(request, out))?;
+                self.session.send(|out| Pending { state }.encode(request, out))
             }
-            Leased::OverQuota(error) => self.session.refuse(request, &error)?,
-            Leased::Failed(error) => self.session.refuse(request, &error)?,
+            Leased::OverQuota(error) => self.session.refuse(request, &error),
+            Leased::Failed(error) => self.session.refuse(request, &error),
         }
-        Ok(false)
     }
 
     fn attach_manifest(&mut self, request: u64, snapshot: SnapshotId) -> Result<(), Closing> {

@@ -332,6 +332,7 @@ fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
     match error {
         OriginError::NotFound { why, .. } => FetchError::NotFound { object, why },
         OriginError::Denied { why, .. } => FetchError::Denied { object, why },
+        OriginError::Failed { why, .. } => FetchError::Failed { object, why },
         other => FetchError::Failed { object, why: other.to_string() },
     }
 }

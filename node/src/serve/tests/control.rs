@@ -1,0 +1,176 @@
+//! The control plane by its own client, and the pages by hand.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bytes::Bytes;
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{
+    DescribeRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
+    ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState, ticket,
+};
+use larder_wire::{Error, ErrorKind};
+use tonic::transport::{Channel, Endpoint};
+
+use super::{Client, TestNode};
+use crate::testing::{Folder, until};
+
+const ROOMY: u64 = 64 << 20;
+
+/// Calls a node.
+fn call<T>(node: &TestNode, calls: impl AsyncFnOnce(NodeClient<Channel>) -> T) -> T {
+    node.runtime.block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", node.listen)).unwrap();
+        calls(NodeClient::new(endpoint.connect().await.unwrap())).await
+    })
+}
+
+fn get(node: &TestNode, path: &str) -> String {
+    let mut socket = TcpStream::connect(node.listen).unwrap();
+    socket.set_read_timeout(Some(super::PATIENCE)).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn open_request(folder: &Folder) -> OpenDatasetRequest {
+    OpenDatasetRequest { uri: folder.uri().to_string(), ..OpenDatasetRequest::default() }
+}
+
+#[test]
+fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let opened = call(&node, async |mut client| {
+        client.open_dataset(open_request(&folder)).await.unwrap().into_inner()
+    });
+    assert_eq!(opened.snapshot, node.dataset.snapshot().as_bytes()[..]);
+    assert_eq!((opened.samples, opened.shards, opened.indexed_now), (40, 4, false));
+    assert_eq!(opened.bytes, 40_000);
+    let mut client = Client::new(TcpStream::connect(node.data).unwrap());
+    client.hello(ticket(&opened.ticket).unwrap()).unwrap();
+    assert_eq!(client.gather(&node.gather([33])).unwrap().rows, [folder.row(33)]);
+}
+
+#[test]
+fn the_manifest_comes_whole() {
+    let folder = Folder::new(5_000, 4096, 4096, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let manifest = node.dataset.manifest().as_bytes();
+    assert!(manifest.len() > larder_wire::limits::MANIFEST_CHUNK_BYTES);
+    let fetched = call(&node, async |mut client| {
+        let snapshot = Bytes::copy_from_slice(node.dataset.snapshot().as_bytes());
+        let chunks = client.fetch_manifest(FetchManifestRequest { snapshot }).await;
+        let (mut chunks, mut fetched) = (chunks.unwrap().into_inner(), Vec::new());
+        while let Some(piece) = chunks.message().await.unwrap() {
+            fetched.extend(piece.chunk);
+        }
+        fetched
+    });
+    assert!(fetched == manifest);
+}
+
+#[test]
+fn what_may_not_or_cannot_be_opened_is_refused_by_kind() {
+    let folder = Folder::new(10, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let long = format!("file:///{}", "a".repeat(5000));
+    let cases = [
+        ("file:///etc", ErrorKind::PermissionDenied),
+        ("no uri at all", ErrorKind::InvalidArgument),
+        (long.as_str(), ErrorKind::InvalidArgument),
+    ];
+    for (uri, kind) in cases {
+        let refused = call(&node, async |mut client| {
+            let request = OpenDatasetRequest { uri: uri.to_owned(), ..Default::default() };
+            Error::from(client.open_dataset(request).await.unwrap_err())
+        });
+        assert_eq!(refused.kind(), kind, "{uri}: {refused}");
+    }
+    let refused = call(&node, async |mut client| {
+        let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 16]) };
+        Error::from(client.fetch_manifest(request).await.unwrap_err())
+    });
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_node_describes_itself_and_its_ring() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    node.remote().gather(&node.gather(0..40)).unwrap();
+    until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+    let (described, ring) = call(&node, async |mut client| {
+        let described = client.describe(DescribeRequest {}).await.unwrap().into_inner();
+        (described, client.get_ring(GetRingRequest {}).await.unwrap().into_inner())
+    });
+    assert_eq!(described.node_id, "n1");
+    assert_eq!(described.data_address, node.data.to_string());
+    assert_eq!(described.socket_path, node.socket_path().display().to_string());
+    let (memory, counters) = (described.memory.unwrap(), described.counters.unwrap());
+    assert_eq!(memory.budget_bytes, ROOMY + 8192);
+    assert!(memory.resident_bytes > 40_000);
+    assert_eq!((counters.gathers, counters.rows_origin, counters.fills_completed), (1, 40, 4));
+    assert_eq!(counters.fills_started, 4);
+    assert_eq!(counters.sent_bytes, 40_000);
+    assert_eq!(ring.members.len(), 1);
+    assert_eq!(ring.version, described.ring_version);
+}
+
+#[test]
+fn listings_come_page_by_page_without_gaps() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    node.remote().gather(&node.gather(0..40)).unwrap();
+    until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+    let (datasets, shards) = call(&node, async |mut client| {
+        let datasets = client.list_datasets(ListDatasetsRequest::default()).await.unwrap();
+        let (mut token, mut shards) = (String::new(), Vec::new());
+        loop {
+            let request =
+                ListShardsRequest { page_size: 3, page_token: token, ..Default::default() };
+            let page = client.list_shards(request).await.unwrap().into_inner();
+            assert!(page.shards.len() <= 3);
+            shards.extend(page.shards);
+            token = page.next_page_token;
+            if token.is_empty() {
+                return (datasets.into_inner().datasets, shards);
+            }
+        }
+    });
+    assert_eq!(datasets.len(), 1);
+    assert_eq!((datasets[0].shards, datasets[0].resident_shards), (4, 4));
+    let listed: Vec<_> = shards.iter().map(|one| (one.shard, one.state())).collect();
+    assert_eq!(listed, [0, 1, 2, 3].map(|shard| (shard, ShardState::Resident)));
+}
+
+#[test]
+fn a_fill_that_gave_up_is_listed_with_its_reason() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::new(&folder, ROOMY);
+    std::fs::write(folder.file(), "something else").unwrap();
+    node.remote().gather(&node.gather([0])).unwrap_err();
+    let listed = call(&node, async |mut client| {
+        client.list_failures(ListFailuresRequest::default()).await.unwrap().into_inner()
+    });
+    assert_eq!((listed.failures.len(), listed.total), (1, 1));
+    assert_eq!(listed.failures[0].kind, u32::from(ErrorKind::DataChanged.number()));
+    assert!(listed.failures[0].object.contains("rows.npy"), "{}", listed.failures[0].object);
+}
+
+#[test]
+fn metrics_and_health_are_pages_on_the_same_port() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::new(&folder, ROOMY);
+    node.remote().gather(&node.gather([0, 1])).unwrap();
+    assert!(get(&node, "/healthz").starts_with("HTTP/1.1 200"));
+    let metrics = get(&node, "/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    for name in ["larder_rows_total", "larder_memory_bytes", "larder_origin_requests_total"] {
+        assert!(metrics.contains(name), "{name} is missing in {metrics}");
+    }
+    assert!(get(&node, "/nothing").starts_with("HTTP/1.1 404"));
+    node.shared.stopping.cancel();
+    assert!(get(&node, "/healthz").starts_with("HTTP/1.1 503"));
+}

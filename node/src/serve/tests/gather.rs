@@ -1,0 +1,165 @@
+//! Rows over TCP: warm, cold and not kept, by each of their ways.
+
+use larder_wire::ErrorKind;
+use larder_wire::data::{Gather, Kind, Ping};
+
+use super::{Client, TestNode, Wire};
+use crate::testing::{Folder, until};
+
+/// More than any dataset here takes.
+const ROOMY: u64 = 64 << 20;
+
+fn check(folder: &Folder, rows: &[usize], got: &[Vec<u8>]) {
+    assert_eq!(rows.len(), got.len());
+    for (&row, got) in rows.iter().zip(got) {
+        assert!(*got == folder.row(row), "row {row} has other bytes");
+    }
+}
+
+/// A batch in no order, with a row that is wanted twice.
+fn shuffled(count: usize) -> Vec<usize> {
+    let mut rows: Vec<_> = (0..count).chain([3]).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut rows);
+    rows
+}
+
+/// Fills all shards and waits until they are here.
+fn warm<S: Wire>(node: &TestNode, client: &mut Client<S>, rows: usize) {
+    client.gather(&node.gather(0..rows)).unwrap();
+    until("all shards are resident", || node.shared.cache.usage().filling.shards == 0);
+}
+
+#[test]
+fn rows_of_every_length_come_cold_and_warm_in_the_order_asked_for() {
+    for row_bytes in [1, 8, 63, 64, 512, 4096, 16_383, 16_384, 150_528] {
+        let count = if row_bytes < 4096 { 700 } else { 60 };
+        let folder = Folder::new(count, row_bytes, 1 << 18, false);
+        let node = TestNode::new(&folder, ROOMY);
+        let mut client = node.remote();
+        let rows = shuffled(count);
+        let cold = client.gather(&node.gather(rows.iter().copied())).unwrap();
+        check(&folder, &rows, &cold.rows);
+        assert_eq!(cold.end.rows_origin, rows.len() as u64);
+        warm(&node, &mut client, count);
+        let origin_bytes = node.shared.counters.origin_bytes.get();
+        let wanted = node.gather(rows.iter().copied());
+        let warm = client.gather(&wanted).unwrap();
+        check(&folder, &rows, &warm.rows);
+        assert_eq!((warm.end.rows_memory, warm.end.rows_origin), (rows.len() as u64, 0));
+        let verified = client.gather(&Gather { verify: true, ..wanted }).unwrap();
+        check(&folder, &rows, &verified.rows);
+        assert_eq!(node.shared.counters.origin_bytes.get(), origin_bytes);
+    }
+}
+
+#[test]
+fn rows_longer_than_a_frame_come_too() {
+    let folder = Folder::new(3, 5 << 20, 6 << 20, false);
+    let rows = [2, 0, 1];
+    let roomy = TestNode::new(&folder, ROOMY);
+    let cramped = TestNode::new(&folder, 4096);
+    for node in [&roomy, &cramped] {
+        let got = node.remote().gather(&node.gather(rows)).unwrap();
+        check(&folder, &rows, &got.rows);
+        assert_eq!(got.frames, 3);
+    }
+    assert_eq!(cramped.shared.counters.rows_by_range.get(), 3);
+}
+
+#[test]
+fn rows_of_shards_that_are_not_kept_are_read_by_range_beside_those_that_are() {
+    for row_bytes in [100, 20_000] {
+        let folder = Folder::new(400, row_bytes, 100 * row_bytes as u64, false);
+        let extent_bytes = crate::testing::Kitchen::extent_bytes(&folder, 100);
+        let node = TestNode::new(&folder, 2 * extent_bytes);
+        let mut client = node.remote();
+        let rows = shuffled(400);
+        for _ in 0..2 {
+            let got = client.gather(&node.gather(rows.iter().copied())).unwrap();
+            check(&folder, &rows, &got.rows);
+            until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+        }
+        let usage = node.shared.cache.usage();
+        assert!(usage.resident.bytes <= usage.limit_bytes);
+        assert!(node.shared.counters.rows_by_range.get() > 0);
+    }
+}
+
+#[test]
+fn a_client_hears_from_the_node_while_a_fill_stalls() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let mut client = node.remote();
+    let wanted = node.gather([7, 2]);
+    client.send(|out| wanted.encode(42, out));
+    for _ in 0..2 {
+        let (header, _) = client.frame().unwrap();
+        assert_eq!((header.kind(), header.request()), (Kind::Pong, 42));
+    }
+    node.start_workers();
+    let got = client.receive_rows(&wanted).unwrap();
+    check(&folder, &[7, 2], &got.rows);
+}
+
+#[test]
+fn a_fill_that_gives_up_is_an_error_and_the_connection_goes_on() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::new(&folder, ROOMY);
+    std::fs::write(folder.file(), "something else").unwrap();
+    let mut client = node.remote();
+    let error = client.gather(&node.gather([0])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DataChanged, "{error}");
+    client.send(|out| Ping.encode(5, out));
+    let (header, _) = client.frame().unwrap();
+    assert_eq!((header.kind(), header.request()), (Kind::Pong, 5));
+}
+
+#[test]
+fn what_does_not_exist_is_not_found_and_the_connection_goes_on() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let mut client = node.remote();
+    let good = node.gather([1]);
+    let mut bad = [good.clone(), good.clone(), good.clone(), good.clone()];
+    bad[0].rows[0].row = 10;
+    bad[1].rows[0].shard = 1;
+    bad[2].tensors[0] = 1;
+    bad[3].snapshot = larder_dataset::SnapshotId::from_bytes([9; 16]);
+    for wanted in bad {
+        assert_eq!(client.gather(&wanted).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    check(&folder, &[1], &client.gather(&good).unwrap().rows);
+}
+
+#[test]
+fn the_largest_request_is_answered_and_its_memory_returned() {
+    let folder = Folder::new(100, 8, 1 << 20, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let rows: Vec<_> = (0..65_536).map(|index| index % 100).collect();
+    let mut client = node.remote();
+    for _ in 0..20 {
+        let got = client.gather(&node.gather(rows.iter().copied())).unwrap();
+        check(&folder, &rows, &got.rows);
+    }
+    assert_eq!(node.servers.context.activity.gathering.get(), 0);
+}
+
+#[test]
+fn a_request_in_flight_is_finished_while_the_node_drains() {
+    let folder = Folder::new(10, 1000, 1 << 20, false);
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let mut client = node.remote();
+    let mut idle = node.remote();
+    let wanted = node.gather([4]);
+    client.send(|out| wanted.encode(42, out));
+    assert_eq!(client.frame().unwrap().0.kind(), Kind::Pong);
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.servers.drain(super::PATIENCE));
+        assert!(idle.hung_up());
+        node.start_workers();
+        check(&folder, &[4], &client.receive_rows(&wanted).unwrap().rows);
+        assert!(client.hung_up());
+    });
+    assert!(std::net::TcpStream::connect(node.data).is_err());
+    assert!(!node.socket_path().exists());
+}
