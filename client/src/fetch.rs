@@ -274,11 +274,10 @@ fn copy_mapped(
     }
     let (mut missing, mut damaged) = (Vec::new(), Vec::new());
     for (place, row) in (0..).zip(rows) {
-        let Some(extent) = slots.get(row.shard) else {
+        let mapped = slots.get(row.shard);
+        // A row that is not copied here must be fetched: no other way leads out of this loop's body.
+        let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
             missing.push(place);
-            continue;
-        };
-        let Some(extent) = extent.as_deref() else {
             continue;
         };
         if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {
