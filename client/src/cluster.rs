@@ -11,6 +11,7 @@
 
 mod control;
 mod health;
+mod inspect;
 
 use std::{
     fmt,
@@ -30,6 +31,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Error, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
+pub use inspect::{Answer, ShardCounts};
 
 /// Members asked for a newer ring before that is put off.
 const REFRESH_MEMBERS_MAX: usize = 3;

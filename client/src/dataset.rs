@@ -56,6 +56,13 @@ impl OpenOptions {
         self
     }
 
+    /// Reads these nodes, by id, over the network even if they are on this host: to see or to
+    /// measure what other hosts get.
+    pub fn over_network<T: Into<String>>(mut self, nodes: impl IntoIterator<Item = T>) -> Self {
+        self.fetch.over_network = nodes.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// How long one read goes on trying while nodes or the origin say "try again": by default 120
     /// seconds.
     pub fn patience(mut self, patience: Duration) -> Self {

@@ -51,13 +51,22 @@ const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 pub struct FetchOptions {
     /// Whether to map the extents of nodes on this host.
     pub local: bool,
+    /// Nodes, by id, that are read over the network even if they are on this host.
+    pub over_network: Vec<String>,
     /// How long one call goes on trying when nodes or the origin say "try again".
     pub patience: Duration,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { local: true, patience: PATIENCE_DEFAULT }
+        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
+    }
+}
+
+impl FetchOptions {
+    /// Whether the memory of this node may be mapped.
+    fn maps(&self, node: &str) -> bool {
+        self.local && !self.over_network.iter().any(|id| id == node)
     }
 }
 
@@ -96,8 +105,9 @@ impl AddAssign for Sources {
 /// Reads rows of one snapshot.
 pub struct Fetcher {
     manifest: Manifest,
-    /// Pinned to the snapshot.
     name: DatasetName,
+    /// The same, pinned to the snapshot.
+    pinned: DatasetName,
     cluster: Option<Arc<Cluster>>,
     options: FetchOptions,
     session: PerProcess<Session>,
@@ -113,9 +123,9 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let name = name.pinned(manifest.snapshot());
+        let pinned = name.pinned(manifest.snapshot());
         let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self { manifest, name, cluster, options, session, fallback })
+        Arc::new(Self { manifest, name: name.clone(), pinned, cluster, options, session, fallback })
     }
 
     /// The snapshot's index.
@@ -264,11 +274,10 @@ fn copy_mapped(
     }
     let (mut missing, mut damaged) = (Vec::new(), Vec::new());
     for (place, row) in (0..).zip(rows) {
-        let Some(extent) = slots.get(row.shard) else {
+        let mapped = slots.get(row.shard);
+        // A row that is not copied here must be fetched: no other way leads out of this loop's body.
+        let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
             missing.push(place);
-            continue;
-        };
-        let Some(extent) = extent.as_deref() else {
             continue;
         };
         if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {

@@ -5,6 +5,7 @@
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
+//! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
 //!
 //! Thread rule: everything public is `Send + Sync` and may be used from several threads at once. The
@@ -30,6 +31,8 @@ mod dataset;
 mod loader;
 pub mod sampler;
 mod stats;
+
+pub mod admin;
 
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use dataset::{Dataset, OpenOptions};

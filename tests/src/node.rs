@@ -76,6 +76,7 @@ impl NodeProcess {
             .args(options.origins.iter().flat_map(|origin| ["--origin", origin]))
             .args(options.members.iter().flat_map(|member| ["--member", member]))
             .args(&options.args)
+            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned()))
             .envs(options.env.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -127,13 +128,18 @@ impl NodeProcess {
         runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
     }
 
-    /// Descriptors the process has open.
+    /// What the process has open.
     ///
     /// # Panics
     /// When it is gone.
     #[must_use]
-    pub fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the node runs").count()
+    pub fn open_files(&self) -> Vec<String> {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the node runs");
+        let name = |file: std::fs::DirEntry| std::fs::read_link(file.path()).ok();
+        let mut names: Vec<String> =
+            files.flatten().filter_map(name).map(|path| path.display().to_string()).collect();
+        names.sort();
+        names
     }
 
     /// Sends a signal.

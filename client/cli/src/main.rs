@@ -1,2 +1,33 @@
-//! Placeholder.
-fn main() {}
+//! `larder`: the admin tool. Indexes and checks datasets, asks nodes how they are, finds out what a
+//! host lacks, shows the whole system at work and measures it on the user's own data.
+//!
+//! Results go to standard output, as a table or as JSON; progress, notes and errors go to standard
+//! error, so that `larder ... -o json | jq` always works. One process, one command, no state kept.
+
+mod args;
+mod error;
+mod output;
+mod progress;
+
+mod context;
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Cli;
+use context::Context;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let context = Context::new(&cli.global);
+    match commands::run(&context, cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            context.output.fail(&failure);
+            failure.exit.into()
+        }
+    }
+}

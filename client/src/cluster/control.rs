@@ -102,7 +102,7 @@ impl Control {
         Ok(manifest)
     }
 
-    fn client(&self, address: &str) -> Result<NodeClient<Channel>, Error> {
+    pub(super) fn client(&self, address: &str) -> Result<NodeClient<Channel>, Error> {
         let channels = self.channels.get(|_| Mutex::default());
         let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = match channels.get(address) {
@@ -133,7 +133,7 @@ fn channel(address: &str) -> Result<Channel, Error> {
 }
 
 /// The answer to a call, which may take `limit`.
-async fn within<T>(
+pub(super) async fn within<T>(
     address: &str,
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>> + Send,

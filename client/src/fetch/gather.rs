@@ -201,7 +201,10 @@ impl<'a, 'b> Gathering<'a, 'b> {
         for (node, opened) in new.into_iter().zip(opened) {
             let failure = match opened {
                 Ok(Ok(())) => continue,
-                Ok(Err(error)) => Failure::Answer(error),
+                Ok(Err(error)) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::PermissionDenied => Failure::Unwilling(error),
+                    _ => Failure::Answer(error),
+                },
                 Err(_) => Failure::Silent,
             };
             self.node_failed(routes, node, &failure, false)?;
@@ -289,7 +292,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 node.pool.clear();
                 return Ok(());
             }
-            Failure::Broken(_) | Failure::Silent | Failure::Protocol(_) => true,
+            Failure::Broken(_) | Failure::Silent | Failure::Protocol(_) | Failure::Unwilling(_) => {
+                true
+            }
             Failure::Corrupt { .. } => {
                 metrics::counter!("larder_client_corrupt_rows").increment(1);
                 tracing::warn!(%error, "asked again");

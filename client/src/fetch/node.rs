@@ -54,7 +54,14 @@ impl Node {
         fetcher: &Fetcher,
         slots: &Arc<Slots>,
     ) -> Result<(), Error> {
-        let (node, open) = cluster.open_on(&self.member, &fetcher.name).await?;
+        let (node, open) = match cluster.open_on(&self.member, &fetcher.pinned).await {
+            // Where the prefix can't be written to, each node keeps a manifest of its own, which it
+            // finds, or makes, by the name that the user gave.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                cluster.open_on(&self.member, &fetcher.name).await?
+            }
+            opened => opened?,
+        };
         let (wanted, found) = (fetcher.manifest.snapshot(), open.snapshot);
         if found != wanted {
             let what = format!("node {} opened snapshot {found} for {wanted}", self.member.id);
@@ -62,7 +69,7 @@ impl Node {
         }
         let address = reachable(&node.data_address, &self.member.control);
         self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
-        if fetcher.options.local && !node.socket_path.is_empty() {
+        if fetcher.options.maps(&self.member.id) && !node.socket_path.is_empty() {
             let (manifest, slots) = (fetcher.manifest.clone(), Arc::clone(slots));
             self.socket.get_or_init(|| {
                 Socket::open(node.socket_path.into(), node.node_id, manifest, slots)

@@ -16,7 +16,7 @@ use larder_wire::{
 
 use super::{FetchOptions, Fetcher, Sources};
 use crate::{Cluster, DatasetName, Error, process};
-use fake::{Act, FakeNode, cluster};
+use fake::{Act, FRAME_ROWS, FakeNode, chunks, cluster};
 use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
 
 fn name(fixture: &Fixture) -> DatasetName {
@@ -25,7 +25,8 @@ fn name(fixture: &Fixture) -> DatasetName {
 }
 
 fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {
-    let options = FetchOptions { local, patience: Duration::from_secs(20) };
+    let options =
+        FetchOptions { local, patience: Duration::from_secs(20), ..FetchOptions::default() };
     let cluster = Cluster::connect(address).unwrap();
     Fetcher::new(fixture.manifest.clone(), &name(fixture), Some(cluster), options)
 }
@@ -91,8 +92,9 @@ fn what_a_dying_node_had_sent_is_not_asked_for_again() {
         let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
         assert_eq!(sources.rows_origin, 0);
         let asked = nodes[dying].asked();
-        let wanted = asked[0].rows.len() * 2;
-        let arrived = (frames * 5).min(wanted);
+        let wanted = asked[0].rows.len();
+        let in_frames = [0, 0].into_iter().flat_map(|_| chunks(wanted, FRAME_ROWS));
+        let arrived: usize = in_frames.take(frames).map(|rows| rows.len()).sum();
         let others: usize =
             (0..3).filter(|&index| index != dying).map(|index| cells(&nodes[index])).sum();
         assert_eq!(others, 2 * shuffled(&fixture).len() - arrived, "{frames} frames came");
@@ -218,6 +220,26 @@ fn a_node_that_does_not_know_us_though_told_is_an_error() {
     nodes[0].plan((0..3).map(|_| Act::Fail(ErrorKind::Unauthenticated)));
     let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+}
+
+#[test]
+fn a_node_that_lacks_the_dataset_is_passed_over() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    *nodes[0].state.unknown.lock().unwrap() = Some("");
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
+    assert!(nodes[0].asked().is_empty());
+}
+
+#[test]
+fn a_node_that_does_not_find_the_snapshot_is_asked_for_the_tag() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let snapshot = fixture.manifest.snapshot().to_string();
+    *nodes[0].state.unknown.lock().unwrap() = Some(snapshot.leak());
+    assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
 }
 
 /// A header as a hostile peer would write it, with a checksum that nobody gets to compare.

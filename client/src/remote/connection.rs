@@ -148,7 +148,7 @@ impl Connection {
             }
             Kind::Error => {
                 let reply = ErrorReply::decode(&self.body)?;
-                self.busy = false;
+                (self.used, self.busy) = (true, false);
                 Err(reply.error.into())
             }
             found => Err(WireError::Unexpected { found, expected: "DATA or GATHER_END" }.into()),

@@ -23,6 +23,8 @@ pub(crate) enum Failure {
     Protocol(String),
     /// The node answered with an error, whose kind says what to do.
     Answer(Error),
+    /// The node does not have the dataset or may not read it, where others do: ask the next node.
+    Unwilling(Error),
 }
 
 impl Failure {
@@ -52,7 +54,9 @@ impl Failure {
                 Error::new(ErrorKind::Internal, format!("node {node} broke the protocol"))
                     .because(why)
             }
-            Self::Answer(error) => error.clone().context(format!("node {node} answered")),
+            Self::Answer(error) | Self::Unwilling(error) => {
+                error.clone().context(format!("node {node} answered"))
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginUri,
     limits, origin::Target, uri::check_tag,
 };
+pub use checksum::shard_checksum;
 use group::Plan;
 pub use publish::ManifestLocation;
 pub(crate) use publish::{cache_home, home_beside, manifest_uri, read_tag, tag_uri};

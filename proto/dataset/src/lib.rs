@@ -28,6 +28,7 @@ pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};
 pub use index::{
     IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, index,
+    shard_checksum,
 };
 pub use manifest::{
     BuildError, FillPlan, GroupSpec, Manifest, ManifestBuilder, ManifestError, Object, ObjectSpec,

@@ -32,6 +32,9 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use super::fixture::Fixture;
 
+/// Rows of one DATA frame.
+pub(super) const FRAME_ROWS: usize = 5;
+
 /// What the node does with its next gather. Without a script it serves.
 pub(super) enum Act {
     Serve,
@@ -74,6 +77,8 @@ pub(super) struct State {
     pub(super) connections: AtomicUsize,
     pub(super) opened: AtomicUsize,
     pub(super) attaches: AtomicUsize,
+    /// Which references are answered with NOT_FOUND: all whose text ends so.
+    pub(super) unknown: Mutex<Option<&'static str>>,
     pub(super) releases: Mutex<Vec<u32>>,
     local: Mutex<Option<UnixStream>>,
 }
@@ -127,6 +132,7 @@ impl FakeNode {
             connections: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
             attaches: AtomicUsize::new(0),
+            unknown: Mutex::default(),
             releases: Mutex::default(),
             local: Mutex::default(),
         });
@@ -263,7 +269,7 @@ impl State {
     ) -> Option<()> {
         let mut sent = 0;
         for (slot, &tensor) in (0..).zip(&gather.tensors) {
-            for rows in chunks(gather.rows.len(), 5) {
+            for rows in chunks(gather.rows.len(), FRAME_ROWS) {
                 if sent == frames {
                     return None;
                 }
@@ -340,7 +346,7 @@ fn hello(stream: &mut (impl std::io::Read + Write), state: &State) -> Option<()>
     stream.write_all(&out).ok()
 }
 
-fn chunks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn chunks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(size).map(move |start| start..count.min(start + size))
 }
 
@@ -392,8 +398,11 @@ impl node_server::Node for Control {
 
     async fn open_dataset(
         &self,
-        _: Request<schema::OpenDatasetRequest>,
+        request: Request<schema::OpenDatasetRequest>,
     ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
+        if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
+            return Err(WireFailure::new(ErrorKind::NotFound, "no such dataset").into());
+        }
         self.0.opened.fetch_add(1, SeqCst);
         let manifest = &self.0.fixture.manifest;
         Ok(Response::new(schema::OpenDatasetResponse {

@@ -27,17 +27,38 @@ pub(super) async fn all(
     let mut done = 0;
     let mut checksums = Vec::with_capacity(manifest.shard_count() as usize);
     for shard in 0..manifest.shard_count() {
-        let plan = manifest.fill_plan(shard, limits::CHECKSUM_PART_BYTES);
-        let mut state = Xxh3Default::new();
-        for (tensor, region) in plan.regions.iter().enumerate() {
-            let bytes = read_region(origin, manifest, &plan, tensor, region).await?;
-            unit_crcs(region, &bytes).for_each(|crc| state.update(&crc.to_le_bytes()));
-            done += region.bytes;
+        let read = |bytes| {
+            done += bytes;
             progress(IndexProgress::Checksums { done, total });
-        }
-        checksums.push(state.digest());
+        };
+        checksums.push(shard_checksum(origin, manifest, shard, read).await?);
     }
     Ok(checksums)
+}
+
+/// Reads one shard from the origin, from exactly the objects that were indexed, and computes its
+/// checksum: what [`Shard::checksum`](crate::Shard::checksum) is where it was pinned. `read` is told
+/// the bytes of each region once it was read. Holds one region in memory at a time.
+///
+/// # Errors
+/// When an object changed, is gone, or can't be read after a few tries.
+///
+/// # Panics
+/// If there is no such shard.
+pub async fn shard_checksum(
+    origin: &Origin,
+    manifest: &Manifest,
+    shard: u32,
+    mut read: impl FnMut(u64),
+) -> Result<u64, DatasetError> {
+    let plan = manifest.fill_plan(shard, limits::CHECKSUM_PART_BYTES);
+    let mut state = Xxh3Default::new();
+    for (tensor, region) in plan.regions.iter().enumerate() {
+        let bytes = read_region(origin, manifest, &plan, tensor, region).await?;
+        unit_crcs(region, &bytes).for_each(|crc| state.update(&crc.to_le_bytes()));
+        read(region.bytes);
+    }
+    Ok(state.digest())
 }
 
 async fn read_region(

@@ -34,7 +34,7 @@ fn hello() -> Hello {
 fn gather(rows: usize) -> Gather {
     let row = |row: u32| RowRef { shard: row.wrapping_mul(2_654_435_761), row };
     let rows = (0..u32::try_from(rows).unwrap()).map(row).collect();
-    Gather { snapshot: SNAPSHOT, tensors: vec![3, 0, 65_535], rows }
+    Gather { snapshot: SNAPSHOT, tensors: vec![3, 0, 65_535], rows, verify: false }
 }
 
 /// One valid frame of every kind.

@@ -43,12 +43,12 @@ impl Honest {
 
     /// `self` with a header set to `value`, or without it.
     fn header(mut self, name: HeaderName, value: Option<&str>) -> Self {
-        match value.map(HeaderValue::from_str) {
-            Some(value) => {
-                drop(self.headers.insert(name, value.expect("faults write visible ASCII")))
-            }
-            None => drop(self.headers.remove(name)),
-        }
+        let value =
+            value.map(|value| HeaderValue::from_str(value).expect("faults write visible ASCII"));
+        match value {
+            Some(value) => self.headers.insert(name, value),
+            None => self.headers.remove(name),
+        };
         self
     }
 

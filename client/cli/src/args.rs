@@ -1,0 +1,93 @@
+//! What can be typed: the options every command has. Each command's own arguments stand beside its
+//! code, under `commands`.
+
+use clap::{Args, Parser, ValueEnum};
+
+use crate::commands::Command;
+
+/// Admin tool of Larder, the warm tensor cache between object storage and GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "larder", version, about, after_help = SEE_ALSO, after_long_help = MORE)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// How results are printed: a table for people or JSON for programs
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]
+    #[arg(
+        long,
+        global = true,
+        env = "LARDER_CLUSTER",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
+    pub(crate) cluster: Option<String>,
+
+    /// When to colour what is printed
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Colour,
+
+    /// Print results and errors only: no progress, no notes
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables, with rules on a terminal and plain when piped.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// When output is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Also when piped.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+const SEE_ALSO: &str = "Try it without anything configured: larder demo";
+
+const MORE: &str = "\
+Origins are s3://bucket/prefix (also S3-compatible stores), gs://, az:// and file:///folder. S3 is set
+up by the usual AWS_* variables; AWS_ENDPOINT_URL names another endpoint. A dataset is named by its
+prefix and, if wanted, a tag or snapshot: s3://bucket/prefix@v3.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 not reachable now,
+6 data changed or corrupt, 130 interrupted (larder help exit-codes).
+
+Try it without anything configured: larder demo";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_every_command_may_stand_after_it() {
+        let cli = Cli::try_parse_from(["larder", "node", "ls", "-o", "json", "--cluster", "x"]);
+        let global = cli.expect("this is how scripts write it").global;
+        assert_eq!((global.output, global.cluster.as_deref()), (Format::Json, Some("x")));
+    }
+}

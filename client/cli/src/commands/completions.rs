@@ -1,0 +1,30 @@
+//! `larder completions SHELL`.
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::{args::Cli, context::Context, error::Failure};
+
+/// Prints a completion script.
+///
+/// bash: larder completions bash > ~/.local/share/bash-completion/completions/larder
+/// zsh: larder completions zsh > ~/.zfunc/_larder
+/// fish: larder completions fish > ~/.config/fish/completions/larder.fish
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "larder", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    if context.output.is_json() {
+        let shell = arguments.shell.to_string();
+        return context.output.print_json(&serde_json::json!({ "shell": shell, "script": script }));
+    }
+    context.output.write(&script)
+}

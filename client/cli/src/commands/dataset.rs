@@ -1,0 +1,44 @@
+//! `larder dataset ...`: what lies on the origin, and what nodes have open of it.
+
+mod cluster;
+mod describe;
+mod index;
+mod ls;
+mod npy;
+mod read;
+mod reference;
+mod sample;
+mod show;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::{context::Context, error::Failure};
+
+pub(super) use cluster::open as open_through_cluster;
+pub(super) use reference::{open, parse_reference};
+
+/// What can be done with datasets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DatasetCommand {
+    /// Index the files under a prefix where they lie: no conversion, no copy
+    Index(index::Arguments),
+    /// List the datasets that nodes have open or, of one prefix, its tags
+    Ls(ls::Arguments),
+    /// Show a dataset: its tensors, shards, objects and where its manifest lies
+    Show(show::Arguments),
+    /// Read every row and check it
+    Verify(verify::Arguments),
+    /// Write one sample's tensor to a .npy file
+    Sample(sample::Arguments),
+}
+
+pub(super) fn run(context: &Context, command: DatasetCommand) -> Result<(), Failure> {
+    match command {
+        DatasetCommand::Index(arguments) => index::run(context, arguments),
+        DatasetCommand::Ls(arguments) => ls::run(context, &arguments),
+        DatasetCommand::Show(arguments) => show::run(context, &arguments),
+        DatasetCommand::Verify(arguments) => verify::run(context, &arguments),
+        DatasetCommand::Sample(arguments) => sample::run(context, &arguments),
+    }
+}

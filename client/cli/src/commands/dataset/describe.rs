@@ -1,0 +1,122 @@
+//! A snapshot as it is shown: its tensors, its size, where its manifest lies.
+
+use larder_client::admin::{LeftOut, Manifest, ManifestLocation, RowLocator};
+use serde::Serialize;
+
+use crate::output::{Align, Ink, Page, Table, units};
+
+/// Files left out that are listed on a page; JSON has them all.
+const LEFT_OUT_SHOWN: usize = 12;
+
+/// What is in a snapshot.
+#[derive(Debug, Serialize)]
+pub(super) struct Description {
+    pub(super) snapshot: String,
+    pub(super) samples: u64,
+    pub(super) shards: u32,
+    pub(super) bytes: u64,
+    pub(super) tensors: Vec<TensorFacts>,
+    pub(super) location: String,
+}
+
+/// One tensor.
+#[derive(Debug, Serialize)]
+pub(super) struct TensorFacts {
+    pub(super) name: String,
+    pub(super) dtype: String,
+    /// Of one sample.
+    pub(super) shape: Vec<u64>,
+    /// Absent where rows differ in length.
+    pub(super) row_bytes: Option<u64>,
+}
+
+impl Description {
+    pub(super) fn new(manifest: &Manifest, location: &ManifestLocation) -> Self {
+        let tensors = manifest.tensors().iter().map(|tensor| TensorFacts {
+            name: tensor.name().to_owned(),
+            dtype: tensor.dtype().to_string(),
+            shape: tensor.shape().to_vec(),
+            row_bytes: match tensor.locator() {
+                RowLocator::Strided { row_bytes, .. } => Some(row_bytes),
+                RowLocator::Spans => None,
+            },
+        });
+        Self {
+            snapshot: manifest.snapshot().to_string(),
+            samples: manifest.samples(),
+            shards: manifest.shard_count(),
+            bytes: manifest.total_bytes(),
+            tensors: tensors.collect(),
+            location: location.uri().to_string(),
+        }
+    }
+
+    /// Name and value of each number, for a page.
+    pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
+        let mean = self.bytes / u64::from(self.shards.max(1));
+        vec![
+            ("snapshot", self.snapshot.clone()),
+            ("samples", units::count(self.samples)),
+            ("bytes", units::bytes(self.bytes)),
+            (
+                "shards",
+                format!("{} of about {}", units::count(self.shards.into()), units::bytes(mean)),
+            ),
+            ("manifest", self.location.clone()),
+        ]
+    }
+
+    pub(super) fn show_tensors(&self, page: &mut Page) {
+        let mut table = Table::new(&[
+            ("TENSOR", Align::Left),
+            ("DTYPE", Align::Left),
+            ("SHAPE OF A SAMPLE", Align::Left),
+            ("BYTES OF A ROW", Align::Right),
+        ]);
+        for tensor in &self.tensors {
+            let row_bytes = tensor.row_bytes.map_or("ragged".to_owned(), units::count);
+            let shape = shape(&tensor.shape);
+            table.row([tensor.name.clone(), tensor.dtype.clone(), shape, row_bytes]);
+        }
+        page.table(table);
+    }
+}
+
+/// `224 x 224 x 3`, or `scalar`.
+pub(super) fn shape(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".to_owned();
+    }
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+/// Something under the prefix that is no part of the dataset.
+#[derive(Debug, Serialize)]
+pub(super) struct LeftOutFacts {
+    object: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensor: Option<String>,
+    why: String,
+}
+
+impl From<LeftOut> for LeftOutFacts {
+    fn from(left_out: LeftOut) -> Self {
+        Self { object: left_out.object, tensor: left_out.tensor, why: left_out.why }
+    }
+}
+
+/// Says what was left out and why, so that nobody finds out from their loss curve.
+pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOutFacts]) {
+    if left_out.is_empty() {
+        return;
+    }
+    page.heading(&format!("Left out ({})", units::count(left_out.len() as u64)));
+    for one in left_out.iter().take(LEFT_OUT_SHOWN) {
+        let tensor = one.tensor.as_ref().map(|name| format!(", tensor '{name}'"));
+        let name = format!("{}{}", one.object, tensor.unwrap_or_default());
+        page.line(&format!("{name}  {}", page.ink(Ink::Dim, &one.why)));
+    }
+    if let Some(more @ 1..) = left_out.len().checked_sub(LEFT_OUT_SHOWN) {
+        page.line(&format!("and {more} more: see -o json"));
+    }
+}

@@ -1,0 +1,176 @@
+//! `larder dataset index`.
+
+use clap::Args;
+use larder_client::admin::{
+    self, DatasetRef, Dtype, IndexOptions, IndexProgress, Indexed, ManifestLocation, Origin,
+    OriginUri, TokenSpec,
+};
+use serde::Serialize;
+
+use super::{
+    describe::{Description, LeftOutFacts, show_left_out},
+    reference::parse_prefix,
+};
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::{Ink, Page, Report, units},
+    progress::Progress,
+};
+
+/// Indexes the files under a prefix where they lie and writes a small manifest beside them.
+///
+/// Understood are .safetensors, .npy and, with --dtype, --window and --stride, flat token files
+/// (.bin or one-dimensional .npy). Only headers are read, unless --checksum is given.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The prefix: s3://bucket/prefix, gs://, az:// or file:///folder
+    uri: String,
+
+    /// Tag that is to point to the snapshot
+    #[arg(long, default_value = DatasetRef::TAG_DEFAULT)]
+    tag: String,
+
+    /// Size a shard should have: what is placed, filled and evicted as a whole
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = units::parse_bytes)]
+    shard_bytes: u64,
+
+    /// Type of a token, such as uint16 or I32
+    #[arg(long, value_parser = parse_dtype, requires = "window", help_heading = "Token files")]
+    dtype: Option<Dtype>,
+
+    /// Tokens in a sample
+    #[arg(long, value_name = "TOKENS", requires = "dtype", help_heading = "Token files")]
+    window: Option<u64>,
+
+    /// Tokens from one sample's begin to the next one's [default: the window]
+    #[arg(long, value_name = "TOKENS", requires = "window", help_heading = "Token files")]
+    stride: Option<u64>,
+
+    /// Read all data once and pin a checksum of each shard: fills are then checked against it
+    #[arg(long)]
+    checksum: bool,
+
+    /// Where manifest and tag go instead of URI/.larder
+    #[arg(long, value_name = "URI")]
+    manifest: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  larder dataset index s3://bucket/imagenet
+  larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
+  larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
+
+fn parse_dtype(text: &str) -> Result<Dtype, String> {
+    let dtype = Dtype::from_numpy(text);
+    let dtype = dtype.or_else(|| Dtype::from_safetensors_name(&text.to_uppercase()));
+    dtype.ok_or_else(|| {
+        format!("'{text}' is no type; examples are uint16, int32, uint8, <u2, I64, BF16")
+    })
+}
+
+#[derive(Debug, Serialize)]
+struct IndexReport {
+    #[serde(flatten)]
+    description: Description,
+    tag: String,
+    uri: String,
+    /// Whether each shard's checksum is pinned.
+    checksums: bool,
+    left_out: Vec<LeftOutFacts>,
+}
+
+pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
+    let uri = parse_prefix(&arguments.uri, "--tag")?;
+    let options = options(&arguments)?;
+    let progress = context.progress(&format!("listing {uri}"));
+    let indexed = context.block_on(async {
+        let origin = Origin::connect(&uri).await.map_err(Failure::from)?;
+        let show = |step| show(&progress, step);
+        let indexed = Box::pin(admin::index(&origin, &uri, &options, &show)).await;
+        indexed.map_err(Failure::from)
+    })?;
+    drop(progress);
+    let indexed = indexed?;
+    if let ManifestLocation::LocalCache { why, .. } = &indexed.location {
+        context.output.warn(&format!(
+            "the prefix can't be written, so the manifest is in this user's cache and other hosts do \
+             not see it\nwhy: {why}\ngive a place all can read with --manifest URI"
+        ));
+    }
+    context.output.print(&report(&uri, arguments, indexed))
+}
+
+fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
+    let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let tokens = arguments.dtype.zip(arguments.window).map(|(dtype, window)| TokenSpec {
+        dtype,
+        window,
+        stride: arguments.stride.unwrap_or(window),
+    });
+    if arguments.dtype.is_some() && tokens.is_none() {
+        return Err(Failure::new(Exit::Usage, "--dtype needs --window"));
+    }
+    Ok(IndexOptions {
+        shard_bytes: arguments.shard_bytes,
+        tokens,
+        checksum: arguments.checksum,
+        manifest,
+        tag: Some(arguments.tag.clone()),
+    })
+}
+
+fn show(progress: &Progress, step: IndexProgress) {
+    match step {
+        IndexProgress::Listed { objects } => {
+            progress.say(&format!("{} found", units::counted(objects, "object")));
+        }
+        IndexProgress::Headers { done: 0, total } => progress.items("reading headers", total),
+        IndexProgress::Checksums { done: 0, total } => progress.bytes("pinning checksums", total),
+        IndexProgress::Headers { done, .. } | IndexProgress::Checksums { done, .. } => {
+            progress.set(done);
+        }
+        _ => progress.say("publishing"),
+    }
+}
+
+fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexReport {
+    IndexReport {
+        description: Description::new(&indexed.manifest, &indexed.location),
+        tag: arguments.tag,
+        uri: uri.to_string(),
+        checksums: arguments.checksum,
+        left_out: indexed.left_out.into_iter().map(Into::into).collect(),
+    }
+}
+
+impl Report for IndexReport {
+    fn show(&self, page: &mut Page) {
+        let name = format!("{}@{}", self.uri, self.tag);
+        page.line(&format!("{} {name}", page.ink(Ink::Green, "indexed")));
+        page.line("");
+        let mut fields = self.description.fields();
+        let pinned = if self.checksums { "pinned" } else { "not pinned (see --checksum)" };
+        fields.push(("checksums", pinned.to_owned()));
+        page.fields(&fields);
+        page.line("");
+        self.description.show_tensors(page);
+        show_left_out(page, &self.left_out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_the_names_of_numpy_and_of_safetensors() {
+        for name in ["uint16", "<u2", "u2", "U16"] {
+            assert_eq!(parse_dtype(name), Ok(Dtype::U16), "{name}");
+        }
+        assert_eq!(parse_dtype("bf16"), Ok(Dtype::Bf16));
+        assert!(parse_dtype("word").is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! `larder dataset ls`.
+
+mod nodes;
+mod tags;
+
+use clap::Args;
+
+use super::reference::parse_prefix;
+use crate::{context::Context, error::Failure};
+
+/// Lists the datasets that the nodes of the cluster have open.
+///
+/// With a prefix: the tags and snapshots that lie there on the origin; no node is asked.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A prefix whose tags are wanted: s3://bucket/prefix
+    uri: Option<String>,
+
+    /// Where its manifests lie when not beside the data
+    #[arg(long, value_name = "URI", requires = "uri")]
+    manifest: Option<String>,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.uri {
+        Some(uri) => {
+            let prefix = parse_prefix(uri, "as")?;
+            tags::run(context, &prefix, arguments.manifest.as_deref())
+        }
+        None => nodes::run(context),
+    }
+}

@@ -1,0 +1,139 @@
+//! `larder dataset sample`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use larder_client::{
+    Tensor,
+    admin::{Manifest, OriginUri},
+};
+use serde::Serialize;
+
+use super::{describe::shape, npy, open, open_through_cluster, parse_reference, read};
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::{Page, Report, units},
+};
+
+/// Writes one tensor of one sample to a .npy file.
+///
+/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the origin.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The dataset: URI, URI@TAG or URI@SNAPSHOT
+    #[arg(value_name = "DATASET")]
+    reference: String,
+
+    /// The number of the sample, counted from 0
+    index: u64,
+
+    /// Which tensor; may be left out when there is only one
+    #[arg(long, value_name = "NAME")]
+    tensor: Option<String>,
+
+    /// The file to write; '-' is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Where the manifest lies when not beside the data
+    #[arg(long, value_name = "URI")]
+    manifest: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SampleReport {
+    snapshot: String,
+    sample: u64,
+    tensor: String,
+    dtype: String,
+    shape: Vec<u64>,
+    bytes: u64,
+    out: String,
+    /// `cluster` or `origin`.
+    read_from: &'static str,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let reference = parse_reference(&arguments.reference)?;
+    let manifest_uri = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let (manifest, tensor, bytes, read_from) = match context.cluster_address() {
+        Some(cluster) => {
+            let dataset = open_through_cluster(
+                context,
+                cluster,
+                &arguments.reference,
+                manifest_uri.as_ref(),
+                true,
+            )?;
+            let tensor = find(dataset.manifest(), arguments)?;
+            let name = dataset.manifest().tensors()[tensor].name().to_owned();
+            let bytes = dataset.read(arguments.index, &name)?;
+            (dataset.manifest().clone(), tensor, bytes, "cluster")
+        }
+        None => {
+            let (origin, opened) = open(context, &reference, manifest_uri.as_ref())?;
+            let manifest = opened.manifest;
+            let tensor = find(&manifest, arguments)?;
+            let (shard, row) = manifest.locate(arguments.index).expect("found above");
+            let part = manifest.row_read(shard, row, tensor);
+            let bytes = context.block_on(read::exact(&origin, &manifest, &part))??;
+            (manifest, tensor, bytes, "origin")
+        }
+    };
+    let facts = &manifest.tensors()[tensor];
+    let written = npy::write(&arguments.out, facts.dtype(), facts.shape(), &bytes);
+    written.map_err(|error| Failure::file("write", &arguments.out, &error))?;
+    if arguments.out.as_os_str() == "-" {
+        return Ok(());
+    }
+    context.output.print(&SampleReport {
+        snapshot: manifest.snapshot().to_string(),
+        sample: arguments.index,
+        tensor: facts.name().to_owned(),
+        dtype: facts.dtype().to_string(),
+        shape: facts.shape().to_vec(),
+        bytes: bytes.len() as u64,
+        out: arguments.out.display().to_string(),
+        read_from,
+    })
+}
+
+/// The number of the tensor that is meant, after a look whether there is such a sample.
+fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
+    let samples = manifest.samples();
+    if arguments.index >= samples {
+        let what = format!("there is no sample {}", arguments.index);
+        let last = samples.saturating_sub(1);
+        return Err(Failure::new(Exit::NotFound, what)
+            .why(format!("the dataset has {}, 0 to {last}", units::counted(samples, "sample"))));
+    }
+    let names = || {
+        let names = manifest.tensors().iter().map(Tensor::name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match &arguments.tensor {
+        None if manifest.tensors().len() == 1 => Ok(0),
+        None => Err(Failure::new(Exit::Usage, "the dataset has several tensors")
+            .hint(format!("choose one with --tensor: {}", names()))),
+        Some(name) => manifest.tensor_index(name).ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no tensor '{name}'"))
+                .hint(format!("it has: {}", names()))
+        }),
+    }
+}
+
+impl Report for SampleReport {
+    fn show(&self, page: &mut Page) {
+        page.line(&format!(
+            "wrote {}: sample {} of tensor '{}', {} ({}), {}, read from the {}",
+            self.out,
+            units::count(self.sample),
+            self.tensor,
+            self.dtype,
+            shape(&self.shape),
+            units::bytes(self.bytes),
+            self.read_from,
+        ));
+    }
+}

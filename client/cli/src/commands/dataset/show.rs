@@ -1,0 +1,84 @@
+//! `larder dataset show`.
+
+use clap::Args;
+use larder_client::admin::{Manifest, ManifestLocation, OriginUri};
+use serde::Serialize;
+
+use super::{describe::Description, open, parse_reference};
+use crate::{
+    context::Context,
+    error::Failure,
+    output::{Page, Report, units},
+};
+
+/// Shows what is in a dataset, as its manifest on the origin says.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The dataset: URI, URI@TAG or URI@SNAPSHOT
+    #[arg(value_name = "DATASET")]
+    reference: String,
+
+    /// Where its manifest lies when not beside the data
+    #[arg(long, value_name = "URI")]
+    manifest: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShowReport {
+    uri: String,
+    tag: String,
+    #[serde(flatten)]
+    description: Description,
+    objects: u32,
+    manifest_bytes: u64,
+    /// Shards whose checksum is pinned.
+    checksums: u32,
+    indexed_now: bool,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let reference = parse_reference(&arguments.reference)?;
+    let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let (_, opened) = open(context, &reference, manifest.as_ref())?;
+    if let ManifestLocation::LocalCache { why, .. } = &opened.location {
+        context.output.note(&format!("the manifest is in this user's cache: {why}"));
+    }
+    let manifest = &opened.manifest;
+    context.output.print(&ShowReport {
+        uri: reference.uri().to_string(),
+        tag: reference.tag().to_owned(),
+        description: Description::new(manifest, &opened.location),
+        objects: manifest.object_count(),
+        manifest_bytes: manifest.as_bytes().len() as u64,
+        checksums: pinned(manifest),
+        indexed_now: opened.indexed_now,
+    })
+}
+
+/// Shards whose checksum was pinned when they were indexed.
+pub(super) fn pinned(manifest: &Manifest) -> u32 {
+    let pinned = (0..manifest.shard_count()).filter(|&s| manifest.shard(s).checksum.is_some());
+    u32::try_from(pinned.count()).expect("no more than there are shards")
+}
+
+impl Report for ShowReport {
+    fn show(&self, page: &mut Page) {
+        let mut fields = vec![("dataset", format!("{}@{}", self.uri, self.tag))];
+        fields.extend(self.description.fields());
+        if let Some((_, location)) = fields.last_mut() {
+            location.push_str(&format!(" ({})", units::bytes(self.manifest_bytes)));
+        }
+        fields.push(("objects", units::count(self.objects.into())));
+        fields.push((
+            "checksums",
+            match self.checksums {
+                0 => "not pinned".to_owned(),
+                all if all == self.description.shards => "pinned".to_owned(),
+                some => format!("pinned for {some} shards"),
+            },
+        ));
+        page.fields(&fields);
+        page.line("");
+        self.description.show_tensors(page);
+    }
+}

@@ -1,0 +1,180 @@
+//! `larder dataset verify`: reads every row and checks it.
+//!
+//! Without a cluster the origin is read: the objects must be those that were indexed, of exactly the
+//! length and version, and shards whose checksum is pinned must have it. With a cluster every row
+//! comes the way a training job gets it, checked against the CRC of its fill, and the digest of the
+//! epoch proves that each sample came once; `--against-source` also compares it with the origin.
+
+mod source;
+mod through_cluster;
+mod through_origin;
+
+use std::time::Duration;
+
+use clap::Args;
+use larder_client::admin::OriginUri;
+use serde::Serialize;
+
+use super::parse_reference;
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::{Ink, Page, Report, units},
+};
+
+/// Problems that are listed; all are counted.
+const PROBLEMS_SHOWN: usize = 20;
+
+/// Reads every row of a dataset and checks it.
+///
+/// From the origin, or through the cluster if one is named (--cluster or LARDER_CLUSTER).
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The dataset: URI, URI@TAG or URI@SNAPSHOT
+    #[arg(value_name = "DATASET")]
+    reference: String,
+
+    /// Compare what nodes deliver with the bytes on the origin, row by row
+    #[arg(long)]
+    against_source: bool,
+
+    /// Do not map the memory of nodes on this host: read over the network
+    #[arg(long)]
+    remote_only: bool,
+
+    /// Where the manifest lies when not beside the data
+    #[arg(long, value_name = "URI")]
+    manifest: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct VerifyReport {
+    uri: String,
+    tag: String,
+    snapshot: String,
+    samples: u64,
+    shards: u32,
+    /// Bytes of all rows that were read.
+    bytes: u64,
+    /// `cluster` or `origin`.
+    read_from: &'static str,
+    against_source: bool,
+    /// Shards whose pinned checksum was compared.
+    checksums: u32,
+    rows_local: u64,
+    rows_remote: u64,
+    rows_origin: u64,
+    /// The epoch's digest, when read through a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    seconds: f64,
+    problems: Problems,
+    verified: bool,
+}
+
+/// What is wrong with the data.
+#[derive(Debug, Default, Serialize)]
+struct Problems {
+    count: u64,
+    first: Vec<String>,
+}
+
+impl Problems {
+    fn add(&mut self, problem: String) {
+        self.count += 1;
+        if self.first.len() < PROBLEMS_SHOWN {
+            self.first.push(problem);
+        }
+    }
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let reference = parse_reference(&arguments.reference)?;
+    let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let report = match context.cluster_address() {
+        Some(cluster) => {
+            through_cluster::verify(context, cluster, arguments, &reference, manifest.as_ref())?
+        }
+        None => {
+            if arguments.remote_only {
+                return Err(Failure::new(Exit::Usage, "--remote-only needs a cluster")
+                    .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER"));
+            }
+            through_origin::verify(context, &reference, manifest.as_ref())?
+        }
+    };
+    context.output.print(&report)?;
+    match report.problems.count {
+        0 => Ok(()),
+        count => {
+            let what = format!("{}@{} is not what it should be", report.uri, report.tag);
+            Err(Failure::new(Exit::Data, what)
+                .why(units::counted(count, "problem"))
+                .hint("if the data was changed on purpose, index it again; else restore it"))
+        }
+    }
+}
+
+impl Report for VerifyReport {
+    fn show(&self, page: &mut Page) {
+        let time = Duration::from_secs_f64(self.seconds);
+        let verdict = match self.verified {
+            true => page.ink(Ink::Green, "verified"),
+            false => page.ink(Ink::Red, "not verified"),
+        };
+        page.line(&format!("{verdict} {}@{}", self.uri, self.tag));
+        page.line("");
+        let mut fields = vec![
+            ("snapshot", self.snapshot.clone()),
+            (
+                "read",
+                format!(
+                    "{}, {} in {} ({:.2} GiB/s), from the {}",
+                    units::counted(self.samples, "sample"),
+                    units::bytes(self.bytes),
+                    units::duration(time),
+                    units::gib_per_second(self.bytes, time),
+                    self.read_from,
+                ),
+            ),
+        ];
+        if self.read_from == "cluster" {
+            fields.push((
+                "rows",
+                format!(
+                    "{} local, {} remote, {} from the origin",
+                    units::count(self.rows_local),
+                    units::count(self.rows_remote),
+                    units::count(self.rows_origin),
+                ),
+            ));
+        }
+        fields.push(("checked", self.checked()));
+        if let Some(digest) = &self.digest {
+            fields.push(("digest", digest.clone()));
+        }
+        page.fields(&fields);
+        if self.problems.count > 0 {
+            page.heading(&format!("Problems ({})", units::count(self.problems.count)));
+            self.problems.first.iter().for_each(|problem| page.line(problem));
+        }
+    }
+}
+
+impl VerifyReport {
+    /// Which checks were made, in words.
+    fn checked(&self) -> String {
+        let pinned = match self.checksums {
+            0 => "no checksum is pinned (index with --checksum to pin them)".to_owned(),
+            some if some == self.shards => "the pinned checksum of every shard".to_owned(),
+            some => format!("the pinned checksums of {some} of {} shards", self.shards),
+        };
+        match (self.read_from, self.against_source) {
+            ("origin", _) => format!("length and version of every object; {pinned}"),
+            (_, true) => "every sample exactly once, every byte against the source".to_owned(),
+            (_, false) => {
+                "every sample exactly once, every row against the CRC of its fill".to_owned()
+            }
+        }
+    }
+}

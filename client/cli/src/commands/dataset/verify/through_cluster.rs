@@ -1,0 +1,105 @@
+//! Verifying what nodes deliver: one pass of a loader over all samples.
+
+use larder_client::{
+    Batch, Dataset, Tensor,
+    admin::{DatasetRef, Origin, OriginUri},
+    sampler::{Last, Shuffle},
+};
+
+use super::{Arguments, Problems, VerifyReport, source::SourceShard};
+use crate::{commands::dataset::open_through_cluster, context::Context, error::Failure};
+
+/// Bytes that a batch should have: enough for few gathers, little enough for memory.
+const BATCH_BYTES: u64 = 32 << 20;
+
+pub(super) fn verify(
+    context: &Context,
+    cluster: &str,
+    arguments: &Arguments,
+    reference: &DatasetRef,
+    manifest: Option<&OriginUri>,
+) -> Result<VerifyReport, Failure> {
+    let local = !arguments.remote_only;
+    let dataset = open_through_cluster(context, cluster, &arguments.reference, manifest, local)?;
+    let begun = context.now();
+    let mut comparison = match arguments.against_source {
+        true => Some(Comparison::begin(context, reference)?),
+        false => None,
+    };
+    let manifest = dataset.manifest().clone();
+    let row_bytes: u64 = manifest.tensors().iter().map(Tensor::row_bytes).sum();
+    let rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, 4096);
+    let rows = u32::try_from(rows).expect("clamped to 4,096");
+    let loader = dataset.loader().shuffle(Shuffle::None).last(Last::Uneven).batch_size(rows);
+    let mut loader = loader.build()?;
+    let progress = context.progress("verifying");
+    progress.bytes("verifying", manifest.samples().saturating_mul(row_bytes));
+    let mut problems = Problems::default();
+    for batch in loader.epoch(0)? {
+        let batch = batch?;
+        if let Some(comparison) = &mut comparison {
+            comparison.check(context, &dataset, &batch, &mut problems)?;
+        }
+        progress.add(batch.sources().bytes);
+    }
+    if loader.digest() != loader.expected_digest() {
+        problems.add("the digest of the samples is not that of each sample once".to_owned());
+    }
+    let sources = loader.stats().sources;
+    Ok(VerifyReport {
+        uri: reference.uri().to_string(),
+        tag: reference.tag().to_owned(),
+        snapshot: manifest.snapshot().to_string(),
+        samples: loader.stats().samples,
+        shards: manifest.shard_count(),
+        bytes: sources.bytes,
+        read_from: "cluster",
+        against_source: arguments.against_source,
+        checksums: 0,
+        rows_local: sources.rows_local,
+        rows_remote: sources.rows_remote,
+        rows_origin: sources.rows_origin,
+        digest: Some(loader.digest().to_string()),
+        seconds: begun.elapsed().as_secs_f64(),
+        verified: problems.count == 0,
+        problems,
+    })
+}
+
+/// Holds the shard that is compared at the moment.
+struct Comparison {
+    origin: Origin,
+    shard: Option<SourceShard>,
+}
+
+impl Comparison {
+    fn begin(context: &Context, reference: &DatasetRef) -> Result<Self, Failure> {
+        let origin = context.block_on(Origin::connect(reference.uri()))??;
+        Ok(Self { origin, shard: None })
+    }
+
+    fn check(
+        &mut self,
+        context: &Context,
+        dataset: &Dataset,
+        batch: &Batch,
+        problems: &mut Problems,
+    ) -> Result<(), Failure> {
+        let manifest = dataset.manifest();
+        for (index, &sample) in batch.samples().iter().enumerate() {
+            let (number, row) = manifest.locate(sample).expect("the loader hands out what exists");
+            let shard = match self.shard.take() {
+                Some(shard) if shard.number == number => shard,
+                _ => context.block_on(SourceShard::read(&self.origin, manifest, number))??,
+            };
+            for (tensor, column) in batch.tensors().enumerate() {
+                if column.row(index) != shard.row(manifest, row, tensor) {
+                    let name = column.name();
+                    problems.add(format!("sample {sample}, tensor '{name}': other bytes came"));
+                }
+            }
+            self.shard = Some(shard);
+        }
+        Ok(())
+    }
+}

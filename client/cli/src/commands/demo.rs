@@ -1,0 +1,98 @@
+//! `larder demo`: the whole system at work on this machine, with nothing configured.
+//!
+//! An S3 server that writes photographs into a bucket, two nodes, and a client that runs three
+//! shuffled epochs: node `a` is read through shared memory, node `b` over TCP as another host would
+//! read it. Every row is compared with the file it came from, and what the origin was asked for is
+//! counted by the origin. All of it is gone when the command ends, however it ends: the other
+//! programs stop when their standard input closes.
+
+mod epochs;
+mod origin;
+mod process;
+mod report;
+mod signals;
+mod source;
+
+use clap::Args;
+use larder_client::Dataset;
+
+use crate::{context::Context, error::Failure, output::units};
+use origin::Origin;
+use process::{Child, Programs};
+use report::DemoReport;
+use signals::Interrupt;
+
+/// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
+/// checked against its source. Needs nothing, leaves nothing behind.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Samples to write: 147 KiB each
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=1_000_000))]
+    samples: u64,
+
+    /// Epochs to run
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    epochs: u64,
+
+    /// Seed of the order
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Leave it running afterwards, and say how to use it
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The node that is read through shared memory.
+const NODE_LOCAL: &str = "a";
+/// The node that is read as if it were on another host.
+const NODE_REMOTE: &str = "b";
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let interrupt = Interrupt::watch()?;
+    let finished = show(context, arguments, &interrupt);
+    // What breaks while everything is being stopped is not what the user wants to read about.
+    finished.map_err(|failure| if interrupt.came() { signals::interrupted() } else { failure })
+}
+
+fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Result<(), Failure> {
+    let folder = tempfile::Builder::new().prefix("larder-demo-").tempdir();
+    let folder = folder.map_err(|error| {
+        Failure::file("make a folder in", std::env::temp_dir().as_path(), &error)
+            .hint("set TMPDIR to a folder that can be written")
+    })?;
+    let programs = Programs::find(folder.path())?;
+    let progress = context.progress(&format!(
+        "writing {} photographs and serving them over S3",
+        units::count(arguments.samples)
+    ));
+    let origin = Origin::start(&programs, arguments.samples)?;
+    progress.say("indexing them in place");
+    origin.index(&programs)?;
+    progress.say("starting two nodes");
+    let nodes = process::start_nodes(&programs, &origin, [NODE_LOCAL, NODE_REMOTE])?;
+    let cluster = nodes.iter().map(Child::address).collect::<Result<Vec<_>, _>>()?.join(",");
+    let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
+    let dataset = options.open(origin.dataset())?;
+    drop(progress);
+    if !context.output.is_json() && !context.output.is_quiet() {
+        context.output.write(&report::opening(context, &dataset, &origin))?;
+    }
+    let epochs = epochs::run(context, arguments, &dataset, &origin, interrupt)?;
+    context.output.print(&DemoReport { epochs, verified: true })?;
+    if arguments.keep {
+        let text = report::how_to_use(&origin, &cluster);
+        if context.output.is_json() {
+            context.output.note(&text);
+        } else {
+            context.output.write(&text)?;
+        }
+        interrupt.wait();
+    }
+    drop(dataset);
+    drop(nodes);
+    drop(origin);
+    folder.close().map_err(|error| {
+        Failure::new(crate::error::Exit::Failed, "the demo's data could not be removed").why(error)
+    })
+}

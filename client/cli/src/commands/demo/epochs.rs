@@ -1,0 +1,106 @@
+//! The epochs: every batch is compared with its source as it comes, and each sample is ticked off.
+
+use larder_client::{
+    Dataset, Loader, Sources,
+    sampler::{Last, Shuffle},
+};
+
+use super::{Arguments, origin::Origin, report::Epoch, signals::Interrupt, source::Source};
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::units,
+};
+
+const BATCH_SIZE: u32 = 128;
+const PREFETCH: usize = 3;
+
+pub(super) fn run(
+    context: &Context,
+    arguments: &Arguments,
+    dataset: &Dataset,
+    origin: &Origin,
+    interrupt: &Interrupt,
+) -> Result<Vec<Epoch>, Failure> {
+    let mut source = Source::open(origin.files())?;
+    if source.samples() != dataset.samples() {
+        let why = format!("{} in the files, {} indexed", source.samples(), dataset.samples());
+        return Err(Failure::new(Exit::Data, "samples are missing in the index").why(why));
+    }
+    let loader = dataset.loader().batch_size(BATCH_SIZE).seed(arguments.seed);
+    let loader = loader.shuffle(Shuffle::Global).last(Last::Uneven).prefetch(PREFETCH);
+    let mut loader = loader.build()?;
+    let mut epochs = Vec::new();
+    for number in 0..arguments.epochs {
+        epochs.push(epoch(context, &mut loader, &mut source, origin, interrupt, number)?);
+    }
+    Ok(epochs)
+}
+
+fn epoch(
+    context: &Context,
+    loader: &mut Loader,
+    source: &mut Source,
+    origin: &Origin,
+    interrupt: &Interrupt,
+    number: u64,
+) -> Result<Epoch, Failure> {
+    let before = origin.counts()?;
+    let mut seen = vec![false; usize::try_from(source.samples()).expect("the demo is small")];
+    let name =
+        if number == 0 { "epoch 1, cold".to_owned() } else { format!("epoch {}", number + 1) };
+    let progress = context.progress(&name);
+    progress.items(&name, source.samples());
+    let mut sources = Sources::default();
+    let begun = context.now();
+    for batch in loader.epoch(number)? {
+        let batch = batch?;
+        interrupt.check()?;
+        source.check(&batch)?;
+        tick_off(&mut seen, batch.samples())?;
+        sources += batch.sources();
+        progress.add(batch.len() as u64);
+        progress.say(&format!(
+            "{name}: {} local, {} remote, {} from the origin",
+            units::count(sources.rows_local),
+            units::count(sources.rows_remote),
+            units::count(sources.rows_origin),
+        ));
+    }
+    let time = begun.elapsed();
+    if let Some(lost) = seen.iter().position(|seen| !seen) {
+        return Err(lost_or_repeated(format!("sample {lost} never came")));
+    }
+    if loader.digest() != loader.expected_digest() {
+        return Err(lost_or_repeated("the digest of the epoch is not the expected one".to_owned()));
+    }
+    let after = origin.counts()?;
+    Ok(Epoch {
+        epoch: number + 1,
+        samples: seen.len() as u64,
+        seconds: time.as_secs_f64(),
+        rows_local: sources.rows_local,
+        rows_remote: sources.rows_remote,
+        rows_origin: sources.rows_origin,
+        origin_requests: after.requests - before.requests,
+        origin_bytes: after.bytes_sent - before.bytes_sent,
+        bytes: sources.bytes,
+    })
+}
+
+fn tick_off(seen: &mut [bool], samples: &[u64]) -> Result<(), Failure> {
+    for &sample in samples {
+        let seen = usize::try_from(sample).ok().and_then(|index| seen.get_mut(index));
+        let seen = seen.ok_or_else(|| lost_or_repeated(format!("there is no sample {sample}")))?;
+        if std::mem::replace(seen, true) {
+            return Err(lost_or_repeated(format!("sample {sample} came twice")));
+        }
+    }
+    Ok(())
+}
+
+fn lost_or_repeated(why: String) -> Failure {
+    Failure::new(Exit::Data, "not every sample came exactly once")
+        .why(why)
+        .hint("this is a defect of Larder: please report it")
+}

@@ -1,0 +1,135 @@
+//! The demo's S3 server: what it says about itself, and what it counts.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+use super::process::{Child, Programs};
+use crate::error::{Exit, Failure};
+
+/// How long the counts may take.
+const COUNTS_LIMIT: Duration = Duration::from_secs(10);
+/// Shards of the demo: small enough that two nodes get about equally many.
+const SHARD_BYTES: &str = "16MiB";
+
+/// The running server.
+pub(super) struct Origin {
+    said: Said,
+    files: PathBuf,
+    _child: Child,
+}
+
+/// The server's first line.
+#[derive(Debug, Deserialize)]
+struct Said {
+    endpoint: String,
+    access_key: String,
+    secret_key: String,
+    region: String,
+    counts_endpoint: String,
+    dataset: Written,
+}
+
+/// The dataset it wrote.
+#[derive(Debug, Deserialize)]
+struct Written {
+    uri: String,
+    files: u64,
+    bytes: u64,
+}
+
+/// What the server was asked for and sent, since it started.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Counts {
+    pub(super) requests: u64,
+    pub(super) bytes_sent: u64,
+}
+
+impl Origin {
+    /// Starts the server, which writes the data first.
+    pub(super) fn start(programs: &Programs, samples: u64) -> Result<Self, Failure> {
+        let buckets = programs.folder.join("buckets");
+        std::fs::create_dir(&buckets)
+            .map_err(|error| Failure::file("make the folder", &buckets, &error))?;
+        let mut command = programs.command("larder-demo-origin");
+        command.arg("--dir").arg(&buckets).args(["--samples", &samples.to_string()]);
+        let child = Child::start(programs, "larder-demo-origin", &mut command)?;
+        let said: Said = child.said()?;
+        let key = said.dataset.uri.trim_start_matches("s3://");
+        Ok(Self { files: buckets.join(key), said, _child: child })
+    }
+
+    /// Indexes the data as a user would: `larder dataset index`.
+    pub(super) fn index(&self, programs: &Programs) -> Result<(), Failure> {
+        let failed = |why: String| Failure::new(Exit::Failed, "the data was not indexed").why(why);
+        let mut command = programs.command("larder");
+        command
+            .args(["dataset", "index", self.dataset(), "--shard-bytes", SHARD_BYTES, "-o", "json"])
+            .envs(self.settings())
+            .stdin(Stdio::null());
+        let output = command.output().map_err(|error| failed(error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+
+    /// The address of the dataset.
+    pub(super) fn dataset(&self) -> &str {
+        &self.said.dataset.uri
+    }
+
+    /// Bytes of its files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.said.dataset.bytes
+    }
+
+    /// How many files it has.
+    pub(super) fn file_count(&self) -> u64 {
+        self.said.dataset.files
+    }
+
+    /// The folder that the server serves the dataset from.
+    pub(super) fn files(&self) -> &std::path::Path {
+        &self.files
+    }
+
+    /// The variables by which programs find the server.
+    pub(super) fn settings(&self) -> [(&'static str, &str); 4] {
+        [
+            ("AWS_ENDPOINT_URL", &self.said.endpoint),
+            ("AWS_ACCESS_KEY_ID", &self.said.access_key),
+            ("AWS_SECRET_ACCESS_KEY", &self.said.secret_key),
+            ("AWS_REGION", &self.said.region),
+        ]
+    }
+
+    /// What the server counted so far.
+    pub(super) fn counts(&self) -> Result<Counts, Failure> {
+        let failed = |why: String| {
+            Failure::new(Exit::Failed, "the S3 server does not say what it counted").why(why)
+        };
+        let answer = get(&self.said.counts_endpoint).map_err(|error| failed(error.to_string()))?;
+        let json = answer.find('{').zip(answer.rfind('}')).map(|(from, to)| &answer[from..=to]);
+        let json = json.ok_or_else(|| failed(format!("it answered {answer:?}")))?;
+        serde_json::from_str(json).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// The answer to one GET of a server on this machine, head and body.
+fn get(url: &str) -> std::io::Result<String> {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut stream = TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(COUNTS_LIMIT))?;
+    write!(stream, "GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(1 << 20).read_to_string(&mut answer)?;
+    Ok(answer)
+}

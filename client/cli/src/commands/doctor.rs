@@ -1,0 +1,93 @@
+//! `larder doctor`: what this host, the origin and the nodes give, and what is missing.
+//!
+//! Every check says what it found, why that matters and what to do; none changes anything, but for
+//! one empty marker object under `.larder` that shows whether a prefix can be written.
+
+mod check;
+mod host;
+mod memory;
+mod nodes;
+mod origin;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::dataset::parse_reference;
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::{Ink, Page, Report, units},
+};
+use check::{Check, State};
+
+/// Checks this host and, if named, an origin and the nodes.
+///
+/// Ends with exit code 1 if a check fails; warnings do not count.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// An origin to reach: can it be listed, read and written?
+    uri: Option<String>,
+
+    /// A node's socket to try instead of the usual place
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct DoctorReport {
+    checks: Vec<Check>,
+    ok: usize,
+    warn: usize,
+    fail: usize,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let reference = arguments.uri.as_deref().map(parse_reference).transpose()?;
+    let progress = context.progress("looking at this host");
+    let mut checks = host::checks();
+    checks.extend(memory::checks());
+    progress.say("asking the nodes");
+    checks.extend(nodes::checks(context.cluster_address(), arguments.socket.as_deref()));
+    if let Some(reference) = reference {
+        progress.say(&format!("reaching {}", reference.uri()));
+        checks.extend(context.block_on(Box::pin(origin::checks(reference.uri())))?);
+    }
+    drop(progress);
+    let count = |state| checks.iter().filter(|check| check.state == state).count();
+    let (ok, warn, fail) = (count(State::Ok), count(State::Warn), count(State::Fail));
+    context.output.print(&DoctorReport { checks, ok, warn, fail })?;
+    match fail {
+        0 => Ok(()),
+        fail => Err(Failure::new(
+            Exit::Failed,
+            format!("{} failed", units::counted(fail as u64, "check")),
+        )
+        .hint("do what the failed checks say, and run larder doctor again")),
+    }
+}
+
+impl Report for DoctorReport {
+    fn show(&self, page: &mut Page) {
+        let width = self.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+        for check in &self.checks {
+            let (ink, word) = match check.state {
+                State::Ok => (Ink::Green, "ok  "),
+                State::Warn => (Ink::Yellow, "warn"),
+                State::Fail => (Ink::Red, "fail"),
+            };
+            let state = page.ink(ink, word);
+            page.line(&format!("{state}  {:<width$}  {}", check.name, check.found));
+            if check.state != State::Ok {
+                let indent = " ".repeat(width + 8);
+                page.line(&format!("{indent}{} {}", page.ink(Ink::Dim, "why:"), check.why));
+                if let Some(hint) = &check.hint {
+                    page.line(&format!("{indent}{} {hint}", page.ink(Ink::Cyan, "do: ")));
+                }
+            }
+        }
+        page.line("");
+        page.line(&format!("{} ok, {} to improve, {} failed", self.ok, self.warn, self.fail));
+    }
+}

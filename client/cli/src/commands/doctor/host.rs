@@ -1,0 +1,150 @@
+//! The kernel and its limits.
+
+use std::fs;
+
+use nix::sys::{
+    resource::{Resource, getrlimit},
+    utsname::uname,
+};
+
+use super::check::Check;
+use crate::output::units;
+
+/// What the kernel gained when, newest first, and what it is worth.
+const FEATURES: [((u32, u32), &str); 3] = [
+    ((6, 5), "SO_PEERPIDFD: a client in a container of its own is noticed when it dies"),
+    ((6, 3), "MFD_NOEXEC_SEAL: what is in shared memory can never be executed"),
+    ((5, 14), "MADV_POPULATE: memory is faulted in at once, a shard attaches without stalls"),
+];
+/// Before this there is no sealed memory worth the name.
+const KERNEL_MIN: (u32, u32) = (5, 14);
+
+/// Descriptors that are enough for a large node: one a resident shard, one a connection.
+const FILES_WANTED: u64 = 65_536;
+const FILES_MIN: u64 = 1024;
+/// Maps that are enough for 4 TiB in shards of 64 MiB: the usual limit.
+const MAPS_WANTED: u64 = 65_530;
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![kernel(), files(), maps(), congestion()]
+}
+
+fn kernel() -> Check {
+    const NAME: &str = "kernel";
+    const WHY: &str = "shards are sealed memfds, and clients are watched through pidfds";
+    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
+    let Ok(release) = release else {
+        return Check::warn(
+            NAME,
+            "its version can't be asked for",
+            WHY,
+            "run on Linux 5.14 or newer",
+        );
+    };
+    let Some(version) = parse_version(&release) else {
+        return Check::warn(NAME, release, WHY, "run on Linux 5.14 or newer");
+    };
+    if version < KERNEL_MIN {
+        return Check::fail(
+            NAME,
+            format!("{release} is too old"),
+            WHY,
+            "run on Linux 5.14 or newer",
+        );
+    }
+    let missing: Vec<_> = FEATURES.iter().filter(|(since, _)| version < *since).collect();
+    match missing.first() {
+        None => Check::ok(NAME, format!("{release} has all that is used"), WHY),
+        Some(((major, minor), _)) => {
+            let lacks: Vec<_> = missing.iter().map(|(_, what)| *what).collect();
+            let found = format!("{release} lacks {}", lacks.join("; "));
+            Check::warn(NAME, found, WHY, format!("Linux {major}.{minor} or newer has it"))
+        }
+    }
+}
+
+fn parse_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn files() -> Check {
+    const NAME: &str = "open files";
+    const WHY: &str = "a node keeps one file open for each resident shard and each connection";
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
+    let found = format!("up to {} (hard limit {})", units::count(soft), units::count(hard));
+    let hint = "raise it: LimitNOFILE=1048576 in the systemd unit, or ulimit -n 1048576";
+    match soft {
+        FILES_WANTED.. => Check::ok(NAME, found, WHY),
+        FILES_MIN.. => Check::warn(NAME, found, WHY, hint),
+        _ => Check::fail(NAME, found, WHY, hint),
+    }
+}
+
+fn maps() -> Check {
+    const NAME: &str = "memory maps";
+    const WHY: &str = "each shard that a process holds is a map of its own";
+    let Some(maps) = number("/proc/sys/vm/max_map_count") else {
+        return Check::ok(NAME, "vm.max_map_count can't be read", WHY);
+    };
+    let reach = units::bytes(maps.saturating_mul(64 << 20));
+    let found = format!("up to {}: {reach} in shards of 64 MiB", units::count(maps));
+    if maps >= MAPS_WANTED {
+        return Check::ok(NAME, found, WHY);
+    }
+    Check::warn(NAME, found, WHY, "sysctl -w vm.max_map_count=262144")
+}
+
+fn congestion() -> Check {
+    const NAME: &str = "congestion";
+    const WHY: &str = "bbr paces what it sends and halves what a fast local network could carry; a node \
+                       asks for cubic or reno on its own connections where that is allowed";
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let current = read("tcp_congestion_control").join("");
+    let allowed = read("tcp_allowed_congestion_control");
+    let found = format!("{current} (allowed: {})", allowed.join(", "));
+    if current != "bbr" {
+        return Check::ok(NAME, found, WHY);
+    }
+    match ["cubic", "reno"].iter().find(|name| allowed.iter().any(|one| one == *name)) {
+        Some(instead) => Check::ok(NAME, format!("{found}: nodes take {instead}"), WHY),
+        None => Check::warn(
+            NAME,
+            found,
+            WHY,
+            "sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'",
+        ),
+    }
+}
+
+/// A file with one number in it.
+pub(super) fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_all_vendors_are_read() {
+        for (release, version) in [
+            ("6.18.44-fc-v595", (6, 18)),
+            ("5.15.0-1051-aws", (5, 15)),
+            ("6.1", (6, 1)),
+            ("4.18.0-553.el8.x86_64", (4, 18)),
+        ] {
+            assert_eq!(parse_version(release), Some(version));
+        }
+        assert_eq!(parse_version("unknown"), None);
+    }
+
+    #[test]
+    fn features_are_listed_newest_first() {
+        assert!(FEATURES.is_sorted_by(|a, b| a.0 > b.0));
+        assert!(FEATURES.iter().all(|(since, _)| *since >= KERNEL_MIN));
+    }
+}

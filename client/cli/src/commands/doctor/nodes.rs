@@ -1,0 +1,162 @@
+//! The nodes: whether they answer, agree, and let this user attach to their memory.
+
+use std::{
+    env, fs,
+    io::ErrorKind,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+};
+
+use larder_client::{
+    Cluster,
+    admin::{Answer, NodeDescription},
+};
+
+use super::check::Check;
+use crate::output::units;
+
+const SOCKET: &str = "socket";
+const SOCKET_WHY: &str = "clients on a node's host map its memory through this socket; without it rows \
+                          come over TCP, which is several times slower";
+const CLUSTER: &str = "cluster";
+const CLUSTER_WHY: &str =
+    "rows of a node that is away are read from the next one, at last from the origin";
+
+pub(super) fn checks(cluster: Option<&str>, socket: Option<&Path>) -> Vec<Check> {
+    let Some(address) = cluster else {
+        let found = "none named: say --cluster or set LARDER_CLUSTER to check its nodes";
+        let unnamed = Check::ok(CLUSTER, found, CLUSTER_WHY);
+        let usual = usual_socket();
+        return vec![unnamed, try_socket(socket.unwrap_or(&usual), socket.is_some())];
+    };
+    let cluster = match Cluster::connect(address) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            let hint = error.advice_text().unwrap_or("check the address and that larder-node runs");
+            return vec![Check::fail(CLUSTER, error.to_string(), CLUSTER_WHY, hint)];
+        }
+    };
+    let answers = cluster.describe();
+    let mut checks = vec![members(&answers)];
+    let here = hostname();
+    let mut sockets: Vec<PathBuf> = answers
+        .iter()
+        .filter_map(|answer| answer.answer.as_ref().ok())
+        .filter(|node| node.host == here && !node.socket_path.is_empty())
+        .map(|node| PathBuf::from(&node.socket_path))
+        .collect();
+    if let Some(socket) = socket {
+        sockets = vec![socket.to_owned()];
+    }
+    if sockets.is_empty() {
+        let found = "no node of the cluster runs on this host: rows come over TCP";
+        checks.push(Check::ok(SOCKET, found, SOCKET_WHY));
+    }
+    checks.extend(sockets.iter().map(|path| try_socket(path, true)));
+    checks
+}
+
+/// Whether all members answer, run one version and place shards alike.
+fn members(answers: &[Answer<NodeDescription>]) -> Check {
+    let nodes: Vec<_> = answers.iter().filter_map(|answer| answer.answer.as_ref().ok()).collect();
+    let members = units::counted(answers.len() as u64, "node");
+    let silent: Vec<_> = answers
+        .iter()
+        .filter(|answer| answer.answer.is_err())
+        .map(|answer| format!("{} ({})", answer.member.id, answer.member.control))
+        .collect();
+    if !silent.is_empty() {
+        let found = format!("{} of {members} do not answer: {}", silent.len(), silent.join(", "));
+        return Check::fail(
+            CLUSTER,
+            found,
+            CLUSTER_WHY,
+            "start larder-node there, or take it off --member",
+        );
+    }
+    let placements = nodes.iter().map(|node| (node.ring_version, node.ring_digest));
+    let alike = placements.collect::<std::collections::BTreeSet<_>>().len() <= 1;
+    if !alike {
+        return Check::fail(
+            CLUSTER,
+            format!("{members} that were told different members"),
+            CLUSTER_WHY,
+            "start all nodes with the same --member list",
+        );
+    }
+    if let Some(draining) = nodes.iter().find(|node| node.draining) {
+        let found = format!("{members}, {} is draining", draining.node_id);
+        return Check::warn(CLUSTER, found, CLUSTER_WHY, "wait until it is back");
+    }
+    Check::ok(CLUSTER, format!("{members}, all up and of one mind"), CLUSTER_WHY)
+}
+
+/// Where a node puts its socket when it is not told.
+fn usual_socket() -> PathBuf {
+    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    folder.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("larder/larder.sock")
+}
+
+fn try_socket(path: &Path, expected: bool) -> Check {
+    let shown = path.display();
+    let fail = |found: String, hint: String| Check::fail(SOCKET, found, SOCKET_WHY, hint);
+    let facts = match fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(error) if error.kind() == ErrorKind::NotFound && !expected => {
+            return Check::ok(SOCKET, format!("no node here: {shown} does not exist"), SOCKET_WHY);
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let hint =
+                "start larder-node on this host, or mount its socket's folder into this container";
+            return fail(format!("{shown} does not exist"), hint.to_owned());
+        }
+        Err(error) => {
+            let hint = "start larder-node with --socket-group GROUP and join that group";
+            return fail(format!("{shown}: {error}"), hint.to_owned());
+        }
+    };
+    if !facts.file_type().is_socket() {
+        return fail(format!("{shown} is no socket"), "remove it and start larder-node".to_owned());
+    }
+    let owner =
+        format!("mode {:o}, uid {}, gid {}", facts.mode() & 0o777, facts.uid(), facts.gid());
+    match UnixStream::connect(path) {
+        Ok(_) => Check::ok(SOCKET, format!("{shown} connects ({owner})"), SOCKET_WHY),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let hint = "start larder-node with --socket-group GROUP and join that group";
+            fail(format!("{shown} may not be opened ({owner})"), hint.to_owned())
+        }
+        Err(error) => {
+            fail(format!("{shown}: {error}"), "start larder-node again: nobody answers".to_owned())
+        }
+    }
+}
+
+fn hostname() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::State;
+    use super::*;
+
+    #[test]
+    fn a_socket_is_told_from_what_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("larder.sock");
+        assert_eq!(try_socket(&path, false).state, State::Ok);
+        assert_eq!(try_socket(&path, true).state, State::Fail);
+        fs::write(&path, b"").unwrap();
+        assert!(try_socket(&path, true).found.ends_with("is no socket"));
+        fs::remove_file(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(try_socket(&path, true).state, State::Ok);
+        drop(listener);
+        assert_eq!(try_socket(&path, true).state, State::Fail);
+    }
+}

@@ -1,0 +1,135 @@
+//! The origin: whether it can be reached, and what it allows.
+
+use std::{env, time::Instant};
+
+use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
+
+use super::check::Check;
+use crate::{error::Failure, output::units};
+
+/// What the object holds that shows whether a prefix can be written.
+const MARKER: &[u8] = b"larder doctor wrote this to see whether it may write here\n";
+
+const REACH: &str = "origin";
+const LIST: &str = "origin list";
+const READ: &str = "origin read";
+const WRITE: &str = "origin write";
+const REACH_WHY: &str = "everything is read from there at first";
+const LIST_WHY: &str = "indexing lists the files under a prefix; nothing else ever lists";
+const READ_WHY: &str = "nodes fill shards with ranged reads";
+const WRITE_WHY: &str =
+    "the manifest is kept beside the data, under .larder, so that all hosts find it";
+
+pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
+    let origin = match Origin::connect(uri).await {
+        Ok(origin) => origin,
+        Err(error) => return vec![failed(REACH, REACH_WHY, error)],
+    };
+    let mut checks = vec![Check::ok(REACH, settings(uri), REACH_WHY)];
+    let begun = now();
+    match origin.list(uri).await {
+        Err(error) => checks.push(failed(LIST, LIST_WHY, error)),
+        Ok(objects) => {
+            let data = objects.iter().filter(|object| !object.key.contains(".larder/"));
+            let count = units::counted(data.clone().count() as u64, "object");
+            let time = units::duration(begun.elapsed());
+            let first = data.clone().find(|object| object.size_bytes > 0);
+            checks.push(match first {
+                Some(_) => Check::ok(LIST, format!("{count} in {time}"), LIST_WHY),
+                None => Check::warn(
+                    LIST,
+                    "there is nothing under this prefix",
+                    LIST_WHY,
+                    "check the prefix and AWS_ENDPOINT_URL",
+                ),
+            });
+            if let Some(object) = first {
+                checks.push(read(&origin, uri, &object.key).await);
+            }
+        }
+    }
+    checks.push(write(&origin, uri).await);
+    checks
+}
+
+async fn read(origin: &Origin, uri: &OriginUri, key: &str) -> Check {
+    let begun = now();
+    let asked = match uri.join(key) {
+        Ok(object) => origin.head(&object).await,
+        Err(error) => return Check::warn(READ, error.to_string(), READ_WHY, "rename the object"),
+    };
+    match asked {
+        Ok(_) => {
+            let time = units::duration(begun.elapsed());
+            Check::ok(READ, format!("{key} may be read, first answer after {time}"), READ_WHY)
+        }
+        Err(error) => failed(READ, READ_WHY, error),
+    }
+}
+
+/// Whoever may not write is told so before a condition is looked at, so the object is written once
+/// and only asked for ever after.
+async fn write(origin: &Origin, uri: &OriginUri) -> Check {
+    let Ok(object) = uri.join(".larder/doctor") else {
+        return Check::warn(WRITE, "the prefix is too long", WRITE_WHY, "use a shorter one");
+    };
+    match origin.put_if_absent(&object, MARKER.into()).await {
+        Ok(true) => Check::ok(WRITE, format!("{object} was written to see"), WRITE_WHY),
+        Ok(false) => Check::ok(WRITE, format!("{object} could be written before"), WRITE_WHY),
+        Err(OriginError::Denied { .. }) => Check::warn(
+            WRITE,
+            "not allowed: manifests go to this user's cache, where other hosts do not see them",
+            WRITE_WHY,
+            "allow s3:PutObject under .larder/, or index with --manifest s3://a-bucket/you-may-write",
+        ),
+        Err(OriginError::Unsupported { .. }) => Check::ok(
+            WRITE,
+            "allowed, though without conditions: the last writer of a tag wins",
+            WRITE_WHY,
+        ),
+        Err(error) => failed(WRITE, WRITE_WHY, error),
+    }
+}
+
+fn failed(name: &'static str, why: &'static str, error: OriginError) -> Check {
+    let failure = Failure::from(error);
+    let found = match failure.why {
+        Some(why) => format!("{}: {why}", failure.what),
+        None => failure.what,
+    };
+    let hint = match failure.hint {
+        Some(hint) if !hint.contains("larder doctor") => hint,
+        _ => "check AWS_ENDPOINT_URL, AWS_REGION, the network and the rights of the credentials"
+            .to_owned(),
+    };
+    Check::fail(name, found, why, hint)
+}
+
+/// Which settings are in effect, without any secret.
+fn settings(uri: &OriginUri) -> String {
+    if uri.scheme() != Scheme::S3 {
+        return uri.to_string();
+    }
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
+    let credentials = if set("AWS_ACCESS_KEY_ID").is_some() {
+        "keys from the environment"
+    } else if set("AWS_WEB_IDENTITY_TOKEN_FILE").is_some() {
+        "web identity"
+    } else if set("AWS_SKIP_SIGNATURE").is_some_and(|value| value == "true") {
+        "unsigned"
+    } else {
+        "the role of this machine or container"
+    };
+    let region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION"));
+    format!(
+        "{uri} at {}, region {}, {credentials}",
+        endpoint.as_deref().unwrap_or("AWS"),
+        region.as_deref().unwrap_or("us-east-1 (not set)"),
+    )
+}
+
+#[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
+fn now() -> Instant {
+    Instant::now()
+}

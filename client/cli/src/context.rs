@@ -1,0 +1,60 @@
+//! What every command is handed: the ways out, and how to reach a cluster and the origin.
+
+use std::{future::Future, sync::Arc, time::Instant};
+
+use larder_client::Cluster;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    args::Global,
+    error::{Exit, Failure},
+    output::Output,
+    progress::Progress,
+};
+
+/// The surroundings of a command.
+pub(crate) struct Context {
+    pub(crate) output: Output,
+    cluster: Option<String>,
+}
+
+impl Context {
+    pub(crate) fn new(global: &Global) -> Self {
+        let cluster = global.cluster.clone().filter(|address| !address.is_empty());
+        Self { output: Output::new(global), cluster }
+    }
+
+    /// The addresses of the cluster, if one is named.
+    pub(crate) fn cluster_address(&self) -> Option<&str> {
+        self.cluster.as_deref()
+    }
+
+    /// The cluster, for commands that make no sense without one.
+    pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
+        let address = self.cluster.as_deref().ok_or_else(|| {
+            Failure::new(Exit::Usage, "no cluster is named")
+                .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER")
+        })?;
+        Ok(Cluster::connect(address)?)
+    }
+
+    pub(crate) fn progress(&self, doing: &str) -> Progress {
+        Progress::start(&self.output, doing)
+    }
+
+    /// The time, for measuring how long something takes.
+    #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Runs what asks the origin.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
+        Ok(runtime()?.block_on(future))
+    }
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new(Exit::Failed, "no runtime could be started").why(error))
+}

@@ -1,0 +1,89 @@
+//! How a command fails: what could not be done, why, what to do about it, and the exit code.
+//!
+//! Errors of the libraries are sorted here, once, into the few cases a script can act on.
+
+mod from;
+
+use std::{fmt, io, process::ExitCode};
+
+/// Why a command ended without its result.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) what: String,
+    pub(crate) why: Option<String>,
+    pub(crate) hint: Option<String>,
+}
+
+/// The exit codes. Scripts rely on the numbers; see `larder help exit-codes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did not work, for a reason that has no code of its own.
+    Failed = 1,
+    /// What was typed can't be meant.
+    Usage = 2,
+    /// There is no such dataset, tag, tensor, sample or node.
+    NotFound = 3,
+    /// Credentials are missing, or the origin or a node refuses.
+    Denied = 4,
+    /// A node or the origin does not answer now; the same command may work later.
+    Unavailable = 5,
+    /// Data is not what was indexed, or bytes failed their check.
+    Data = 6,
+    /// Stopped by the user.
+    Interrupted = 130,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
+        Self { exit, what: what.into(), why: None, hint: None }
+    }
+
+    pub(crate) fn why(mut self, why: impl fmt::Display) -> Self {
+        self.why = Some(why.to_string());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Results that nobody reads any more (`larder ... | head`) are no failure worth a word.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.what.is_empty()
+    }
+
+    /// Standard output could not be written.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Exit::Failed, "");
+        }
+        Self::new(Exit::Failed, "the result could not be printed").why(error)
+    }
+
+    /// A file of the user's could not be read or written.
+    pub(crate) fn file(doing: &str, path: &std::path::Path, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::PermissionDenied => Exit::Denied,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, format!("cannot {doing} {}", path.display())).why(error)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::NotFound => 3,
+            Exit::Denied => 4,
+            Exit::Unavailable => 5,
+            Exit::Data => 6,
+            Exit::Interrupted => 130,
+        }
+        .into()
+    }
+}

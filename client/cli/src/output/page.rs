@@ -1,0 +1,104 @@
+//! Text under construction: lines, fields, tables, with colour where it is wanted.
+
+use super::Table;
+
+/// A colour or weight of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ink {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+/// What is to be printed.
+#[derive(Debug)]
+pub(crate) struct Page {
+    text: String,
+    ruled: bool,
+    coloured: bool,
+}
+
+impl Page {
+    pub(crate) fn new(ruled: bool, coloured: bool) -> Self {
+        Self { text: String::new(), ruled, coloured }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Text in a colour, or as it is.
+    pub(crate) fn ink(&self, ink: Ink, text: &str) -> String {
+        if !self.coloured {
+            return text.to_owned();
+        }
+        let code = match ink {
+            Ink::Bold => "1",
+            Ink::Dim => "2",
+            Ink::Red => "1;31",
+            Ink::Green => "32",
+            Ink::Yellow => "33",
+            Ink::Cyan => "36",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    pub(crate) fn line(&mut self, text: &str) {
+        self.text.push_str(text.trim_end());
+        self.text.push('\n');
+    }
+
+    /// `mark: text`, the mark coloured; further lines of the text are indented below the first.
+    pub(crate) fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
+        let indent = format!("\n{:width$}", "", width = mark.len() + 2);
+        let line = format!("{}: {}", self.ink(ink, mark), text.replace('\n', &indent));
+        self.line(&line);
+    }
+
+    /// A heading above what follows, after an empty line unless it is the first.
+    pub(crate) fn heading(&mut self, text: &str) {
+        if !self.text.is_empty() {
+            self.line("");
+        }
+        let text = self.ink(Ink::Bold, text);
+        self.line(&text);
+    }
+
+    /// Names and values in two columns.
+    pub(crate) fn fields(&mut self, fields: &[(&str, String)]) {
+        let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (name, value) in fields {
+            let name = self.ink(Ink::Dim, &format!("{name:<width$}"));
+            self.line(&format!("{name}  {value}"));
+        }
+    }
+
+    pub(crate) fn table(&mut self, table: Table) {
+        let text = table.render(self.ruled);
+        for line in text.lines() {
+            self.line(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_letters_is_written_where_colour_is_not_wanted() {
+        let mut page = Page::new(false, false);
+        page.marked(Ink::Red, "error", "a\nb");
+        page.fields(&[("x", "1".to_owned()), ("long", "2".to_owned())]);
+        assert_eq!(page.text(), "error: a\n       b\nx     1\nlong  2\n");
+    }
+
+    #[test]
+    fn colour_ends_where_it_should() {
+        let page = Page::new(false, true);
+        assert_eq!(page.ink(Ink::Green, "ok"), "\x1b[32mok\x1b[0m");
+    }
+}

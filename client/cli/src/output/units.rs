@@ -1,0 +1,129 @@
+//! Numbers as people read them. JSON never comes here: it has plain bytes and seconds.
+
+use std::time::Duration;
+
+const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/// `1.4 GiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 9.95 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// `1,234,567`.
+pub(crate) fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 shard`, `2 shards`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
+/// `1.2 ms`, `3.4 s`, `2 min 5 s`, `3 h 10 min`, `2 d 4 h`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 if duration.as_millis() < 1 => format!("{} µs", duration.as_micros()),
+        0 => format!("{:.1} ms", duration.as_secs_f64() * 1e3),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+/// Units a second, 0 where no time passed.
+pub(crate) fn per_second(amount: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { amount as f64 / seconds } else { 0.0 }
+}
+
+/// Bytes a second as GiB/s.
+pub(crate) fn gib_per_second(bytes: u64, time: Duration) -> f64 {
+    per_second(bytes, time) / f64::from(1 << 30)
+}
+
+/// `12,345` a second.
+pub(crate) fn rate(amount: u64, time: Duration) -> String {
+    let rate = per_second(amount, time).round();
+    #[expect(clippy::cast_possible_truncation, reason = "a rate to be read, saturating")]
+    let whole = rate as u64;
+    count(whole)
+}
+
+/// Reads `64MiB`, `1.5GiB`, `4096`, `10MB`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let refused = || format!("'{text}' is not a size such as 64MiB, 1GiB or 4096");
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        "KB" | "kB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return Err(refused()),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if part.len() > 3 || whole.is_empty() {
+        return Err(refused());
+    }
+    let thousandths = format!("{part:0<3}");
+    let whole: u64 = whole.parse().map_err(|_| refused())?;
+    let part: u64 = thousandths.parse().map_err(|_| refused())?;
+    let bytes = whole.checked_mul(factor).zip(part.checked_mul(factor));
+    let bytes = bytes.and_then(|(whole, part)| whole.checked_add(part / 1000));
+    bytes.ok_or_else(|| format!("'{text}' is larger than anything"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_with_two_or_three_digits() {
+        let shown = [0, 999, 1024, 9 << 10, 64 << 20, (3 << 30) / 2].map(bytes);
+        assert_eq!(shown, ["0 B", "999 B", "1.0 KiB", "9.0 KiB", "64 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
+    fn counts_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!((counted(1, "row"), counted(0, "row")), ("1 row".into(), "0 rows".into()));
+    }
+
+    #[test]
+    fn sizes_are_read_in_the_units_people_type() {
+        for (text, bytes) in
+            [("4096", 4096), ("64MiB", 64 << 20), ("1.5GiB", 3 << 29), ("10MB", 10_000_000)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes));
+        }
+        for text in ["", "MiB", "1.2345GiB", "1 parsec", "-1", "99999999999TiB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Progress on standard error while something takes long: how much, how fast, how much longer.
+//! Drawn on a terminal only; piped, nothing is written.
+
+use std::{fmt::Write, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::output::Output;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// One bar, gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Something whose length is not known yet.
+    pub(crate) fn start(output: &Output, doing: &str) -> Self {
+        let bar = if output.shows_progress() {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.set_style(style("{spinner} {msg}"));
+        bar.set_message(doing.to_owned());
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
+        Self { bar }
+    }
+
+    /// What is being done now, of which nothing can be counted.
+    pub(crate) fn say(&self, doing: &str) {
+        self.bar.set_message(doing.to_owned());
+    }
+
+    /// From here on `total` bytes are counted.
+    pub(crate) fn bytes(&self, doing: &str, total: u64) {
+        let counts = "{binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}";
+        self.begin(doing, total, counts);
+    }
+
+    /// From here on `total` things are counted.
+    pub(crate) fn items(&self, doing: &str, total: u64) {
+        self.begin(doing, total, "{human_pos}/{human_len}  {rate}");
+    }
+
+    fn begin(&self, doing: &str, total: u64, counts: &str) {
+        self.bar.set_style(style(&format!("{{msg}}  [{{bar:30}}] {counts}  {{eta}} left")));
+        self.bar.set_message(doing.to_owned());
+        self.bar.set_length(total);
+        self.bar.set_position(0);
+        self.bar.reset_eta();
+        self.bar.reset_elapsed();
+    }
+
+    pub(crate) fn set(&self, done: u64) {
+        self.bar.set_position(done);
+    }
+
+    pub(crate) fn add(&self, more: u64) {
+        self.bar.inc(more);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style =
+        ProgressStyle::with_template(template).expect("the templates above are well formed");
+    let rate = |state: &ProgressState, out: &mut dyn Write| {
+        let _ = write!(out, "{:.0}/s", state.per_sec());
+    };
+    style.with_key("rate", rate).progress_chars("=> ").tick_strings(&["-", "\\", "|", "/", " "])
+}

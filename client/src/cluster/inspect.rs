@@ -1,0 +1,153 @@
+//! What every member says about itself, for operators' tools: all are asked at once, and one that is
+//! silent costs the others nothing.
+
+use std::{future::Future, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use larder_dataset::SnapshotId;
+use larder_wire::{
+    control::{
+        DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
+        NodeDescription, ShardState,
+    },
+    limits,
+};
+
+use super::{
+    Cluster, Member, MemberState,
+    control::{Control, within},
+};
+use crate::{Error, runtime};
+
+/// Pages of one listing that are read before it counts as endless.
+const PAGES_MAX: usize = 1024;
+
+/// What one member said, or why it did not.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// The member, as the ring knows it.
+    pub member: MemberState,
+    /// Its answer.
+    pub answer: Result<T, Error>,
+}
+
+/// How the shards of a snapshot stand on one member.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShardCounts {
+    /// Wait for their fill.
+    pub queued: u64,
+    /// Their parts are arriving.
+    pub filling: u64,
+    /// Sealed and served.
+    pub resident: u64,
+    /// Given up, but still mapped by some process.
+    pub orphaned: u64,
+}
+
+impl Cluster {
+    /// The version of the ring.
+    pub fn ring_version(&self) -> u64 {
+        self.view().ring.version()
+    }
+
+    /// Every member's description of itself.
+    pub fn describe(&self) -> Vec<Answer<NodeDescription>> {
+        self.ask_all(|control, member| async move { control.describe(&member.control).await })
+    }
+
+    /// The datasets that every member has open.
+    pub fn datasets(&self) -> Vec<Answer<Vec<DatasetStatus>>> {
+        self.ask_all(|control, member| async move { control.datasets(&member.control).await })
+    }
+
+    /// The fills that gave up lately on every member, the newest first, and how many ever did.
+    pub fn failures(&self) -> Vec<Answer<(Vec<Failure>, u64)>> {
+        self.ask_all(|control, member| async move { control.failures(&member.control).await })
+    }
+
+    /// How the shards of one snapshot stand on every member; of all snapshots if none is named.
+    pub fn shards(&self, snapshot: Option<SnapshotId>) -> Vec<Answer<ShardCounts>> {
+        self.ask_all(move |control, member| async move {
+            control.shard_counts(&member.control, snapshot).await
+        })
+    }
+
+    fn ask_all<'a, T: Send, F>(
+        &'a self,
+        ask: impl Fn(&'a Control, Arc<Member>) -> F,
+    ) -> Vec<Answer<T>>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let view = self.view();
+        let asked = view.members.iter().map(|member| ask(&self.control, Arc::clone(member)));
+        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()));
+        let pair = |(member, answer)| Answer { member, answer };
+        self.members().into_iter().zip(answers).map(pair).collect()
+    }
+}
+
+impl Control {
+    async fn datasets(&self, address: &str) -> Result<Vec<DatasetStatus>, Error> {
+        let mut datasets = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..PAGES_MAX {
+            let mut client = self.client(address)?;
+            let request = ListDatasetsRequest { page_size: 0, page_token };
+            let call = client.list_datasets(request);
+            let page = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
+            datasets.extend(page.datasets);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(datasets)
+    }
+
+    async fn failures(&self, address: &str) -> Result<(Vec<Failure>, u64), Error> {
+        let mut client = self.client(address)?;
+        let call = client.list_failures(ListFailuresRequest { page_size: 0 });
+        let list = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
+        Ok((list.failures, list.total))
+    }
+
+    async fn shard_counts(
+        &self,
+        address: &str,
+        snapshot: Option<SnapshotId>,
+    ) -> Result<ShardCounts, Error> {
+        let snapshot = snapshot.map(|snapshot| Bytes::copy_from_slice(snapshot.as_bytes()));
+        let mut counts = ShardCounts::default();
+        let mut page_token = String::new();
+        for _ in 0..PAGES_MAX {
+            let mut client = self.client(address)?;
+            let request = ListShardsRequest {
+                snapshot: snapshot.clone(),
+                page_token,
+                ..ListShardsRequest::default()
+            };
+            let call = client.list_shards(request);
+            let page = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
+            page.shards.iter().for_each(|shard| counts.add(shard.state()));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+impl ShardCounts {
+    fn add(&mut self, state: ShardState) {
+        match state {
+            ShardState::Queued => self.queued += 1,
+            ShardState::Filling => self.filling += 1,
+            ShardState::Resident => self.resident += 1,
+            ShardState::Orphaned => self.orphaned += 1,
+            ShardState::Unspecified => {}
+        }
+    }
+}

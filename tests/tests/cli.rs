@@ -1,0 +1,74 @@
+//! The admin tool as a user or a script runs it, against a real S3 server and real nodes.
+
+use std::process::{Command, Output};
+
+use larder_origin::{Options, S3Server};
+use larder_tests::{NodeOptions, NodeProcess, PythonDataset, node::binary, python};
+use serde_json::Value;
+
+fn larder(args: &[&str], env: &[(String, String)]) -> Output {
+    let mut command = Command::new(binary("larder"));
+    command.args(args).envs(env.iter().cloned());
+    command.output().expect("larder starts")
+}
+
+/// What it printed with `-o json`, having succeeded.
+fn json(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {error}", output.status);
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn the_demo_verifies_three_epochs_of_which_only_the_first_asks_the_origin() {
+    let demo = json(&larder(&["demo", "-o", "json"], &[]));
+    assert_eq!(demo["verified"], true);
+    let epochs = demo["epochs"].as_array().expect("epochs");
+    assert_eq!(epochs.len(), 3);
+    for (index, epoch) in epochs.iter().enumerate() {
+        let number = |key: &str| epoch[key].as_u64().unwrap_or_else(|| panic!("{key} in {epoch}"));
+        assert_eq!(number("epoch"), u64::try_from(index).expect("three") + 1);
+        let rows = number("rows_local") + number("rows_remote") + number("rows_origin");
+        assert_eq!(rows, number("samples"));
+        assert!(epoch["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+        let asked = (number("origin_requests"), number("origin_bytes"));
+        assert_eq!(asked == (0, 0), index > 0, "epoch {} asked the origin: {asked:?}", index + 1);
+    }
+}
+
+#[test]
+fn a_sample_written_by_the_tool_is_what_the_safetensors_package_reads() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+    let folder = server.create_bucket("data").expect("a bucket").join("images");
+    let images = PythonDataset::images(&folder, 2, 24, &[16, 16, 3]);
+    let mut options = NodeOptions::new("a", "s3://data");
+    options.env = server.env();
+    let node = NodeProcess::start(&options);
+    let mut env = server.env();
+    env.push(("LARDER_CLUSTER".to_owned(), node.address()));
+    let index = json(&larder(&["dataset", "index", "s3://data/images", "-o", "json"], &env));
+    assert_eq!(index["samples"], images.samples());
+    assert!(index["snapshot"].as_str().is_some_and(|id| id.len() == 32));
+    assert_eq!(index["tensors"].as_array().map(Vec::len), Some(2));
+    let file = dir.path().join("sample.npy");
+    let (file, folder) = (file.to_str().expect("UTF-8"), folder.to_str().expect("UTF-8"));
+    for (sample, tensor) in [("0", "image"), ("23", "label"), ("24", "image"), ("47", "image")] {
+        let args =
+            ["dataset", "sample", "s3://data/images", sample, "--tensor", tensor, "--out", file];
+        let output = larder(&args, &env);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(python::run("check_sample.py", &[folder, tensor, sample, file]).trim(), "equal");
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_said_with_its_reason_a_hint_and_an_exit_code() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let uri = format!("file://{}", dir.path().join("nothing").display());
+    let output = larder(&["dataset", "show", &uri], &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.starts_with("error: ") && said.contains("hint: "), "{said}");
+    assert_eq!(larder(&["dataset", "show", "ftp://x/y"], &[]).status.code(), Some(2));
+}
