@@ -112,9 +112,15 @@ impl From<DatasetError> for Failure {
                     .why(format!("{field}: {why}"))
                     .hint("repair or remove the file; nothing was published")
             }
-            E::NothingToIndex { prefix, why } => {
-                Self::new(Exit::NotFound, format!("nothing under {prefix} can be indexed")).why(why)
-            }
+            E::NothingToIndex { prefix, why } => Self::new(
+                Exit::NotFound,
+                format!("nothing under {prefix} can be indexed"),
+            )
+            .why(why)
+            .hint(
+                "give the prefix that holds .safetensors or .npy files; flat token files need \
+                     --dtype, --window and --stride",
+            ),
             E::Inconsistent { prefix, why } => {
                 Self::new(Exit::Failed, format!("the files under {prefix} do not fit together"))
                     .why(why)
