@@ -71,7 +71,7 @@ fn in_a_cgroup_of_its_budget_and_64_mib_a_node_under_random_load_is_never_killed
     options.env = server.env();
     let node = NodeProcess::start(&options);
     group.add(node.pid());
-    for round in 0..repeats(1, 12) {
+    for round in 0..repeats(1, 70) {
         let mut clients: Vec<TrainingProcess> = (0..4)
             .map(|client| {
                 TrainingProcess::start(&ClientOptions {
