@@ -1,5 +1,6 @@
 //! Clients are killed, also with forked children left behind, and in namespaces of their own: nothing of them stays.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use larder_origin::{Options, S3Server};
@@ -48,6 +49,15 @@ impl Scene {
     }
 }
 
+/// Forked children that outlive their killed parents at any time. Few, so that each is ended long before its own
+/// timer ends it and its process id can go to somebody else.
+const CHILDREN_ALIVE: usize = 16;
+
+fn end(child: Option<Pid>) {
+    let child = child.expect("a child that lives");
+    kill(child, Signal::SIGKILL).expect("it lives until its timer or we end it");
+}
+
 /// What the node has open but sockets: those of clients it counts itself, those to the origin are a pool.
 fn open_files(node: &NodeProcess) -> Vec<String> {
     node.open_files().into_iter().filter(|name| !name.starts_with("socket:")).collect()
@@ -76,7 +86,7 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
     });
     let files_before = open_files(&scene.node);
     let resident_before = scene.node.describe().memory.unwrap_or_default().resident_bytes;
-    let mut children = Vec::new();
+    let mut children = VecDeque::new();
     for round in 0..repeats(60, 10_000) {
         let args: &[&str] = if round % 4 == 3 { &["--child"] } else { &[] };
         let mut client = scene.client(round, 1_000_000, args, &[]);
@@ -84,7 +94,10 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
         if round % 4 == 3 {
             let said = client.wait_for("child");
             let child = said.split_once(' ').expect("a pid").1.parse().expect("a pid");
-            children.push(Pid::from_raw(child));
+            children.push_back(Pid::from_raw(child));
+            if children.len() > CHILDREN_ALIVE {
+                end(children.pop_front());
+            }
         } else {
             for _ in 0..round % 4 {
                 client.wait_for("batch");
@@ -97,10 +110,7 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
         let load = scene.node.describe().load.unwrap_or_default();
         (load.leases, load.socket_connections) == (0, 0)
     });
-    for child in children {
-        // It may have ended by its own timer.
-        let _ = kill(child, Signal::SIGKILL);
-    }
+    children.into_iter().for_each(|child| end(Some(child)));
     eventually(Duration::from_secs(1), "the last connection's end", || {
         scene.node.describe().load.unwrap_or_default().data_connections == 0
     });
