@@ -27,7 +27,8 @@ fmt: ## format
 	$(CARGO) fmt --all
 
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
-	$(CARGO) run --locked --release -p larder-benches -- --out target/bench
+	$(CARGO) build --locked --release -p larder-node -p larder-benches
+	target/release/larder-benches --out target/bench $(BENCH_ARGS)
 
 deny: ## licences, advisories, banned crates (installs cargo-deny when missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

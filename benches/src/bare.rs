@@ -8,6 +8,8 @@
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use crate::matrix::Matrix;
+
 /// Rows this small are copied together before they are sent.
 const STAGED_ROW_BYTES_MAX: usize = 8 << 10;
 /// Slices in one vectored write: the kernel's own limit is 1,024.
@@ -15,22 +17,27 @@ const SLICES_PER_WRITE: usize = 512;
 /// No benchmark asks for more rows at once.
 const ROWS_PER_REQUEST_MAX: usize = 1 << 16;
 
-/// Serves `rows` (of `row_bytes` each, back to back) to one client after the other until standard input closes.
-pub fn serve(rows: &[u8], row_bytes: usize, congestion: &str) -> io::Result<()> {
+/// Serves a matrix, each client on a thread of its own, until standard input closes, and then ends the process. Its
+/// address is printed first.
+pub(crate) fn serve(matrix: &Matrix) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    crate::net::set_congestion(&listener, congestion);
+    crate::net::use_loss_based_congestion(&listener);
     println!("{}", listener.local_addr()?);
     io::stdout().flush()?;
-    for stream in listener.incoming() {
-        let stream = stream?;
-        std::thread::scope(|scope| {
-            scope.spawn(|| serve_one(stream, rows, row_bytes));
-        });
-    }
-    Ok(())
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
+    std::thread::scope(|scope| {
+        for stream in listener.incoming() {
+            let stream = stream?;
+            scope.spawn(|| serve_one(stream, matrix));
+        }
+        Ok(())
+    })
 }
 
-fn serve_one(stream: TcpStream, rows: &[u8], row_bytes: usize) -> io::Result<()> {
+fn serve_one(stream: TcpStream, matrix: &Matrix) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut requests = BufReader::with_capacity(1 << 18, stream.try_clone()?);
     let mut stream = stream;
@@ -39,14 +46,9 @@ fn serve_one(stream: TcpStream, rows: &[u8], row_bytes: usize) -> io::Result<()>
     while let Some(count) = read_count(&mut requests)? {
         ids.resize(count * 4, 0);
         requests.read_exact(&mut ids)?;
-        let wanted: Vec<&[u8]> = ids
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|id| u32::from_le_bytes(*id) as usize * row_bytes)
-            .map(|start| &rows[start..start + row_bytes])
-            .collect();
-        if row_bytes < STAGED_ROW_BYTES_MAX {
+        let wanted: Vec<&[u8]> =
+            ids.as_chunks::<4>().0.iter().map(|id| matrix.row(u32::from_le_bytes(*id))).collect();
+        if matrix.row_bytes() < STAGED_ROW_BYTES_MAX {
             send_staged(&mut stream, &wanted, &mut staging)?;
         } else {
             send_in_place(&mut stream, &wanted)?;
@@ -98,21 +100,21 @@ fn send_in_place(stream: &mut TcpStream, rows: &[&[u8]]) -> io::Result<()> {
 }
 
 /// The client's end.
-pub struct BareClient {
+pub(crate) struct BareClient {
     stream: TcpStream,
     request: Vec<u8>,
 }
 
 impl BareClient {
     /// Connects to a server that printed `address`.
-    pub fn connect(address: &str) -> io::Result<Self> {
+    pub(crate) fn connect(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, request: Vec::new() })
     }
 
     /// Sends a request; its answer must be received before a third one is sent.
-    pub fn ask(&mut self, ids: &[u32]) -> io::Result<()> {
+    pub(crate) fn ask(&mut self, ids: &[u32]) -> io::Result<()> {
         self.request.clear();
         let count = u32::try_from(ids.len()).map_err(io::Error::other)?;
         self.request.extend_from_slice(&count.to_le_bytes());
@@ -121,7 +123,7 @@ impl BareClient {
     }
 
     /// Receives the rows of the oldest request into `out`.
-    pub fn receive(&mut self, out: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, out: &mut [u8]) -> io::Result<()> {
         self.stream.read_exact(out)
     }
 }

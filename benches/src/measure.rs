@@ -1,51 +1,91 @@
 //! Rounds that alternate between contenders, medians, and the CPU time of a process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
 
 /// What one contender did in one round.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Round {
+pub(crate) struct Round {
     /// Payload moved.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Wall time.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// CPU time of the asking process.
-    pub client_cpu: Duration,
+    pub(crate) client_cpu: Duration,
     /// CPU time of the serving process; zero when there is none.
-    pub server_cpu: Duration,
+    pub(crate) server_cpu: Duration,
 }
 
 impl Round {
-    fn gib(&self) -> f64 {
+    pub(crate) fn gib(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let gib = self.bytes as f64 / f64::from(1 << 30);
         gib
     }
 
     /// GiB per second.
-    #[must_use]
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.gib() / self.wall.as_secs_f64()
     }
 
     /// CPU seconds per GiB: client, server.
-    #[must_use]
-    pub fn cpu(&self) -> (f64, f64) {
+    pub(crate) fn cpu(&self) -> (f64, f64) {
         (self.client_cpu.as_secs_f64() / self.gib(), self.server_cpu.as_secs_f64() / self.gib())
     }
 }
 
+/// A round in the making: what the clocks said when it began.
+pub(crate) struct Begun {
+    wall: Instant,
+    client_cpu: Duration,
+    server: Option<(u32, Duration)>,
+}
+
+/// Begins a round; `server` is the process that serves it.
+pub(crate) fn begin(server: Option<u32>) -> Begun {
+    let server = server.map(|pid| (pid, cpu_of(pid)));
+    Begun { client_cpu: own_cpu(), server, wall: now() }
+}
+
+impl Begun {
+    /// Ends the round after `bytes` of payload.
+    pub(crate) fn end(self, bytes: usize) -> Round {
+        Round {
+            bytes: bytes as u64,
+            wall: self.wall.elapsed(),
+            client_cpu: own_cpu().saturating_sub(self.client_cpu),
+            server_cpu: self
+                .server
+                .map_or(Duration::ZERO, |(pid, before)| cpu_of(pid).saturating_sub(before)),
+        }
+    }
+}
+
+fn now() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "the one clock of the benchmarks")]
+    Instant::now()
+}
+
+/// CPU time of this process, threads that ended among it.
+fn own_cpu() -> Duration {
+    let used = getrusage(UsageWho::RUSAGE_SELF).expect("a process may ask about itself");
+    let micros = |time: nix::sys::time::TimeVal| {
+        let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    };
+    micros(used.user_time()) + micros(used.system_time())
+}
+
 /// The middle value; of an even number the upper middle.
-#[must_use]
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// CPU time that a process and its threads have used so far, from `/proc` in nanoseconds.
-#[must_use]
-pub fn cpu_of(pid: u32) -> Duration {
+pub(crate) fn cpu_of(pid: u32) -> Duration {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
     let nanos = tasks.flatten().filter_map(|task| {
         let schedstat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -58,7 +98,7 @@ pub fn cpu_of(pid: u32) -> Duration {
 ///
 /// # Errors
 /// The first error of a contender.
-pub fn alternate<E>(
+pub(crate) fn alternate<E>(
     rounds: usize,
     contenders: &mut [&mut dyn FnMut() -> Result<Round, E>],
 ) -> Result<Vec<Vec<Round>>, E> {

@@ -4,9 +4,15 @@ use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 
-/// Uses `name` for connections of this socket, or leaves the host's default when that is refused.
-pub fn set_congestion(socket: &impl AsFd, name: &str) {
-    if let Err(error) = setsockopt(socket, TcpCongestion, &name.into()) {
-        eprintln!("congestion control {name} refused ({error}): the host's default stays");
+/// What a node does to its own data sockets where the host's default is BBR, which paces loopback: cubic, else reno.
+/// With any other default the node keeps it, and so does this.
+pub(crate) fn use_loss_based_congestion(socket: &impl AsFd) {
+    let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    if default.is_ok_and(|name| !name.starts_with("bbr")) {
+        return;
+    }
+    let set = |name: &str| setsockopt(socket, TcpCongestion, &name.into());
+    if let Err(error) = set("cubic").or_else(|_| set("reno")) {
+        eprintln!("congestion control of the baseline stays the host's default: {error}");
     }
 }

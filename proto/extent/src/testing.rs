@@ -1,8 +1,38 @@
-//! For tests of what a forked child of a client does to leases: feature `testing`, never on in a product.
+//! For tests and benchmarks of other crates, feature `testing`, never on in a product: a forked child that does
+//! nothing, to see what becomes of leases, and a mapped file, to compare with.
 
-#![expect(unsafe_code, reason = "fork, which has no safe form")]
+#![expect(unsafe_code, reason = "fork and the mapping of a file, which have no safe form")]
 
+use std::fs::File;
 use std::io;
+use std::ops::Deref;
+use std::path::Path;
+
+/// A file mapped read-only with all of its pages present: the baseline of benchmarks. Derefs to its bytes.
+#[derive(Debug)]
+pub struct MappedFile(memmap2::Mmap);
+
+impl MappedFile {
+    /// Maps a file that nobody changes or truncates any more.
+    ///
+    /// # Errors
+    /// When it can't be opened or mapped.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: benchmarks map only files that they wrote themselves, in a folder of their own, and that nobody
+        // writes to or truncates afterwards.
+        let map = unsafe { memmap2::MmapOptions::new().populate().map(&file) }?;
+        Ok(Self(map))
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// Forks a child that does nothing, with every descriptor and mapping of this process, until a signal or `seconds` end it.
 /// Returns its process id; the caller reaps it or dies.

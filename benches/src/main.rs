@@ -1,0 +1,95 @@
+//! Figures of the data path, each as a ratio to a baseline that alternates with it in the same run: `make bench`.
+//!
+//! Matrices of random bytes lie as `.npy` files in memory (`/dev/shm`); a release `larder-node` with them as its origin
+//! and the baselines run as children of this process, on loopback. Everything is resident before a clock starts, and
+//! what a contender delivers is compared with the files once.
+//!
+//! Non-goals: absolute figures (compare the columns, not the days); cold reads, which the origin decides.
+
+mod bare;
+mod children;
+mod loader;
+mod local;
+mod matrix;
+mod measure;
+mod net;
+mod remote;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use children::{BARE_ARGUMENT, Node};
+use matrix::SHAPES;
+use report::Report;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures Larder against plain sockets and plain memory, side by side.
+#[derive(Debug, Parser)]
+#[command(name = "larder-benches")]
+struct Args {
+    /// Where results.json is written
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+
+    /// Two rounds instead of nine: to see that it works
+    #[arg(long)]
+    quick: bool,
+
+    /// Only this part
+    #[arg(long)]
+    only: Option<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Remote,
+    Local,
+    Loader,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let done = match arguments.get(1..) {
+        Some([first, folder, shape]) if first == BARE_ARGUMENT => serve_bare(folder, shape),
+        _ => run(&Args::parse()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("larder-benches: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
+    let shape = SHAPES.get(shape.parse::<usize>()?).ok_or("no such shape")?;
+    Ok(bare::serve(&shape.map(Path::new(folder))?)?)
+}
+
+fn run(args: &Args) -> Result<(), Error> {
+    let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
+    let node = Node::start(folder.path())?;
+    let rounds = if args.quick { 2 } else { 9 };
+    let wants = |part| args.only.is_none_or(|only| only == part);
+    let mut report = Report::new(rounds);
+    for (index, shape) in SHAPES.into_iter().enumerate() {
+        let data = folder.path().join(format!("rows-of-{}", shape.row_bytes));
+        shape.write(&data)?;
+        let matrix = shape.map(&data)?;
+        if wants(Part::Remote) {
+            remote::measure(&mut report, &node, &data, index, &matrix)?;
+        }
+        if wants(Part::Local) {
+            local::measure(&mut report, &node, &data, &matrix)?;
+        }
+        if wants(Part::Loader) && index == 0 {
+            loader::measure(&mut report, &node, &data, &matrix)?;
+        }
+    }
+    report.write(&args.out)
+}
