@@ -1,0 +1,215 @@
+//! An origin that does everything wrong that an origin can: no byte is ever wrong, and an error says what is the matter.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use larder_client::{Dataset, ErrorKind};
+use larder_origin::{Fault, FaultClass, FaultPlan, Options, S3Server};
+use larder_tests::node::binary;
+use larder_tests::{NodeOptions, NodeProcess, repeats, words};
+use larder_wire::limits;
+use tempfile::TempDir;
+
+/// Threads that read at once.
+const READERS: usize = 16;
+/// How long a stalled answer stalls. The node gives up on one after ten seconds; most end before, by a hang-up.
+const STALL: Duration = Duration::from_secs(1);
+/// One in so many reads of the origin meets a fault: few enough that retries are not all used up for ever.
+const FAULT_SHARE: f64 = 0.25;
+
+/// A bucket `data` with the dataset `words`, of which each sample is an object and a shard of its own.
+struct Origin {
+    server: S3Server,
+    samples: u64,
+    _dir: TempDir,
+}
+
+impl Origin {
+    fn new(samples: u32, index_args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+        words::write(
+            &server.create_bucket("data").expect("a bucket").join("words"),
+            samples,
+            1,
+            1024,
+        );
+        let output = Command::new(binary("larder"))
+            .args(["dataset", "index", "s3://data/words", "--shard-bytes", "4096", "-o", "json"])
+            .args(index_args)
+            .envs(server.env())
+            .output()
+            .expect("larder starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self { server, samples: u64::from(samples), _dir: dir }
+    }
+
+    fn node(&self) -> NodeProcess {
+        let mut options = NodeOptions::new("a", "s3://data");
+        options.env = self.server.env();
+        NodeProcess::start(&options)
+    }
+
+    /// A client of `node` that maps nothing and tries each read for `patience`.
+    fn client(&self, node: &NodeProcess, patience: Duration) -> Dataset {
+        let options = Dataset::options().cluster(node.address()).local(false).patience(patience);
+        let dataset = options.open("s3://data/words").expect("opens");
+        assert_eq!(dataset.samples(), self.samples);
+        assert_eq!(u64::from(dataset.manifest().shard_count()), self.samples, "a shard each");
+        dataset
+    }
+
+    /// Faults for the data; the manifest is read in peace.
+    fn inject(&self, plan: FaultPlan) {
+        self.server.set_faults(plan.keys_containing(".safetensors").stall(STALL));
+    }
+}
+
+fn fills_started(node: &NodeProcess) -> u64 {
+    node.describe().counters.expect("counters").fills_started
+}
+
+/// Reads a sample: true when it came, false for an error that names what is the matter.
+fn read(dataset: &Dataset, sample: u64) -> Result<(), ErrorKind> {
+    match dataset.read(sample, words::TENSOR) {
+        Ok(row) => {
+            assert!(words::is_right(sample, &row), "wrong bytes in sample {sample}");
+            Ok(())
+        }
+        Err(error) => {
+            let clear = [
+                ErrorKind::OriginUnavailable,
+                ErrorKind::DataChanged,
+                ErrorKind::DataLoss,
+                ErrorKind::NotFound,
+                ErrorKind::PermissionDenied,
+                ErrorKind::ResourceExhausted,
+            ];
+            assert!(
+                clear.contains(&error.kind()),
+                "sample {sample}: {:?}: {error:#}",
+                error.kind()
+            );
+            assert!(error.why().is_some() || !error.what().is_empty());
+            Err(error.kind())
+        }
+    }
+}
+
+/// What came of many reads.
+#[derive(Debug, Default)]
+struct Tally {
+    right: u64,
+    errors: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: Result<(), ErrorKind>) {
+        match outcome {
+            Ok(()) => self.right += 1,
+            Err(kind) => *self.errors.entry(kind.name()).or_default() += 1,
+        }
+    }
+}
+
+/// Every sample once, from many threads.
+fn read_all(dataset: &Dataset, tally: &Mutex<Tally>) {
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                loop {
+                    let sample = next.fetch_add(1, Ordering::Relaxed);
+                    if sample >= dataset.samples() {
+                        return;
+                    }
+                    let outcome = read(dataset, sample);
+                    tally.lock().expect("no reader died").add(outcome);
+                }
+            });
+        }
+    });
+}
+
+/// With the origin well again, every sample comes, as soon as failures are no longer held against their shards.
+fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
+    let dataset = origin.client(node, Duration::from_secs(30));
+    let mut missing: Vec<u64> = (0..origin.samples).collect();
+    let mut last = None;
+    for _ in 0..=2 * limits::FAILURE_HOLD.as_secs() {
+        missing.retain(|sample| read(&dataset, *sample).map_err(|kind| last = Some(kind)).is_err());
+        if missing.is_empty() {
+            return;
+        }
+        thread::park_timeout(Duration::from_secs(1));
+    }
+    panic!("{} samples still don't come, the last with {last:?}: {missing:?}", missing.len());
+}
+
+/// Reads the dataset through one new node after the other, until there were so many fills under `faults`.
+fn fill_under(origin: &Origin, faults: &[Fault], fills: u64) {
+    let (mut done, mut seed) = (0, 0);
+    let tally = Mutex::new(Tally::default());
+    while done < fills {
+        seed += 1;
+        let node = origin.node();
+        let dataset = origin.client(&node, Duration::from_secs(3));
+        origin.inject(FaultPlan::seeded(seed).with_any_of(faults, FAULT_SHARE));
+        read_all(&dataset, &tally);
+        done += fills_started(&node);
+        origin.server.clear_faults();
+        if seed == 1 || done >= fills {
+            everything_is_right_in_the_end(origin, &node);
+        }
+    }
+    let injected = origin.server.counts().faults;
+    let tally = tally.into_inner().expect("no reader died");
+    println!(
+        "{done} fills in {seed} sessions met {} faults of {} kinds: {tally:?}",
+        injected.values().sum::<u64>(),
+        injected.len()
+    );
+    assert!(injected.len() >= faults.len().min(40), "only these were met: {injected:?}");
+    assert!(tally.right > 2 * tally.errors.values().sum::<u64>(), "{tally:?}");
+}
+
+fn goal(quick: usize, full: usize) -> u64 {
+    u64::try_from(repeats(quick, full)).expect("few")
+}
+
+#[test]
+fn under_every_fault_a_pinned_checksum_leaves_no_wrong_byte_and_no_unclear_error() {
+    let origin = Origin::new(1000, &["--checksum"]);
+    fill_under(&origin, Fault::ALL, goal(2_000, 50_000));
+}
+
+#[test]
+fn without_checksums_no_fault_that_can_be_seen_lets_a_wrong_byte_through() {
+    let origin = Origin::new(500, &[]);
+    let seen: Vec<Fault> =
+        Fault::ALL.iter().copied().filter(|fault| !fault.needs_checksum()).collect();
+    fill_under(&origin, &seen, goal(500, 5_000));
+}
+
+#[test]
+fn each_fault_met_once_costs_a_retry_or_gives_a_clear_error() {
+    let kinds = u32::try_from(Fault::ALL.len()).expect("few");
+    let origin = Origin::new(kinds, &["--checksum"]);
+    let node = origin.node();
+    let dataset = origin.client(&node, Duration::from_secs(30));
+    for (sample, fault) in (0..).zip(Fault::ALL) {
+        origin.inject(FaultPlan::once(*fault));
+        let outcome = read(&dataset, sample);
+        let met = origin.server.counts().faults.get(fault.name()).copied();
+        assert_eq!(met, Some(1), "{fault:?} was not met");
+        if fault.class() != FaultClass::Permanent {
+            assert_eq!(outcome, Ok(()), "{fault:?} is to be had right by trying again");
+        }
+    }
+    origin.server.clear_faults();
+    everything_is_right_in_the_end(&origin, &node);
+}
