@@ -50,6 +50,8 @@ pub(super) struct Gathering<'a, 'b> {
     strikes: Vec<Strikes>,
     /// Why to wait before the next round.
     again: Option<Error>,
+    /// A node said that bytes of the origin are not those the snapshot pins.
+    lost: Option<Error>,
     /// The last thing that went wrong with a node.
     last: Option<Error>,
     tries: u32,
@@ -79,7 +81,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     ) -> Self {
         let deadline = process::now() + fetcher.options.patience;
         let (work, strikes) = (Vec::new(), Vec::new());
-        let (again, last, tries) = (None, None, 0);
+        let (again, lost, last, tries) = (None, None, None, 0);
         Self {
             fetcher,
             session,
@@ -91,6 +93,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             work,
             strikes,
             again,
+            lost,
             last,
             tries,
         }
@@ -111,8 +114,18 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 Some(routes) => self.ask_nodes(&routes)?,
                 None => std::mem::take(&mut self.work),
             };
-            for job in orphans {
-                self.ask_origin(job)?;
+            match self.lost.take() {
+                // What a node found damaged is not read past it: here no checksum would notice.
+                Some(error) if !orphans.is_empty() => {
+                    self.work.extend(orphans);
+                    self.again = Some(error);
+                }
+                lost => {
+                    self.lost = lost;
+                    for job in orphans {
+                        self.ask_origin(job)?;
+                    }
+                }
             }
             if let Some(error) = self.again.take() {
                 self.pause(error)?;
@@ -310,6 +323,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 }
                 (_, Advice::Retry) => {
                     self.again = Some(error);
+                    return Ok(());
+                }
+                (ErrorKind::DataLoss, _) => {
+                    strikes.out = true;
+                    self.lost = Some(error);
                     return Ok(());
                 }
                 (kind, Advice::TryNextNode) => {

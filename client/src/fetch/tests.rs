@@ -223,6 +223,16 @@ fn a_node_that_does_not_know_us_though_told_is_an_error() {
 }
 
 #[test]
+fn bytes_that_a_node_found_damaged_are_not_read_past_it_from_the_origin() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    nodes[0].plan([Act::Fail(ErrorKind::DataLoss)]);
+    let sources = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+    assert_eq!((sources.rows_remote, sources.rows_origin), (SAMPLES, 0));
+}
+
+#[test]
 fn a_node_that_lacks_the_dataset_is_passed_over() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
