@@ -73,7 +73,7 @@ fn fills_started(node: &NodeProcess) -> u64 {
     node.describe().counters.expect("counters").fills_started
 }
 
-/// Reads a sample: true when it came, false for an error that names what is the matter.
+/// Reads a sample: it comes right, or an error says what is the matter.
 fn read(dataset: &Dataset, sample: u64) -> Result<(), ErrorKind> {
     match dataset.read(sample, words::TENSOR) {
         Ok(row) => {
@@ -94,7 +94,6 @@ fn read(dataset: &Dataset, sample: u64) -> Result<(), ErrorKind> {
                 "sample {sample}: {:?}: {error:#}",
                 error.kind()
             );
-            assert!(error.why().is_some() || !error.what().is_empty());
             Err(error.kind())
         }
     }
