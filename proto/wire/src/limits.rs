@@ -148,9 +148,6 @@ pub const OPENINGS_MAX: usize = 16;
 /// Datasets open on one node. Each keeps its manifest resident.
 pub const OPEN_DATASETS_MAX: usize = 1_024;
 
-/// Tickets of one node alive at once: each open dataset of each loader process has one.
-pub const TICKETS_MAX: usize = 16_384;
-
 /// A ticket no connection has used for so long is forgotten; the client opens the dataset again.
 pub const TICKET_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
@@ -186,14 +183,8 @@ pub const FILL_QUEUE_MAX: usize = 4_096;
 /// workers are spread, and so how long one fill takes.
 pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 
-/// Readers that wait for rows of one shard being filled.
-pub const FILL_WAITERS_MAX: usize = 4_096;
-
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
 pub const RANGE_READS_MAX: usize = 64;
-
-/// Rows that wait for a read by range.
-pub const RANGE_READS_QUEUED_MAX: usize = 65_536;
 
 /// Tries of one part before its fill gives up. With the waits below about 15 seconds, which outlasts
 /// the usual "slow down" of an object store.
@@ -265,9 +256,6 @@ pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A ring older than this is asked for anew.
 pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Members asked for one row before the client turns to the origin.
-pub const WALK_MEMBERS_MAX: usize = 3;
 
 /// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
 /// pays for each.
