@@ -113,6 +113,9 @@ pub const STAGING_BYTES: usize = 256 << 10;
 /// into a staging piece costs less than a system call each.
 pub const SENDFILE_ROW_BYTES_MIN: u64 = 16 << 10;
 
+/// A node that stops when it is unused waits so long for its first user, who may still be starting.
+pub const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
+
 // ---- Control plane ----
 
 /// Most bytes of one control message, either way. Holds a full ring or page of shards.
