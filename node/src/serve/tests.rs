@@ -5,6 +5,7 @@ mod control;
 mod gather;
 mod hostile;
 mod local;
+mod private;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -55,11 +56,17 @@ struct TestNode {
 impl TestNode {
     /// A node with room for `budget_bytes` of shards, without workers.
     fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
+        Self::with_arguments(folder, budget_bytes, &[])
+    }
+
+    /// The same with further arguments.
+    fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let socket = home.path().join("run/larder.sock").display().to_string();
         let origin = folder.uri().to_string();
         let typed = ["larder-node", "--origin", &origin, "--socket", &socket, "--node-id", "n1"];
+        let typed = typed.iter().chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
         let counters = Arc::new(Counters::default());
         let cache = Cache::start(Budget::new(budget_bytes + 8192), Arc::clone(&counters)).unwrap();
