@@ -28,7 +28,7 @@ use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticke
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, local, process, runtime};
+use crate::{Error, HostNode, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
@@ -42,6 +42,8 @@ pub struct Cluster {
     view: ArcSwap<View>,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
     asked_at: AtomicU64,
+    /// The node of this host, which runs for as long as it is used.
+    host: Option<HostNode>,
 }
 
 /// The members of one ring.
@@ -128,12 +130,33 @@ impl Cluster {
     /// # Errors
     /// `InvalidArgument` for what is not an address, `Unavailable` when no node answers.
     pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
-        let addresses = parse_addresses(addresses)?;
-        let control = Control::new();
-        let ring = runtime::block_on(first_ring(&control, &addresses))?;
+        Self::learn(Control::new(), &parse_addresses(addresses)?, None)
+    }
+
+    /// The ring of the node of this host, which is alone on it. It is kept running for as long as the
+    /// cluster is used.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node has ended meanwhile.
+    pub fn of_host(node: HostNode) -> Result<Arc<Self>, Error> {
+        let addresses = [node.address().to_owned()];
+        Self::learn(Control::with_ticket(node.ticket()), &addresses, Some(node))
+    }
+
+    fn learn(
+        control: Control,
+        addresses: &[String],
+        host: Option<HostNode>,
+    ) -> Result<Arc<Self>, Error> {
+        let ring = runtime::block_on(first_ring(&control, addresses))?;
         let view = ArcSwap::from_pointee(View::new(ring, &[]));
         let asked_at = AtomicU64::new(now_millis());
-        Ok(Arc::new(Self { control, view, asked_at }))
+        Ok(Arc::new(Self { control, view, asked_at, host }))
+    }
+
+    /// The node of this host, if it is that which is used.
+    pub fn host(&self) -> Option<&HostNode> {
+        self.host.as_ref()
     }
 
     /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all

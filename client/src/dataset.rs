@@ -7,14 +7,14 @@
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
 use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor};
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, LoaderBuilder, RowRef,
-    Sources,
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
+    LoaderBuilder, RowRef, Sources,
     loader::{Gather, tensor_index},
     runtime,
 };
@@ -34,6 +34,7 @@ pub struct Dataset {
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
     cluster: Option<String>,
+    host: Option<HostOptions>,
     manifest: Option<String>,
     fetch: FetchOptions,
 }
@@ -43,6 +44,12 @@ impl OpenOptions {
     /// Without them every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
+    }
+
+    /// Reads through the node of this host, which is started if it does not run, unless a cluster is
+    /// named.
+    pub fn host_node(self, options: HostOptions) -> Self {
+        Self { host: Some(options), ..self }
     }
 
     /// Where the manifest lies when it is not beside the data.
@@ -76,9 +83,15 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let opened = match &self.cluster {
-            Some(addresses) => through_cluster(addresses, &name, self.fetch.local)?,
-            None => None,
+        let opened = match (&self.cluster, &self.host) {
+            (Some(addresses), _) => {
+                through_cluster(Cluster::connect(addresses), &name, self.fetch.local)?
+            }
+            (None, Some(host)) => {
+                // One that does not start is an error: the user would not notice that nothing is cached.
+                through_cluster(Ok(cluster_of_host(host, &name)?), &name, self.fetch.local)?
+            }
+            (None, None) => None,
         };
         let (manifest, cluster, indexed_now) = match opened {
             Some((manifest, cluster, indexed_now)) => (manifest, Some(cluster), indexed_now),
@@ -96,14 +109,22 @@ impl OpenOptions {
     }
 }
 
+/// The node of this host, told what it is to read.
+fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
+    let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
+    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
+    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+}
+
 /// What a node says, or `None` when no node answers.
 fn through_cluster(
-    addresses: &str,
+    cluster: Result<Arc<Cluster>, Error>,
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<(Manifest, Arc<Cluster>, bool)>, Error> {
-    let opened = Cluster::connect(addresses).and_then(|cluster| {
-        let opened = cluster.open_dataset(name)?;
+    let opened = cluster.and_then(|cluster| {
+        let opened = cluster.open_dataset(name).map_err(|error| whose(&cluster, error))?;
         let manifest = cluster.manifest(name, &opened, local)?;
         Ok((manifest, cluster, opened.indexed_now))
     });
@@ -114,6 +135,18 @@ fn through_cluster(
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
+    }
+}
+
+/// Says as whom the node of this host reads, when that is what it is refused for.
+fn whose(cluster: &Cluster, error: Error) -> Error {
+    match cluster.host() {
+        Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+            "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+             if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+            node.pid()
+        )),
+        _ => error,
     }
 }
 

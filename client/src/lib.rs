@@ -4,6 +4,7 @@
 //! - [`Dataset`]: one opened snapshot; reads single samples and makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`host`]: the node that the processes of this host start and share.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
 //! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
@@ -26,6 +27,8 @@ mod origin;
 mod remote;
 mod route;
 
+pub mod host;
+
 mod buffer;
 mod dataset;
 mod loader;
@@ -38,6 +41,7 @@ pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset}
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
+pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};

@@ -273,6 +273,10 @@ pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// pays for each.
 pub const CONNECTIONS_PER_NODE_MAX: usize = 2;
 
+/// A node that is started or stopped by the processes of its host has done so within this time, or
+/// something is wrong: longer than a node drains.
+pub const HOST_NODE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Nodes a client is told of at most by `--cluster`.
 pub const CLUSTER_ADDRESSES_MAX: usize = 64;
 
@@ -294,6 +298,7 @@ pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 const _: () = {
     assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
     assert!(RING_MEMBERS_MAX <= 1 << 16);
+    assert!(HOST_NODE_TIMEOUT.as_secs() > DRAIN_TIMEOUT.as_secs());
     assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
