@@ -28,6 +28,8 @@ mod dtype;
 
 use dlpack::{Export, Unversioned, Versioned};
 
+pub(crate) use dtype::name as dtype_name;
+
 /// A tensor: elements of one type in C order, little-endian, in writable memory of this host.
 ///
 /// `numpy.asarray(array)`, `numpy.from_dlpack(array)`, `torch.from_dlpack(array)` and
@@ -89,7 +91,7 @@ impl Array {
     /// The type of an element, as numpy and ml_dtypes call it.
     #[getter]
     fn dtype(&self) -> &'static str {
-        dtype::name(self.dtype)
+        dtype_name(self.dtype)
     }
 
     /// Bytes of all elements.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use larder_client::{Dataset as Inner, HostTensor};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostTensor};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
-    array::Array,
+    array::{Array, dtype_name},
     error::OrRaise,
     loader::{Loader, Settings},
     wait::interruptible,
@@ -18,7 +18,7 @@ pub(crate) struct Dataset {
     inner: Inner,
 }
 
-/// Name, type (as in a safetensors header) and the shape of one sample.
+/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample.
 type TensorFacts = (String, &'static str, Vec<u64>);
 
 #[pymethods]
@@ -31,9 +31,13 @@ impl Dataset {
         cluster: Option<String>,
         manifest: Option<String>,
         local: bool,
-        patience: Duration,
+        patience: f64,
     ) -> PyResult<Self> {
-        let mut options = Inner::options().local(local).patience(patience);
+        let patience = Duration::try_from_secs_f64(patience).map_err(|error| {
+            let what = format!("the patience can't be {patience} seconds");
+            Error::new(ErrorKind::InvalidArgument, what).because(error)
+        });
+        let mut options = Inner::options().local(local).patience(patience.or_raise(py)?);
         if let Some(cluster) = cluster {
             options = options.cluster(cluster);
         }
@@ -69,7 +73,7 @@ impl Dataset {
     #[getter]
     fn tensors(&self) -> Vec<TensorFacts> {
         let facts = |tensor: &larder_client::Tensor| {
-            let dtype = tensor.dtype().safetensors_name();
+            let dtype = dtype_name(tensor.dtype());
             (tensor.name().to_owned(), dtype, tensor.shape().to_vec())
         };
         self.inner.tensors().iter().map(facts).collect()
