@@ -2,7 +2,8 @@
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
-//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows.
+//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows
+//! until nodes answer.
 //!
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
@@ -14,7 +15,7 @@ use larder_wire::limits;
 
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
-    LoaderBuilder, RowRef, Sources,
+    LoaderBuilder, RowRef,
     loader::{self, Gather, tensor_index},
     runtime,
 };
@@ -27,6 +28,7 @@ pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
     indexed_now: bool,
+    opened_by_node: bool,
 }
 
 /// How a dataset is opened; made by [`Dataset::options`].
@@ -76,45 +78,45 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let opened = match &self.cluster {
-            Some(addresses) => through_cluster(addresses, &name, self.fetch.local)?,
+        let cluster = self.cluster.as_deref().map(Cluster::new).transpose()?;
+        let by_node = match &cluster {
+            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
             None => None,
         };
-        let (manifest, cluster, indexed_now) = match opened {
-            Some((manifest, cluster, indexed_now)) => (manifest, Some(cluster), indexed_now),
-            None => {
-                let opened = runtime::block_on(larder_dataset::open(
-                    &name.reference,
-                    name.manifest.as_ref(),
-                ))
-                .map_err(|error| origin::open_error(&name, error))?;
-                (opened.manifest, None, opened.indexed_now)
-            }
+        let opened_by_node = by_node.is_some();
+        let (manifest, indexed_now) = match by_node {
+            Some(opened) => opened,
+            None => from_origin(&name)?,
         };
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        Ok(Dataset { name, fetcher, indexed_now })
+        Ok(Dataset { name, fetcher, indexed_now, opened_by_node })
     }
 }
 
-/// What a node says, or `None` when no node answers.
+/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
-    addresses: &str,
+    cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, Arc<Cluster>, bool)>, Error> {
-    let opened = Cluster::connect(addresses).and_then(|cluster| {
-        let opened = cluster.open_dataset(name)?;
+) -> Result<Option<(Manifest, bool)>, Error> {
+    let opened = cluster.open_dataset(name).and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, cluster, opened.indexed_now))
+        Ok((manifest, opened.indexed_now))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if error.advice() == Advice::TryNextNode => {
-            tracing::warn!(%error, dataset = %name.reference.uri(), "no node answers: reading from the origin");
+            cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
     }
+}
+
+fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
+    let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
+    Ok((opened.manifest, opened.indexed_now))
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -176,7 +178,7 @@ impl Dataset {
         &self.name
     }
 
-    /// The cluster it is read through, if there is one that answered.
+    /// The cluster it is read through whenever nodes answer, if one was named.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
@@ -192,6 +194,13 @@ impl Dataset {
     #[must_use]
     pub fn indexed_now(&self) -> bool {
         self.indexed_now
+    }
+
+    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes
+    /// of the cluster answer.
+    #[must_use]
+    pub fn opened_by_node(&self) -> bool {
+        self.opened_by_node
     }
 
     /// One sample of one tensor: its bytes, little-endian, in C order.
@@ -253,11 +262,9 @@ impl Dataset {
 
     fn gather(&self) -> Arc<Gather> {
         let fetcher = Arc::clone(&self.fetcher);
-        let gather = move |rows: &[RowRef],
-                           tensors: &[usize],
-                           out: &mut [&mut [u8]]|
-              -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
-        Arc::new(gather)
+        Arc::new(move |rows, tensors, out, cancel| {
+            fetcher.gather_unless(rows, tensors, out, cancel)
+        })
     }
 
     fn locate(&self, sample: u64) -> Option<RowRef> {
@@ -289,7 +296,7 @@ impl fmt::Debug for Dataset {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
-            .field("through_cluster", &self.cluster().is_some())
+            .field("cluster", &self.cluster())
             .finish_non_exhaustive()
     }
 }

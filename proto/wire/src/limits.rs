@@ -254,6 +254,10 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A node that was silent is asked again after this.
 pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// How often a call of a client that waits looks whether it is still wanted: what is given up ends
+/// within this, and a tenth of a per mille of a core is spent on looking.
+pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A ring older than this is asked for anew.
 pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -275,12 +279,16 @@ pub const PREFETCH_DEPTH_MAX: usize = 64;
 /// outstanding gain 23 % over one, more gain only latency.
 pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
 
+/// Slow batches that a loader keeps the story of: enough to see what they have in common.
+pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
+
 /// Threads that read rows straight from the origin when no node answers.
 pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 
 // What the numbers above must hold among themselves.
 const _: () = {
     assert!(RING_MEMBERS_MAX <= 1 << 16);
+    assert!(CANCEL_CHECK_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
