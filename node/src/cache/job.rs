@@ -54,9 +54,15 @@ impl Cache {
     }
 
     /// Ends a fill that is in nobody's hands.
-    pub(super) fn abandon(&self, permit: FillPermit<ShardId>, flight: &Flight, why: &Arc<Error>) {
+    pub(super) fn abandon(
+        &self,
+        permit: FillPermit<ShardId>,
+        flight: &Arc<Flight>,
+        why: &Arc<Error>,
+    ) {
         let given_up = self.lock().store.give_up(permit, clock::now());
-        let remains = Remains::of(flight.fail(Arc::clone(why)));
+        let begun = flight.fail(Arc::clone(why));
+        let remains = Remains::Flight(Arc::clone(flight), begun);
         if let Ok(orphan) = given_up {
             self.free(orphan.token, remains);
         }
@@ -145,7 +151,8 @@ impl Job {
             }
             Ok(HandOver::Dropped(orphan)) => {
                 drop(books);
-                let remains = Remains::of(flight.fail(closed.unwrap_or_else(died)));
+                let begun = flight.fail(closed.unwrap_or_else(died));
+                let remains = Remains::Flight(Arc::clone(flight), begun);
                 cache.free(orphan.token, remains);
             }
             Err(StalePermit) => {}
