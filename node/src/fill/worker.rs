@@ -88,7 +88,7 @@ impl Filler {
             "its bytes don't have the checksum that the manifest pins; the object was changed \
              without a new etag, or is damaged: index the dataset again",
         );
-        Err(GaveUp { why, object: None, attempts: CHECKSUM_TRIES })
+        Err(GaveUp { why, place: None, attempts: CHECKSUM_TRIES })
     }
 
     async fn read_parts(
