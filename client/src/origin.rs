@@ -104,21 +104,34 @@ impl Fallback {
     }
 }
 
-/// What a read brought, and how long that took.
+/// What a read brought, and how long that took. An answer that would be final (denied, changed, gone)
+/// is asked for once more, as nodes do.
 async fn fetch(
     origin: &Origin,
     manifest: &Manifest,
     read: Read,
 ) -> Result<(Read, Vec<u8>, Duration), Error> {
     let begun = process::now();
-    let mut bytes = Vec::with_capacity(usize::try_from(read.part.bytes).unwrap_or(0));
+    let mut fetched = fetch_once(origin, manifest, &read.part).await;
+    if fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
+        tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
+        fetched = fetch_once(origin, manifest, &read.part).await;
+    }
+    fetched.map(|bytes| (read, bytes, process::now() - begun)).map_err(from_fetch)
+}
+
+async fn fetch_once(
+    origin: &Origin,
+    manifest: &Manifest,
+    part: &PartRead,
+) -> Result<Vec<u8>, FetchError> {
+    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0));
     let mut sink = |chunk: &[u8]| {
         bytes.extend_from_slice(chunk);
         ControlFlow::Continue(())
     };
-    let fetched = origin.read_exact_range(manifest, &read.part, &mut sink).await;
-    fetched.map_err(from_fetch)?;
-    Ok((read, bytes, process::now() - begun))
+    origin.read_exact_range(manifest, part, &mut sink).await?;
+    Ok(bytes)
 }
 
 /// Appends the reads for one tensor: rows in the order of the dataset, those that touch or overlap
@@ -164,27 +177,12 @@ fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
 }
 
 fn from_origin(error: OriginError) -> Error {
-    let kind = match error {
-        OriginError::Credentials { .. } | OriginError::Denied { .. } => ErrorKind::PermissionDenied,
-        OriginError::Settings { .. } => ErrorKind::InvalidArgument,
-        OriginError::NotFound { .. } => ErrorKind::NotFound,
-        _ => ErrorKind::OriginUnavailable,
-    };
+    let kind = ErrorKind::from(&error);
     Error::new(kind, "cannot reach the origin").with_source(error)
 }
 
 fn from_fetch(error: FetchError) -> Error {
-    let kind = if error.is_retryable() {
-        ErrorKind::OriginUnavailable
-    } else if error.is_changed() {
-        ErrorKind::DataChanged
-    } else {
-        match error {
-            FetchError::Denied { .. } => ErrorKind::PermissionDenied,
-            FetchError::NotFound { .. } => ErrorKind::NotFound,
-            _ => ErrorKind::OriginUnavailable,
-        }
-    };
+    let kind = ErrorKind::from(&error);
     let error = Error::new(kind, "cannot read rows from the origin").with_source(error);
     if kind == ErrorKind::DataChanged {
         return error.hint("the objects were changed after indexing: index the dataset again");

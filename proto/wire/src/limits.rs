@@ -62,8 +62,17 @@ pub const HANDSHAKES_MAX: usize = 64;
 pub const GATHERS_OUTSTANDING_MAX: u32 = 4;
 
 /// A data connection that says nothing for so long is closed; the client opens another when it
-/// needs one.
-pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// needs one. As long as the longest validation or checkpoint, because while it is open the shards of
+/// its job stay.
+pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// On a data connection that says nothing, the kernel asks the other host for a sign of life this
+/// often, and ends it after three that were not answered: a host that is gone holds no shards.
+pub const DATA_PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Datasets that one connection counts as using, the latest it asked for: training and validation
+/// sets of a job, with room to spare.
+pub const CONNECTION_DATASETS_MAX: usize = 16;
 
 /// A peer that takes no byte of a reply for so long is gone or stopped; its connection is closed so
 /// that it does not hold extents and a thread.
@@ -195,6 +204,10 @@ pub const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// Longest wait between two tries.
 pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Before an answer that would end a shard (denied, changed, gone) is asked for once more: longer
+/// than the blink of a gateway, short beside what a fill takes.
+pub const ORIGIN_CONFIRM_WAIT: Duration = Duration::from_millis(200);
 
 /// Share of requests to the origin that may be retries, in percent: retries that add load to an
 /// overloaded origin are what keeps it overloaded.
