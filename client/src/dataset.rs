@@ -2,7 +2,8 @@
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
-//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows.
+//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows
+//! until nodes answer.
 //!
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
@@ -14,8 +15,8 @@ use larder_wire::limits;
 
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
-    LoaderBuilder, RowRef, Sources,
-    loader::{Gather, tensor_index},
+    HostTensor, LoaderBuilder, RowRef,
+    loader::{self, Gather, tensor_index},
     runtime,
 };
 
@@ -27,6 +28,7 @@ pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
     indexed_now: bool,
+    opened_by_node: bool,
 }
 
 /// How a dataset is opened; made by [`Dataset::options`].
@@ -83,29 +85,22 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let opened = match (&self.cluster, &self.host) {
-            (Some(addresses), _) => {
-                through_cluster(Cluster::connect(addresses), &name, self.fetch.local)?
-            }
-            (None, Some(host)) => {
-                // One that does not start is an error: the user would not notice that nothing is cached.
-                through_cluster(Ok(cluster_of_host(host, &name)?), &name, self.fetch.local)?
-            }
+        let cluster = match (&self.cluster, &self.host) {
+            (Some(addresses), _) => Some(Cluster::new(addresses)?),
+            (None, Some(host)) => Some(cluster_of_host(host, &name)?),
             (None, None) => None,
         };
-        let (manifest, cluster, indexed_now) = match opened {
-            Some((manifest, cluster, indexed_now)) => (manifest, Some(cluster), indexed_now),
-            None => {
-                let opened = runtime::block_on(larder_dataset::open(
-                    &name.reference,
-                    name.manifest.as_ref(),
-                ))
-                .map_err(|error| origin::open_error(&name, error))?;
-                (opened.manifest, None, opened.indexed_now)
-            }
+        let by_node = match &cluster {
+            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
+            None => None,
+        };
+        let opened_by_node = by_node.is_some();
+        let (manifest, indexed_now) = match by_node {
+            Some(opened) => opened,
+            None => from_origin(&name)?,
         };
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        Ok(Dataset { name, fetcher, indexed_now })
+        Ok(Dataset { name, fetcher, indexed_now, opened_by_node })
     }
 }
 
@@ -114,24 +109,24 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
     let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
     let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
-    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+    Ok(Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?))
 }
 
-/// What a node says, or `None` when no node answers.
+/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
-    cluster: Result<Arc<Cluster>, Error>,
+    cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, Arc<Cluster>, bool)>, Error> {
-    let opened = cluster.and_then(|cluster| {
-        let opened = cluster.open_dataset(name).map_err(|error| whose(&cluster, error))?;
+) -> Result<Option<(Manifest, bool)>, Error> {
+    let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
+    let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, cluster, opened.indexed_now))
+        Ok((manifest, opened.indexed_now))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if error.advice() == Advice::TryNextNode => {
-            tracing::warn!(%error, dataset = %name.reference.uri(), "no node answers: reading from the origin");
+            cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
@@ -148,6 +143,12 @@ fn whose(cluster: &Cluster, error: Error) -> Error {
         )),
         _ => error,
     }
+}
+
+fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
+    let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
+    Ok((opened.manifest, opened.indexed_now))
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -209,7 +210,7 @@ impl Dataset {
         &self.name
     }
 
-    /// The cluster it is read through, if there is one that answered.
+    /// The cluster it is read through whenever nodes answer, if one was named.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
@@ -225,6 +226,13 @@ impl Dataset {
     #[must_use]
     pub fn indexed_now(&self) -> bool {
         self.indexed_now
+    }
+
+    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes
+    /// of the cluster answer.
+    #[must_use]
+    pub fn opened_by_node(&self) -> bool {
+        self.opened_by_node
     }
 
     /// One sample of one tensor: its bytes, little-endian, in C order.
@@ -263,15 +271,32 @@ impl Dataset {
         Ok(bytes)
     }
 
+    /// Chosen samples of these tensors, or of all, in this order and in memory of their own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have (65,536); else as [`Fetcher::gather`].
+    pub fn take(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
+            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+        }
+        loader::take(self.manifest(), &self.gather(), samples, tensors)
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
+        LoaderBuilder::new(self.manifest().clone(), self.gather(), self.cluster().cloned())
+    }
+
+    fn gather(&self) -> Arc<Gather> {
         let fetcher = Arc::clone(&self.fetcher);
-        let gather = move |rows: &[RowRef],
-                           tensors: &[usize],
-                           out: &mut [&mut [u8]]|
-              -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
-        let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
+        Arc::new(move |rows, tensors, out, cancel| {
+            fetcher.gather_unless(rows, tensors, out, cancel)
+        })
     }
 
     fn locate(&self, sample: u64) -> Option<RowRef> {
@@ -303,7 +328,7 @@ impl fmt::Debug for Dataset {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
-            .field("through_cluster", &self.cluster().is_some())
+            .field("cluster", &self.cluster())
             .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use larder_dataset::{DatasetRef, Manifest, Origin, OriginUri, SnapshotId, open_with};
+use larder_dataset::{
+    DatasetRef, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+};
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
 
@@ -119,8 +121,9 @@ impl Catalog {
             resolving.await
         };
         match resolved {
-            Ok((manifest, indexed_now)) => {
-                let dataset = self.keep(manifest).await?;
+            Ok(resolved) => {
+                let indexed_now = resolved.indexed_now;
+                let dataset = self.keep(resolved).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now })
             }
@@ -147,13 +150,13 @@ impl Catalog {
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
-    ) -> Result<(Manifest, bool), Error> {
+    ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
         let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // The manifest says where the data lies; a manifest is data too.
         self.check_allowed(opened.manifest.uri())?;
-        Ok((opened.manifest, opened.indexed_now))
+        Ok(opened)
     }
 
     /// Access to an address: that of an open dataset in the same bucket, or a new one.
@@ -172,7 +175,8 @@ impl Catalog {
     }
 
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is there.
-    async fn keep(&self, manifest: Manifest) -> Result<Arc<Dataset>, Error> {
+    async fn keep(&self, resolved: Resolved) -> Result<Arc<Dataset>, Error> {
+        let Resolved { manifest, location, .. } = resolved;
         let snapshot = manifest.snapshot();
         let _one_at_a_time = self.keeping.lock().await;
         if let Some(dataset) = self.get(snapshot) {
@@ -195,7 +199,8 @@ impl Catalog {
         let (manifest, extent) = task::spawn_blocking(kept)
             .await
             .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
-        let dataset = Arc::new(Dataset::new(manifest, extent, origin, clock::now()));
+        let dataset =
+            Arc::new(Dataset::new(manifest, extent, location.uri().clone(), origin, clock::now()));
         self.lock().open.insert(snapshot, Arc::clone(&dataset));
         Ok(dataset)
     }

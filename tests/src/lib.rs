@@ -7,12 +7,14 @@ use std::time::Duration;
 
 pub mod client;
 pub mod dataset;
+pub mod garage;
 pub mod node;
 pub mod python;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
+pub use garage::Garage;
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
 /// How long anything may take that a test waits for: far longer than it does.

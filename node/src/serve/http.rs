@@ -1,6 +1,8 @@
 //! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for whoever
 //! keeps the node running.
 
+mod greeting;
+
 use std::io;
 use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +30,7 @@ use tonic::{Request, Status};
 use super::Context;
 use super::control::Service;
 use crate::metrics;
+use greeting::Greeted;
 
 /// Requests in flight when the node stops may take so long.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -167,7 +170,8 @@ fn serve_one(
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
     let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let stream = TokioIo::new(Greeted::new(stream, limits::HANDSHAKE_TIMEOUT));
+    let connection = builder.serve_connection(stream, service).into_owned();
     let watched = graceful.watch(connection);
     async move {
         if let Err(why) = watched.await {

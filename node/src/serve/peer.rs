@@ -16,8 +16,12 @@ use larder_extent::{peer, socket};
 use larder_wire::limits;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::clock;
+
+/// Signs of life asked for in vain before a silent connection is ended.
+const PROBES_MAX: u32 = 3;
 
 /// What the bytes go through.
 #[derive(Debug)]
@@ -47,6 +51,11 @@ impl Peer {
         match &socket {
             Socket::Tcp(tcp) => {
                 tcp.set_nodelay(true)?;
+                let probes = TcpKeepalive::new()
+                    .with_time(limits::DATA_PROBE_INTERVAL)
+                    .with_interval(limits::DATA_PROBE_INTERVAL)
+                    .with_retries(PROBES_MAX);
+                SockRef::from(tcp).set_tcp_keepalive(&probes)?;
                 tcp.set_read_timeout(tick)?;
                 tcp.set_write_timeout(tick)?;
             }
@@ -163,7 +172,7 @@ impl Peer {
     pub(super) fn cork(&self, held: bool) {
         if let Socket::Tcp(tcp) = &self.socket {
             // Without it the same bytes leave in more packets.
-            let _ = socket2::SockRef::from(tcp).set_tcp_cork(held);
+            let _ = SockRef::from(tcp).set_tcp_cork(held);
         }
     }
 

@@ -4,6 +4,7 @@ mod client_process;
 mod control;
 mod gather;
 mod hostile;
+mod in_use;
 mod local;
 mod private;
 
@@ -18,7 +19,7 @@ use clap::Parser;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
-use larder_store::Budget;
+use larder_store::{Budget, KeepWhatYouHave};
 use larder_wire::Ring;
 use larder_wire::data::{
     Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket,
@@ -61,6 +62,23 @@ impl TestNode {
 
     /// The same with further arguments.
     fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), more)
+    }
+
+    /// A node that lets go of what nobody uses at once.
+    fn impatient(folder: &Folder, budget_bytes: u64) -> Self {
+        let policy = KeepWhatYouHave { idle_after: Duration::ZERO };
+        let node = Self::assemble(folder, budget_bytes, policy, &[]);
+        node.start_workers();
+        node
+    }
+
+    fn assemble(
+        folder: &Folder,
+        budget_bytes: u64,
+        policy: KeepWhatYouHave,
+        more: &[&str],
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let socket = home.path().join("run/larder.sock").display().to_string();
@@ -69,7 +87,8 @@ impl TestNode {
         let typed = typed.iter().chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
         let counters = Arc::new(Counters::default());
-        let cache = Cache::start(Budget::new(budget_bytes + 8192), Arc::clone(&counters)).unwrap();
+        let budget = Budget::new(budget_bytes + 8192);
+        let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
         let read_through =

@@ -36,12 +36,14 @@ pub mod crc;
 
 mod layout;
 
+mod kernel;
 mod map;
 mod memfd;
 mod sys;
 
 mod attached;
 mod filling;
+mod rows;
 mod sealed;
 mod view;
 
@@ -57,6 +59,7 @@ pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
 pub use pages::{PagePreference, PageSize};
+pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};
 

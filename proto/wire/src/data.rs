@@ -48,6 +48,7 @@ mod ids;
 
 mod gather;
 mod rows;
+mod shards;
 
 mod admit;
 mod attach;
@@ -66,6 +67,7 @@ pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
 pub use rows::{Data, DataRun};
+pub use shards::DistinctShards;
 
 #[cfg(test)]
 mod tests;
