@@ -38,6 +38,9 @@ pub const MEMBER_ID_BYTES_MAX: u32 = 64;
 /// Most bytes of a host name, as in the domain name system.
 pub const HOST_BYTES_MAX: usize = 255;
 
+/// Most bytes of a control address: `http://`, a host name, a colon and a port.
+pub const CONTROL_ADDRESS_BYTES_MAX: u32 = 272;
+
 // ---- Connections, before and after HELLO ----
 
 /// From accept to a valid HELLO. A live client sends it in its first packet; who has not by then
@@ -119,6 +122,9 @@ pub const STAGING_BYTES: usize = 256 << 10;
 /// into a staging piece costs less than a system call each.
 pub const SENDFILE_ROW_BYTES_MIN: u64 = 16 << 10;
 
+/// A node that stops when it is unused waits so long for its first user, who may still be starting.
+pub const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
+
 // ---- Control plane ----
 
 /// Most bytes of one control message, either way. Holds a full ring or page of shards.
@@ -132,6 +138,12 @@ pub const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
 /// Most bytes of a URI or tag in a request.
 pub const URI_BYTES_MAX: usize = 4 << 10;
+
+/// The same for the one address in an ADMIT.
+pub const ADMIT_BYTES_MAX: u32 = 4 << 10;
+
+/// Prefixes that a node takes from its owner's processes: each is looked at when a dataset is opened.
+pub const PREFIXES_ADMITTED_MAX: usize = 1_024;
 
 /// Most entries of one page of a listing: at under 256 bytes each a page stays below 1 MiB.
 pub const PAGE_ENTRIES_MAX: u32 = 4_096;
@@ -300,6 +312,7 @@ pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 
 // What the numbers above must hold among themselves.
 const _: () = {
+    assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
     assert!(RING_MEMBERS_MAX <= 1 << 16);
     assert!(CANCEL_CHECK_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
