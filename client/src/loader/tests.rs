@@ -15,7 +15,7 @@ use larder_dataset::{
 use super::*;
 use crate::{
     RowRef, Sources,
-    sampler::{Last, Order},
+    sampler::{DatasetShape, Last, Order, View},
 };
 
 const SAMPLES: u64 = 203;
@@ -73,7 +73,15 @@ fn gather(manifest: &Manifest) -> Arc<Gather> {
 fn builder() -> LoaderBuilder {
     let manifest = manifest();
     let gather = gather(&manifest);
-    LoaderBuilder::new(manifest, gather, None)
+    from(manifest, gather)
+}
+
+/// A loader of all samples.
+fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
+    let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
+    let shape = DatasetShape::from_rows(rows).unwrap();
+    let view = View::all(*manifest.snapshot().as_bytes(), shape);
+    LoaderBuilder::new(manifest, view, gather, None)
 }
 
 /// Checks every byte of a batch, and returns its samples without padding.
@@ -258,7 +266,7 @@ fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
     let manifest = manifest();
     let gate = Gate::new(1);
     let gather = gate.gather(gather(&manifest));
-    let builder = LoaderBuilder::new(manifest, gather, None).batch_size(10).prefetch(3);
+    let builder = from(manifest, gather).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three on their way, nothing taken
@@ -299,8 +307,7 @@ fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
             _ => Ok(sources),
         }
     });
-    let builder =
-        LoaderBuilder::new(manifest, failing, None).batch_size(10).shuffle(Shuffle::Global);
+    let builder = from(manifest, failing).batch_size(10).shuffle(Shuffle::Global);
     let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
     let mut seen = BTreeMap::new();
     let mut epoch = loader.epoch(0).unwrap();
@@ -386,6 +393,6 @@ fn the_order_is_the_samplers() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &loader.job.view, &loader.job.shape).unwrap();
+    let order = Order::new(loader.plan(6), &loader.job.view).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
 }
