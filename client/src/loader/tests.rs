@@ -16,6 +16,7 @@ use larder_dataset::{
 use super::*;
 use crate::{
     Hop, LongestWait, Sources,
+    dataset::all_samples,
     fetch::Gathered,
     patience::Patience,
     sampler::{Last, Order},
@@ -77,7 +78,13 @@ fn gather(manifest: &Manifest) -> Arc<Gather> {
 fn builder() -> LoaderBuilder {
     let manifest = manifest();
     let gather = gather(&manifest);
-    LoaderBuilder::new(manifest, gather, None)
+    from(manifest, gather)
+}
+
+/// A loader of all samples.
+fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
+    let view = all_samples(&manifest).unwrap();
+    LoaderBuilder::new(manifest, view, gather, None)
 }
 
 /// Checks every byte of a batch, and returns its samples without padding.
@@ -262,7 +269,7 @@ fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
     let manifest = manifest();
     let gate = Gate::new(1);
     let gather = gate.gather(gather(&manifest));
-    let builder = LoaderBuilder::new(manifest, gather, None).batch_size(10).prefetch(3);
+    let builder = from(manifest, gather).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three on their way, nothing taken
@@ -303,8 +310,7 @@ fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
             _ => Ok(sources),
         }
     });
-    let builder =
-        LoaderBuilder::new(manifest, failing, None).batch_size(10).shuffle(Shuffle::Global);
+    let builder = from(manifest, failing).batch_size(10).shuffle(Shuffle::Global);
     let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
     let mut seen = BTreeMap::new();
     let mut epoch = loader.epoch(0).unwrap();
@@ -393,7 +399,7 @@ fn the_order_is_the_samplers() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &loader.job.view, &loader.job.shape).unwrap();
+    let order = Order::new(loader.plan(6), &loader.job.view).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
 }
 
@@ -414,7 +420,7 @@ fn the_batch_that_was_waited_for_is_remembered_with_what_it_waited_for() {
         }
         Ok(gathered)
     });
-    let builder = LoaderBuilder::new(manifest, slow, None).batch_size(20).prefetch(1);
+    let builder = from(manifest, slow).batch_size(20).prefetch(1);
     let mut loader = builder.build().unwrap();
     assert!(loader.slowest().is_empty());
     drain(loader.epoch(2).unwrap(), &mut BTreeMap::new());
