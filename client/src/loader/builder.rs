@@ -88,7 +88,8 @@ impl LoaderBuilder {
 
     /// Which of how many loaders this is that divide the rank's batches: by default 0 of 1. Taken
     /// from them in turn, worker 0 first, batches come in the order of a loader that is alone. A
-    /// batch's state is that of a job whose workers are all done with the same round.
+    /// batch's state is that of a job which also used the other workers' batches before it, so that
+    /// the worker itself resumes as the last one: the others are due first.
     pub fn worker(self, worker: u32, workers: u32) -> Self {
         Self { worker, workers, ..self }
     }

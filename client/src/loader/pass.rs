@@ -52,12 +52,7 @@ impl Lane {
 
     /// The number among all batches of this lane's batch `batch`.
     fn batch(self, batch: u64) -> u64 {
-        self.rounds(batch) + u64::from(self.index)
-    }
-
-    /// How many batches so many full rounds of all lanes are.
-    fn rounds(self, rounds: u64) -> u64 {
-        rounds * u64::from(self.count.get())
+        batch * u64::from(self.count.get()) + u64::from(self.index)
     }
 }
 
@@ -110,13 +105,13 @@ impl Pass {
         LoaderState::new(self.plan(), self.start)
     }
 
-    /// Where the job stands once all ranks and lanes are done with their batch of this number:
+    /// Where the job stands once all ranks are done with `batch` and the lanes with those before it:
     /// after the last one at the start of the next epoch, so that a dropped tail is not taken up
     /// again.
     pub(super) fn state_after(&self, batch: u64) -> LoaderState {
-        let done = self.lane.rounds(batch + 1);
-        match self.batches.position_after(done - 1) {
-            Some(position) if done < self.batches.batches_in_epoch() => {
+        let batch = self.lane.batch(batch);
+        match self.batches.position_after(batch) {
+            Some(position) if batch + 1 < self.batches.batches_in_epoch() => {
                 LoaderState::new(self.plan(), position)
             }
             _ => self.state_at_end(),

@@ -246,27 +246,23 @@ fn workers_that_take_turns_hand_out_what_a_loader_that_is_alone_does() {
 }
 
 #[test]
-fn a_worker_resumes_behind_the_round_that_all_workers_are_done_with() {
+fn a_workers_state_is_the_jobs_and_the_worker_resumes_from_it_as_the_last_one() {
     let batches = |worker, resume: Option<LoaderState>, count: usize| {
         let mut builder = builder().batch_size(6).worker(worker, 3);
         if let Some(state) = resume {
             builder = builder.resume(state);
         }
         let mut loader = builder.build().unwrap();
-        let samples: Vec<_> = loader
-            .epoch(0)
-            .unwrap()
-            .take(count)
-            .map(|batch| batch.unwrap().samples().to_vec())
-            .collect();
+        let epoch = loader.epoch(0).unwrap().take(count);
+        let samples: Vec<_> = epoch.map(|batch| batch.unwrap().samples().to_vec()).collect();
         (samples, loader.state())
     };
     for worker in 0..3 {
         let (all, end) = batches(worker, None, 100);
         assert_eq!(end.plan().epoch(), 1);
         let (first, state) = batches(worker, None, 4);
-        assert_eq!(state.next_position(), 4 * 3 * 6, "the same for all workers");
-        let (rest, _) = batches(worker, Some(state), 100);
+        assert_eq!(state.next_position(), (3 * 3 + u64::from(worker) + 1) * 6);
+        let (rest, _) = batches(2, Some(state), 100);
         assert_eq!([first, rest].concat(), all);
     }
 }
