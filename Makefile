@@ -3,7 +3,7 @@ CARGO ?= cargo
 VENV  := target/venv
 PY    := $(VENV)/bin/python
 
-.PHONY: help demo test test-full check fmt bench deny clean-venv
+.PHONY: help demo test test-full check fmt bench deny clean-venv python pytest
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,10 +14,19 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 
 test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
+	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
 test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
 	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+
+python: $(PY) ## the Python package, built and importable in target/venv
+	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli
+	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
+	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
+
+pytest: python ## the tests of the Python package
+	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check

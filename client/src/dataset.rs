@@ -13,9 +13,9 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Te
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, LoaderBuilder, RowRef,
-    Sources,
-    loader::{Gather, tensor_index},
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
+    LoaderBuilder, RowRef, Sources,
+    loader::{self, Gather, tensor_index},
     runtime,
 };
 
@@ -230,15 +230,34 @@ impl Dataset {
         Ok(bytes)
     }
 
+    /// Chosen samples of these tensors, or of all, in this order and in memory of their own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have (65,536); else as [`Fetcher::gather`].
+    pub fn take(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
+            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+        }
+        loader::take(self.manifest(), &self.gather(), samples, tensors)
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
+        LoaderBuilder::new(self.manifest().clone(), self.gather(), self.cluster().cloned())
+    }
+
+    fn gather(&self) -> Arc<Gather> {
         let fetcher = Arc::clone(&self.fetcher);
         let gather = move |rows: &[RowRef],
                            tensors: &[usize],
                            out: &mut [&mut [u8]]|
               -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
-        let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
+        Arc::new(gather)
     }
 
     fn locate(&self, sample: u64) -> Option<RowRef> {

@@ -29,6 +29,7 @@ mod route;
 mod buffer;
 mod dataset;
 mod loader;
+mod memory;
 pub mod sampler;
 mod stats;
 
@@ -41,4 +42,5 @@ pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};
+pub use memory::{HostTensor, Memory};
 pub use stats::LoaderStats;

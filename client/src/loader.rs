@@ -40,7 +40,7 @@ use pass::{Job, Pass};
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
 pub use epoch::Epoch;
-pub(crate) use fetch::Gather;
+pub(crate) use fetch::{Gather, take};
 pub(crate) use layout::tensor_index;
 pub use shuffle::ShuffleMode;
 
@@ -161,6 +161,15 @@ impl Loader {
     #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.job.shuffle
+    }
+
+    /// How many batches this rank gets in an epoch that is iterated from its start.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn batches_per_epoch(&self) -> Result<u64, Error> {
+        let start = LoaderState::new(self.job.plan(0), 0);
+        Ok(self.job.pass(start)?.count())
     }
 
     fn turn_to(&mut self, pass: Pass) {
