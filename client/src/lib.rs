@@ -41,6 +41,8 @@ pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
-pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};
+pub use loader::{
+    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
+};
 pub use memory::{HostTensor, Memory};
 pub use stats::LoaderStats;

@@ -267,6 +267,23 @@ fn a_workers_state_is_the_jobs_and_the_worker_resumes_from_it_as_the_last_one() 
     }
 }
 
+#[test]
+fn a_schedule_says_what_an_epoch_hands_out_and_where_the_job_then_stands() {
+    let mut loader = builder().batch_size(13).seed(2).rank(1, 3).last(Last::Pad).build().unwrap();
+    let epoch: Vec<_> = loader.epoch(4).unwrap().map(Result::unwrap).collect();
+    let schedule = loader.schedule(LoaderState::new(loader.plan(4), 0)).unwrap();
+    assert_eq!(schedule.batches(), epoch.len() as u64);
+    for (number, batch) in (0..).zip(&epoch) {
+        let scheduled = schedule.batch(number).unwrap();
+        assert_eq!(scheduled.samples, batch.samples());
+        assert_eq!(scheduled.padding, batch.padding() as u64);
+        assert_eq!(scheduled.state, batch.state());
+    }
+    assert_eq!(schedule.batch(schedule.batches()), None);
+    let rest = loader.schedule(epoch[2].state()).unwrap();
+    assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
+}
+
 /// A gather that counts batches and holds back those from `free` on until they are let go.
 struct Gate {
     begun: Mutex<u64>,

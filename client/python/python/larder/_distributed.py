@@ -17,7 +17,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._errors import InvalidArgument
+from larder._errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
