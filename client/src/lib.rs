@@ -48,6 +48,9 @@ pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
-pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode, SlowBatch};
+pub use loader::{
+    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
+    SlowBatch,
+};
 pub use memory::{HostTensor, Memory};
 pub use stats::LoaderStats;

@@ -22,6 +22,7 @@ mod fetch;
 mod layout;
 mod pass;
 mod prefetch;
+mod schedule;
 mod shuffle;
 mod slowest;
 
@@ -44,6 +45,7 @@ pub use builder::LoaderBuilder;
 pub use epoch::Epoch;
 pub(crate) use fetch::{Gather, take};
 pub(crate) use layout::tensor_index;
+pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;
 pub use slowest::SlowBatch;
 
@@ -125,6 +127,15 @@ impl Loader {
         self.turn_to(pass);
         self.resumed = true;
         Ok(())
+    }
+
+    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and shuffle
+    /// are those of the state; the loader itself stays where it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a state of another snapshot, selection or order version.
+    pub fn schedule(&self, state: LoaderState) -> Result<Schedule, Error> {
+        Ok(Schedule::new(self.job.pass(state)?))
     }
 
     /// Where the job stands after the batch that was handed out last, whatever was fetched ahead. At

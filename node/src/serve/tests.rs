@@ -57,7 +57,7 @@ struct TestNode {
 impl TestNode {
     /// A node with room for `budget_bytes` of shards, without workers.
     fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
-        Self::with_arguments(folder, budget_bytes, &[])
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), &[])
     }
 
     /// The same with further arguments.

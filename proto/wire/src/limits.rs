@@ -314,6 +314,19 @@ pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
 /// Threads that read rows straight from the origin when no node answers.
 pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 
+/// Indices of one explicit selection, 8 bytes each: half a gibibyte in each process that has it.
+pub const SELECTION_INDICES_MAX: usize = 1 << 26;
+
+/// Selections on top of each other (a part of a part of a range ...) that could not be merged. Each
+/// keeps 8 bytes a shard and is gone through for every row.
+pub const VIEW_STEPS_MAX: usize = 16;
+
+/// Parts of one split: each keeps 8 bytes a shard.
+pub const SPLIT_PARTS_MAX: usize = 1_024;
+
+/// Datasets of one mixture: each has its connections, its manifest and its own part of every batch.
+pub const MIXTURE_DATASETS_MAX: usize = 256;
+
 // What the numbers above must hold among themselves.
 const _: () = {
     assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
