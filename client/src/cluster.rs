@@ -153,10 +153,15 @@ impl Cluster {
 
     /// The node of this host, which is alone on its ring. It is kept running for as long as the cluster
     /// is used.
-    pub fn of_host(node: HostNode) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// `Unavailable` when the node has ended meanwhile.
+    pub fn of_host(node: HostNode) -> Result<Arc<Self>, Error> {
         let (control, addresses) =
             (Control::with_ticket(node.ticket()), vec![node.address().to_owned()]);
-        Arc::new(Self { host: Some(node), ..Self::unknown(control, addresses) })
+        let cluster = Self { host: Some(node), ..Self::unknown(control, addresses) };
+        cluster.learn()?;
+        Ok(Arc::new(cluster))
     }
 
     fn unknown(control: Control, addresses: Vec<String>) -> Self {

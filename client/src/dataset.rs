@@ -114,7 +114,7 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
     let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
     let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
-    Ok(Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?))
+    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
 }
 
 /// What a node says, and whether it indexed the dataset for that; `None` when no node answers.

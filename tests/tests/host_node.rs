@@ -311,14 +311,18 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
     finish(&mut training);
     let found = larder(&[]);
     assert!(found.status.success(), "{}", text(&found.stderr));
-    assert!(text(&found.stdout).contains("host-"), "{}", text(&found.stdout));
-    // Its address alone is not enough.
-    let sockets = fs::read_to_string(host.folders()[0].join("larder-node.log")).expect("its log");
-    assert!(!sockets.contains("ERROR"), "{sockets}");
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).expect("one JSON object");
+    let listed = &report["nodes"][0];
+    let socket = host.folders()[0].join("larder.sock").display().to_string();
+    assert_eq!(listed["socket"], socket.as_str());
+    // Who knows its address and not the ticket is refused.
+    let control = listed["control"].as_str().expect("an address").to_owned();
+    let stranger = larder(&["--cluster", &control]);
+    let said = text(&stranger.stderr) + &text(&stranger.stdout);
+    assert!(!stranger.status.success() && said.contains("one user"), "{said}");
     assert_eq!(host.nodes(), [node.pid]);
 }
 
-/// Kept beside the tests that look into it.
 #[test]
 fn the_folder_is_for_its_user_alone() {
     let host = Host::new();
