@@ -1,10 +1,11 @@
 //! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and the digest of each
-//! epoch, and says after each batch where its rows came from. Made to be killed.
+//! epoch, and says after each batch where its rows came from, and for how long it was waited. Made to be killed.
 //!
-//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error.
+//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the last line.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use larder_client::{Dataset, Error};
 use larder_extent::testing::fork_idle_child;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(3),
         Err(error) => {
             eprintln!("{error:?}");
+            say(&format!("error {}", error.kind()));
             ExitCode::FAILURE
         }
     }
@@ -74,7 +76,11 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
     let mut forked = false;
     for epoch in 0..arguments.epochs {
-        for batch in loader.epoch(epoch)? {
+        let mut batches = loader.epoch(epoch)?;
+        loop {
+            let start = now();
+            let Some(batch) = batches.next() else { break };
+            say(&format!("waited {} ms", start.elapsed().as_millis()));
             let batch = batch?;
             let tensor = batch.tensor(words::TENSOR);
             for (index, sample) in batch.samples().iter().enumerate() {
@@ -91,6 +97,7 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
                 say(&format!("child {}", fork_idle_child(CHILD_SECONDS).expect("a process")));
             }
         }
+        drop(batches);
         if loader.digest() != loader.expected_digest() {
             println!("epoch {epoch} is incomplete");
             return Ok(false);
@@ -98,6 +105,11 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
         say(&format!("epoch {epoch} complete"));
     }
     Ok(true)
+}
+
+#[expect(clippy::disallowed_methods, reason = "waits are told in real time")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// A reader that went away must not stop the training.
