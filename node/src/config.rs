@@ -4,16 +4,13 @@
 //! origin reads them from where its own tools do.
 
 mod member;
-mod size;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
-use larder_dataset::OriginUri;
-use larder_wire::ring::Member;
-
-pub use size::parse_size;
+use larder_dataset::{OriginUri, root_cause};
+use larder_wire::{Member, parse_size};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -128,7 +125,7 @@ impl TryFrom<Args> for Config {
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
+            memory_bytes: args.memory.as_deref().map(parse_memory).transpose()?,
             origins: parse_origins(&args.origin)?,
             listen,
             data_listen,
@@ -207,12 +204,25 @@ impl Config {
     }
 }
 
+fn parse_memory(text: &str) -> Result<u64, ConfigError> {
+    parse_size(text).map_err(|why| ConfigError::new("--memory", why.to_string()))
+}
+
 fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
     use std::net::ToSocketAddrs;
-    text.to_socket_addrs()
-        .map_err(|e| ConfigError::new(setting, format!("{text} is not host:port ({e})")))?
-        .next()
-        .ok_or_else(|| ConfigError::new(setting, format!("{text} names no address")))
+    let wrong = |why: String| ConfigError::new(setting, why);
+    let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        return Err(wrong(format!(
+            "{text:?} is not HOST:PORT with a port of at most 65535; write it like 127.0.0.1:7070"
+        )));
+    }
+    let found = text.to_socket_addrs();
+    let mut found = found.map_err(|why| {
+        let why = root_cause(&why);
+        wrong(format!("{text:?}: the host has no address ({why}); write an IP address instead"))
+    })?;
+    found.next().ok_or_else(|| wrong(format!("{text:?}: the host has no address")))
 }
 
 /// The port after another one; after "any" comes "any".
@@ -268,6 +278,14 @@ mod tests {
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
         let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
         assert!(config.expect("accepted").beyond_loopback());
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_with_how_to_write_one() {
+        for text in ["localhost", "127.0.0.1:99999", "127.0.0.1:", ""] {
+            let refused = config(&["--listen", text]).expect_err(text).to_string();
+            assert!(refused.contains("127.0.0.1:7070"), "{refused}");
+        }
     }
 
     #[test]
