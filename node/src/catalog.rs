@@ -32,7 +32,7 @@ pub(crate) use health::OriginHealth;
 /// The datasets that are open.
 #[derive(Debug)]
 pub struct Catalog {
-    prefixes: Vec<OriginUri>,
+    prefixes: Mutex<Vec<OriginUri>>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// Manifests are put into memory one after the other: two references may mean one snapshot.
@@ -64,7 +64,33 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
+        let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
+        Self { prefixes, cache, state, keeping: tokio::sync::Mutex::default() }
+    }
+
+    /// The prefixes that datasets may lie under.
+    #[must_use]
+    pub fn prefixes(&self) -> Vec<OriginUri> {
+        self.lock_prefixes().clone()
+    }
+
+    /// Takes one more prefix. For who may start a node on any prefix anyway: its owner.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if there are as many as there may be.
+    pub fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
+        let mut prefixes = self.lock_prefixes();
+        if prefixes.iter().any(|known| prefix.starts_with(known)) {
+            return Ok(());
+        }
+        if prefixes.len() >= limits::PREFIXES_ADMITTED_MAX {
+            let max = limits::PREFIXES_ADMITTED_MAX;
+            let message =
+                format!("the node was told {max} prefixes, the most it takes; restart it");
+            return Err(Error::new(ErrorKind::ResourceExhausted, message));
+        }
+        prefixes.push(prefix.clone());
+        Ok(())
     }
 
     /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
@@ -246,10 +272,11 @@ impl Catalog {
     }
 
     fn check_allowed(&self, uri: &OriginUri) -> Result<(), Error> {
-        if self.prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
+        let prefixes = self.lock_prefixes();
+        if prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
             return Ok(());
         }
-        let prefixes: Vec<_> = self.prefixes.iter().map(ToString::to_string).collect();
+        let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
         Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
@@ -258,6 +285,10 @@ impl Catalog {
                 prefixes.join(", ")
             ),
         ))
+    }
+
+    fn lock_prefixes(&self) -> MutexGuard<'_, Vec<OriginUri>> {
+        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -237,7 +237,7 @@ fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
 fn bytes_that_a_node_found_damaged_are_an_error_also_for_a_client_that_can_reach_the_origin() {
     let origin = Origin::new(16, &["--checksum"]);
     let node = origin.node();
-    for args in [&[][..], &["--remote-only"]] {
+    for args in [&["--impatient"][..], &["--impatient", "--remote-only"]] {
         origin.inject(FaultPlan::always(Fault::BitFlipped));
         let mut client = TrainingProcess::start(&ClientOptions {
             program: env!("CARGO_BIN_EXE_larder-test-client"),

@@ -1,7 +1,10 @@
 //! The fetcher against scripted nodes over real sockets.
 
+mod cancel;
 mod fake;
 mod fixture;
+mod late;
+mod waits;
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -324,7 +327,7 @@ fn without_a_cluster_rows_come_from_the_origin() {
     assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_origin, SAMPLES);
     std::fs::remove_file(fixture.folder.path().join("data.bin")).unwrap();
     let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::DataChanged);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(super) struct Peer {
     socket: Socket,
     /// The process at the other end, where the kernel gives a handle on it or it sent one itself.
     process: OnceLock<OwnedFd>,
+    /// The user who connected, on the unix socket.
+    user: Option<u32>,
     closed: AtomicBool,
 }
 
@@ -45,7 +47,7 @@ impl Peer {
     /// Prepares a socket that was just accepted.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         let tick = Some(limits::KEEPALIVE_INTERVAL);
-        let process = OnceLock::new();
+        let (process, mut user) = (OnceLock::new(), None);
         match &socket {
             Socket::Tcp(tcp) => {
                 tcp.set_nodelay(true)?;
@@ -60,12 +62,19 @@ impl Peer {
             Socket::Unix(unix) => {
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
-                if let Some(pidfd) = peer::PeerProcess::of(unix)?.pidfd() {
+                let connected = peer::PeerProcess::of(unix)?;
+                user = Some(connected.uid());
+                if let Some(pidfd) = connected.pidfd() {
                     let _ = process.set(pidfd.try_clone_to_owned()?);
                 }
             }
         }
-        Ok(Self { socket, process, closed: AtomicBool::new(false) })
+        Ok(Self { socket, process, user, closed: AtomicBool::new(false) })
+    }
+
+    /// The effective user id of who connected, as the kernel knows it on the unix socket.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.user
     }
 
     pub(super) fn is_tcp(&self) -> bool {

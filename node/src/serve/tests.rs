@@ -6,6 +6,7 @@ mod gather;
 mod hostile;
 mod in_use;
 mod local;
+mod private;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -56,23 +57,34 @@ struct TestNode {
 impl TestNode {
     /// A node with room for `budget_bytes` of shards, without workers.
     fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
-        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default())
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), &[])
+    }
+
+    /// The same with further arguments.
+    fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), more)
     }
 
     /// A node that lets go of what nobody uses at once.
     fn impatient(folder: &Folder, budget_bytes: u64) -> Self {
         let policy = KeepWhatYouHave { idle_after: Duration::ZERO };
-        let node = Self::assemble(folder, budget_bytes, policy);
+        let node = Self::assemble(folder, budget_bytes, policy, &[]);
         node.start_workers();
         node
     }
 
-    fn assemble(folder: &Folder, budget_bytes: u64, policy: KeepWhatYouHave) -> Self {
+    fn assemble(
+        folder: &Folder,
+        budget_bytes: u64,
+        policy: KeepWhatYouHave,
+        more: &[&str],
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let socket = home.path().join("run/larder.sock").display().to_string();
         let origin = folder.uri().to_string();
         let typed = ["larder-node", "--origin", &origin, "--socket", &socket, "--node-id", "n1"];
+        let typed = typed.iter().chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
         let counters = Arc::new(Counters::default());
         let budget = Budget::new(budget_bytes + 8192);

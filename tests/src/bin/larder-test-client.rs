@@ -5,7 +5,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_client::{Dataset, Error};
 use larder_extent::testing::fork_idle_child;
@@ -13,6 +13,9 @@ use larder_tests::words;
 
 /// A forked child ends by itself after this, should the test that started us die.
 const CHILD_SECONDS: u32 = 60;
+
+/// For reads that are to fail: longer than a node holds a failure against a shard.
+const PATIENCE_SHORT: Duration = Duration::from_secs(6);
 
 struct Arguments {
     uri: String,
@@ -24,6 +27,8 @@ struct Arguments {
     child: bool,
     /// Map the memory of nodes on this host.
     local: bool,
+    /// Give up on a read soon.
+    impatient: bool,
 }
 
 impl Arguments {
@@ -38,11 +43,13 @@ impl Arguments {
             batch_size: next()?.parse().ok()?,
             child: false,
             local: true,
+            impatient: false,
         };
         for word in words {
             match word.as_str() {
                 "--child" => parsed.child = true,
                 "--remote-only" => parsed.local = false,
+                "--impatient" => parsed.impatient = true,
                 _ => return None,
             }
         }
@@ -53,7 +60,7 @@ impl Arguments {
 fn main() -> ExitCode {
     let Some(arguments) = Arguments::parse() else {
         eprintln!(
-            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only]"
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--impatient]"
         );
         return ExitCode::FAILURE;
     };
@@ -71,6 +78,7 @@ fn main() -> ExitCode {
 /// Whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
     let options = Dataset::options().cluster(&arguments.cluster).local(arguments.local);
+    let options = if arguments.impatient { options.patience(PATIENCE_SHORT) } else { options };
     let dataset = options.open(&arguments.uri)?;
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use larder_dataset::SnapshotId;
 use larder_extent::Sealed;
 use larder_wire::data::{
-    Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState, Release,
+    Admit, Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState,
+    Release,
 };
 use larder_wire::{Error, ErrorKind};
 
+use super::admit;
 use super::clients::Client;
 use crate::cache::Leased;
 use crate::catalog::Dataset;
@@ -96,6 +98,13 @@ impl Connection<'_> {
                 let Release { snapshot, shard } = Release::decode(self.session.body(header)?)?;
                 self.release(snapshot, shard);
                 Ok(())
+            }
+            Kind::Admit => {
+                let wanted = Admit::decode(self.session.body(header)?)?;
+                match admit::admit(self.stay.context, self.stay.peer, &wanted) {
+                    Ok(admitted) => self.session.send(|out| admitted.encode(header.request(), out)),
+                    Err(error) => self.session.refuse(header.request(), &error),
+                }
             }
             _ => self.session.answer(header),
         }
