@@ -366,6 +366,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             Err(error) if target.cluster.is_none() && error.advice() != Advice::Retry => {
                 return Err(error);
             }
+            Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
             Err(error) => {
                 self.work.push(job);
                 self.again = Some(match &self.last {
