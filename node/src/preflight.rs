@@ -6,6 +6,7 @@
 //!
 //! Thread rule: the host is looked at by the caller, the origins by a task that nobody waits for.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +21,9 @@ pub(crate) fn look(shared: &Arc<Shared>) {
     match pages::probe() {
         Ok(report) => {
             tracing::info!("shards come in pages of {} bytes", report.page_size.bytes());
-            if let Some(warning) = locking(report.lock_bytes_max, budget_bytes) {
+            if let Some(warning) = locking(report.lock_bytes_max, budget_bytes)
+                && has_swap()
+            {
                 tracing::warn!("{warning}");
             }
         }
@@ -30,11 +33,18 @@ pub(crate) fn look(shared: &Arc<Shared>) {
     let looking = async move {
         for origin in &origins {
             if let Some(warning) = unusable(origin).await {
-                tracing::warn!("--origin {warning}");
+                tracing::warn!("--origin: {warning}");
             }
         }
     };
     shared.runtime.spawn(shared.stopping.clone().run_until_cancelled_owned(looking));
+}
+
+/// Whether there is swap that unlocked memory could go to; unknown counts as yes.
+fn has_swap() -> bool {
+    let swaps = fs::read_to_string("/proc/swaps");
+    // The first line names the columns.
+    swaps.map_or(true, |table| table.lines().count() > 1)
 }
 
 /// What is to be said of how much memory may be locked.
