@@ -4,6 +4,7 @@
 //! - [`Dataset`]: one opened snapshot; reads single samples and makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`host`]: the node that the processes of this host start and share.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
 //! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
@@ -28,6 +29,8 @@ mod origin;
 mod remote;
 mod route;
 
+pub mod host;
+
 mod buffer;
 mod dataset;
 mod loader;
@@ -42,6 +45,7 @@ pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
+pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{
