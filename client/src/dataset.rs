@@ -2,7 +2,8 @@
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
-//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows.
+//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows
+//! until nodes answer.
 //!
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
@@ -13,9 +14,9 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Te
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, LoaderBuilder, RowRef,
-    Sources,
-    loader::{Gather, tensor_index},
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
+    LoaderBuilder, RowRef,
+    loader::{self, Gather, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -31,6 +32,7 @@ pub struct Dataset {
     /// Which of the snapshot's samples it has.
     view: View,
     indexed_now: bool,
+    opened_by_node: bool,
 }
 
 /// How a dataset is opened; made by [`Dataset::options`].
@@ -80,47 +82,52 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let opened = match &self.cluster {
-            Some(addresses) => through_cluster(addresses, &name, self.fetch.local)?,
+        let cluster = self.cluster.as_deref().map(Cluster::new).transpose()?;
+        let by_node = match &cluster {
+            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
             None => None,
         };
-        let (manifest, cluster, indexed_now) = match opened {
-            Some((manifest, cluster, indexed_now)) => (manifest, Some(cluster), indexed_now),
-            None => {
-                let opened = runtime::block_on(larder_dataset::open(
-                    &name.reference,
-                    name.manifest.as_ref(),
-                ))
-                .map_err(|error| origin::open_error(&name, error))?;
-                (opened.manifest, None, opened.indexed_now)
-            }
+        let opened_by_node = by_node.is_some();
+        let (manifest, indexed_now) = match by_node {
+            Some(opened) => opened,
+            None => from_origin(&name)?,
         };
-        let shards = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
-        let view = View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(shards)?);
+        let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        Ok(Dataset { name, fetcher, view, indexed_now })
+        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
 }
 
-/// What a node says, or `None` when no node answers.
+/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
-    addresses: &str,
+    cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, Arc<Cluster>, bool)>, Error> {
-    let opened = Cluster::connect(addresses).and_then(|cluster| {
-        let opened = cluster.open_dataset(name)?;
+) -> Result<Option<(Manifest, bool)>, Error> {
+    let opened = cluster.open_dataset(name).and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, cluster, opened.indexed_now))
+        Ok((manifest, opened.indexed_now))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if error.advice() == Advice::TryNextNode => {
-            tracing::warn!(%error, dataset = %name.reference.uri(), "no node answers: reading from the origin");
+            cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
     }
+}
+
+fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
+    let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
+    Ok((opened.manifest, opened.indexed_now))
+}
+
+/// The view of every sample of a snapshot.
+pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
+    let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
+    Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -210,7 +217,7 @@ impl Dataset {
         &self.name
     }
 
-    /// The cluster it is read through, if there is one that answered.
+    /// The cluster it is read through whenever nodes answer, if one was named.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
@@ -226,6 +233,13 @@ impl Dataset {
     #[must_use]
     pub fn indexed_now(&self) -> bool {
         self.indexed_now
+    }
+
+    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes
+    /// of the cluster answer.
+    #[must_use]
+    pub fn opened_by_node(&self) -> bool {
+        self.opened_by_node
     }
 
     /// One sample of one tensor, counted from 0 in the view: its bytes, little-endian, in C order.
@@ -264,20 +278,34 @@ impl Dataset {
         Ok(bytes)
     }
 
+    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have (65,536); else as [`Fetcher::gather`].
+    pub fn take(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
+            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+        }
+        let samples: Vec<u64> = samples.iter().map(|&index| self.view.sample_at(index)).collect();
+        loader::take(self.manifest(), &self.gather(), &samples, tensors)
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
+        let (manifest, view) = (self.manifest().clone(), self.view.clone());
+        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned())
+    }
+
+    fn gather(&self) -> Arc<Gather> {
         let fetcher = Arc::clone(&self.fetcher);
-        let gather = move |rows: &[RowRef],
-                           tensors: &[usize],
-                           out: &mut [&mut [u8]]|
-              -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
-        let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(
-            self.manifest().clone(),
-            self.view.clone(),
-            gather,
-            self.cluster().cloned(),
-        )
+        Arc::new(move |rows, tensors, out, cancel| {
+            fetcher.gather_unless(rows, tensors, out, cancel)
+        })
     }
 
     fn locate(&self, index: u64) -> Option<RowRef> {
@@ -314,7 +342,7 @@ impl fmt::Debug for Dataset {
             .field("name", &self.name)
             .field("manifest", self.manifest())
             .field("view", &self.view)
-            .field("through_cluster", &self.cluster().is_some())
+            .field("cluster", &self.cluster())
             .finish_non_exhaustive()
     }
 }
