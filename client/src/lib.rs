@@ -1,7 +1,8 @@
 //! The client: hands the rows of a dataset to a training process from the nearest place that has
 //! them, as single samples or as shuffled batches.
 //!
-//! - [`Dataset`]: one opened snapshot; reads single samples and makes loaders.
+//! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes loaders.
+//! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
@@ -32,6 +33,7 @@ mod buffer;
 mod dataset;
 mod loader;
 mod memory;
+mod mixture;
 pub mod sampler;
 mod stats;
 
@@ -49,4 +51,5 @@ pub use loader::{
     SlowBatch,
 };
 pub use memory::{HostTensor, Memory};
+pub use mixture::Mixture;
 pub use stats::LoaderStats;

@@ -237,6 +237,12 @@ impl MixedOrder {
         self.plan
     }
 
+    /// What is mixed.
+    #[must_use]
+    pub fn mixture(&self) -> &Mixture {
+        &self.mixture
+    }
+
     /// Number of positions.
     #[must_use]
     pub fn len(&self) -> u64 {
