@@ -36,17 +36,6 @@ impl Node {
         let line = u128::from(x) * u128::from(self.left) + u128::from(self.start);
         narrow(line / self.total())
     }
-
-    /// The element that is number `x` of the left side, or of the right one.
-    fn whole(&self, x: u64, is_left: bool) -> u64 {
-        let (count, start) = match is_left {
-            true => (self.left, u128::from(self.start)),
-            // What is not on the left lies on a line too.
-            false => (self.right, self.total() - 1 - u128::from(self.start)),
-        };
-        let reached = (u128::from(x) + 1) * self.total() - start;
-        narrow(reached.div_ceil(count.into()) - 1)
-    }
 }
 
 impl Interleaving {
@@ -60,11 +49,6 @@ impl Interleaving {
         let sums = std::iter::once(0).chain(sums).collect();
         let starts = (0..lengths.len()).map(&mut start).collect();
         Self { sums, starts }
-    }
-
-    /// Number of elements of the whole.
-    pub(super) fn len(&self) -> u64 {
-        self.sums[self.sums.len() - 1]
     }
 
     fn sequences(&self) -> Range<usize> {
@@ -91,24 +75,6 @@ impl Interleaving {
             }
         }
         (sequences.start, x)
-    }
-
-    /// The element of the whole that is element `x` of a sequence.
-    pub(super) fn position_of(&self, sequence: usize, x: u64) -> u64 {
-        self.position_within(&self.sequences(), sequence, x)
-    }
-
-    fn position_within(&self, sequences: &Range<usize>, sequence: usize, x: u64) -> u64 {
-        if sequences.len() == 1 {
-            return x;
-        }
-        let node = self.node(sequences);
-        let is_left = sequence < node.middle;
-        let side = match is_left {
-            true => sequences.start..node.middle,
-            false => node.middle..sequences.end,
-        };
-        node.whole(self.position_within(&side, sequence, x), is_left)
     }
 
     /// How many of the first `x` elements of the whole are of each sequence.
@@ -141,6 +107,10 @@ mod tests {
 
     use super::*;
 
+    fn len(merged: &Interleaving) -> u64 {
+        *merged.sums.last().unwrap()
+    }
+
     fn interleaving(lengths: &[u64], seed: u64) -> Interleaving {
         let mut random = fastrand::Rng::with_seed(seed);
         Interleaving::new(lengths, |_| random.u64(..))
@@ -154,11 +124,10 @@ mod tests {
         ) {
             let merged = interleaving(&lengths, seed);
             let mut next = vec![0; lengths.len()];
-            for x in 0..merged.len() {
+            for x in 0..len(&merged) {
                 prop_assert_eq!(&merged.counts_before(x), &next);
                 let (sequence, element) = merged.at(x);
                 prop_assert_eq!(element, next[sequence]);
-                prop_assert_eq!(merged.position_of(sequence, element), x);
                 next[sequence] += 1;
             }
             prop_assert_eq!(next, lengths);
@@ -172,13 +141,13 @@ mod tests {
             stretch in 0..100_000_u64,
         ) {
             let merged = interleaving(&lengths, seed);
-            let from = from % merged.len();
-            let to = merged.len().min(from + stretch);
+            let from = from % len(&merged);
+            let to = len(&merged).min(from + stretch);
             let levels = (lengths.len() as f64).log2().ceil();
             let (before, after) = (merged.counts_before(from), merged.counts_before(to));
             for (sequence, &length) in lengths.iter().enumerate() {
                 let count = (after[sequence] - before[sequence]) as f64;
-                let share = length as f64 / merged.len() as f64;
+                let share = length as f64 / len(&merged) as f64;
                 let due = (to - from) as f64 * share;
                 prop_assert!((count - due).abs() <= levels + 1e-3, "{} where {} are due", count, due);
             }
@@ -188,9 +157,9 @@ mod tests {
     #[test]
     fn the_largest_numbers_do_not_overflow() {
         let merged = interleaving(&[u64::MAX / 2, u64::MAX / 3, 1, u64::MAX / 8], 1);
-        for x in [0, 1, merged.len() / 2, merged.len() - 1] {
+        for x in [0, 1, len(&merged) / 2, len(&merged) - 1] {
             let (sequence, element) = merged.at(x);
-            assert_eq!(merged.position_of(sequence, element), x);
+            assert_eq!(merged.counts_before(x)[sequence], element);
         }
     }
 
@@ -198,7 +167,7 @@ mod tests {
     fn halves_alternate_and_a_quarter_comes_every_fourth_time() {
         let pattern = |lengths: &[u64]| -> String {
             let merged = Interleaving::new(lengths, |_| 0);
-            (0..merged.len()).map(|x| ['a', 'b', 'c'][merged.at(x).0]).collect()
+            (0..len(&merged)).map(|x| ['a', 'b', 'c'][merged.at(x).0]).collect()
         };
         assert_eq!(pattern(&[4, 4]), "babababa");
         assert_eq!(pattern(&[6, 2]), "baaabaaa");

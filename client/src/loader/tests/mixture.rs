@@ -1,7 +1,7 @@
 //! Loaders of several datasets.
 
 use super::*;
-use crate::sampler::{Mixture, Stop};
+use crate::sampler::{Mixture, Stop, View};
 
 /// As [`manifest`], but `samples` samples, with the tensors the other way round, in other shards.
 fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
