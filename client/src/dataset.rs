@@ -16,7 +16,7 @@ use larder_wire::limits;
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
     HostTensor, LoaderBuilder, RowRef,
-    loader::{self, Gather, tensor_index},
+    loader::{self, Gather, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -329,8 +329,17 @@ impl Dataset {
 
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
-        let (manifest, view) = (self.manifest().clone(), self.view.clone());
-        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned())
+        LoaderBuilder::new(self.source())
+    }
+
+    /// What a loader reads it through.
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            manifest: self.manifest().clone(),
+            view: self.view.clone(),
+            gather: self.gather(),
+            cluster: self.cluster().cloned(),
+        }
     }
 
     fn gather(&self) -> Arc<Gather> {
