@@ -42,6 +42,8 @@ mod sys;
 
 mod attached;
 mod filling;
+mod lend;
+mod pagemap;
 mod sealed;
 mod view;
 
@@ -56,6 +58,7 @@ pub use error::ExtentError;
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
+pub use lend::Lent;
 pub use pages::{PagePreference, PageSize};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};

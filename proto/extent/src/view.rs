@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use crate::crc::{Crc32c, crc32c};
 use crate::layout::{Layout, Placed, index, indices};
@@ -94,13 +93,11 @@ impl ExtentView {
         self.bytes_of(placed, &placed.row_range(row))
     }
 
-    /// Where the mapping begins, for handing addresses to other languages.
-    ///
-    /// Writing there is for private mappings only, faults in shared ones, and must not happen while
-    /// any slice of this view is in use.
+    /// Where the mapping lies, for registering it and for asking the kernel about it. It can't be
+    /// written to: [`Attached::lend`](crate::Attached::lend) is for that.
     #[must_use]
-    pub fn base(&self) -> NonNull<u8> {
-        self.map.base()
+    pub fn addresses(&self) -> Range<usize> {
+        self.map.addresses()
     }
 
     /// The CRC32C to send along with a row. The stored one where the row has its own; where short
@@ -124,6 +121,11 @@ impl ExtentView {
         let placed = self.placed(region);
         assert!(row < placed.region.rows(), "row {row} of {} rows", placed.region.rows());
         self.unit_is_intact(placed, row / placed.rows_per_unit())
+    }
+
+    /// Whether a unit of a region still has the checksum it was filled with.
+    pub(crate) fn verify_unit(&self, region: usize, unit: u64) -> bool {
+        self.unit_is_intact(self.placed(region), unit)
     }
 
     /// Checks every row of every region, at the speed of memory.
@@ -175,7 +177,7 @@ impl ExtentView {
         tables.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))
     }
 
-    fn placed(&self, region: usize) -> &Placed {
+    pub(crate) fn placed(&self, region: usize) -> &Placed {
         &self.layout.placed()[region]
     }
 
