@@ -25,7 +25,7 @@ mod _larder {
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
-    use crate::loader::{Batch, Epoch, Loader};
+    use crate::loader::{Batch, Epoch, Loader, Schedule};
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

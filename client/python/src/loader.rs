@@ -7,10 +7,14 @@ use std::{
 
 use larder_client::{
     Epoch as InnerEpoch, Error, ErrorKind, Loader as Inner, LoaderBuilder, LoaderStats,
-    ShuffleMode,
+    ScheduledBatch, ShuffleMode,
     sampler::{self, Last, LoaderState},
 };
-use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::{PyIndexError, PyRuntimeError},
+    prelude::*,
+    types::PyDict,
+};
 
 use crate::{array::Array, dataset::arrays, error::OrRaise, wait::LOOK_UP};
 
@@ -23,6 +27,8 @@ pub(crate) struct Settings {
     seed: u64,
     rank: u32,
     world_size: u32,
+    worker: u32,
+    workers: u32,
     last: String,
     tensors: Option<Vec<String>>,
     prefetch: usize,
@@ -36,6 +42,7 @@ impl Settings {
             .shuffle(shuffle)
             .seed(self.seed)
             .rank(self.rank, self.world_size)
+            .worker(self.worker, self.workers)
             .last(last(&self.last).or_raise(py)?)
             .prefetch(self.prefetch);
         Ok(match &self.tensors {
@@ -106,6 +113,17 @@ impl Loader {
         self.inner().plan(epoch).to_string()
     }
 
+    /// Where the job stands at the start of an epoch.
+    fn state_at(&self, epoch: u64) -> String {
+        LoaderState::new(self.inner().plan(epoch), 0).to_string()
+    }
+
+    /// Which samples the batches from a state on have.
+    fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
+        let state: LoaderState = parse(state).or_raise(py)?;
+        Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
+    }
+
     /// What the shuffle came to.
     #[getter]
     fn shuffle(&self) -> String {
@@ -144,6 +162,27 @@ impl Loader {
             stats.set_item(name, time.as_secs_f64())?;
         }
         Ok(stats)
+    }
+}
+
+/// The batches of an epoch as numbers of samples.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Schedule {
+    inner: larder_client::Schedule,
+}
+
+#[pymethods]
+impl Schedule {
+    /// Batches of this rank.
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.batches()).unwrap_or(usize::MAX)
+    }
+
+    /// The samples of a batch, how many of them are padding, and the state after it.
+    fn batch(&self, batch: u64) -> PyResult<(Vec<u64>, u64, String)> {
+        let ScheduledBatch { samples, padding, state, .. } =
+            self.inner.batch(batch).ok_or_else(|| PyIndexError::new_err("no such batch"))?;
+        Ok((samples, padding, state.to_string()))
     }
 }
 

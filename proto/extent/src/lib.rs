@@ -36,6 +36,7 @@ pub mod crc;
 
 mod layout;
 
+mod kernel;
 mod map;
 mod memfd;
 mod sys;
@@ -44,6 +45,7 @@ mod attached;
 mod filling;
 mod lend;
 mod pagemap;
+mod rows;
 mod sealed;
 mod view;
 
@@ -60,6 +62,7 @@ pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
 pub use lend::Lent;
 pub use pages::{PagePreference, PageSize};
+pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};
 
@@ -69,4 +72,13 @@ pub use view::{CorruptRow, ExtentView};
 #[must_use]
 pub fn fork_count() -> u32 {
     sys::fork_count()
+}
+
+/// Keeps every descriptor but standard input, output and error from the programs that this process
+/// starts from now on, also those it inherited and knows nothing of.
+///
+/// # Errors
+/// The kernel's, before Linux 5.11.
+pub fn keep_descriptors_from_programs() -> std::io::Result<()> {
+    sys::keep_descriptors_from_programs()
 }

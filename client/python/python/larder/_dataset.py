@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from larder import _larder
-from larder._errors import InvalidArgument
+from larder import _distributed, _larder
 from larder._loader import Last, Loader, Shuffle, begin
 from larder._output import Output, convert_all, to_numpy
 
@@ -95,11 +94,16 @@ class Dataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples by one read, as PyTorch's data loader asks for them."""
-        taken = self._native.take([self._position(index) for index in indices], None)
-        columns = convert_all(taken, to_numpy)
+        columns = convert_all(self._take(indices, None), to_numpy)
         return [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))
         ]
+
+    def _take(
+        self, indices: Sequence[int], tensors: Sequence[str] | None
+    ) -> dict[str, _larder.Array]:
+        """Samples by one read, stacked: one array a tensor."""
+        return self._native.take([self._position(index) for index in indices], tensors)
 
     def _position(self, index: int) -> int:
         samples = len(self)
@@ -116,6 +120,7 @@ class Dataset:
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        group: Any = None,  # noqa: ANN401
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
@@ -129,8 +134,11 @@ class Dataset:
                 shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset fits
                 the memory of the cluster, else ``"window"``.
             seed: names the order, together with the epoch. The same on all ranks.
-            rank: which of how many ranks this is: each sample comes on one of them.
+            rank: which of how many ranks this is: each sample comes on one of them. By default what
+                torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
             world_size: how many ranks there are.
+            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism:
+                ranks that are replicas in its other dimensions get the same batches.
             last: what becomes of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
             tensors: names of the tensors wanted; by default all.
@@ -138,22 +146,27 @@ class Dataset:
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
                 program has imported it, else numpy.
         """
-        if (rank is None) != (world_size is None):
-            raise InvalidArgument("rank and world_size are given together or not at all")
+        coordinates = _distributed.resolve(rank, world_size, group)
         return begin(
             self._native,
             {
                 "batch_size": batch_size,
                 "shuffle": shuffle,
                 "seed": seed,
-                "rank": rank or 0,
-                "world_size": 1 if world_size is None else world_size,
+                "rank": coordinates.rank,
+                "world_size": coordinates.world_size,
+                "worker": 0,
+                "workers": 1,
                 "last": last,
                 "tensors": None if tensors is None else list(tensors),
                 "prefetch": prefetch,
             },
             output,
+            coordinates,
         )
+
+    def __reduce__(self) -> tuple[type[Dataset], tuple[_Source]]:
+        return Dataset, (self._source,)
 
     def __repr__(self) -> str:
         return f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from larder import _distributed
 from larder._output import Convert, Output, convert_all, converter, to_numpy
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Settings(TypedDict):
     seed: int
     rank: int
     world_size: int
+    worker: int
+    workers: int
     last: Last
     tensors: list[str] | None
     prefetch: int
@@ -60,9 +63,15 @@ class Loader:
     Iterating it goes through one epoch; iterating it again goes through the next.
     """
 
-    def __init__(self, native: _larder.Loader, convert: Convert) -> None:
+    def __init__(
+        self,
+        native: _larder.Loader,
+        convert: Convert,
+        coordinates: _distributed.Coordinates | None = None,
+    ) -> None:
         self._native = native
         self._convert = convert
+        self._coordinates = coordinates
         self._next_epoch = 0
         self._epoch = 0
 
@@ -76,6 +85,8 @@ class Loader:
         return self._native.batches_per_epoch
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._coordinates is not None:
+            _distributed.confirm(self._coordinates)
         self._epoch = self._next_epoch
         self._next_epoch += 1
         convert = self._convert
@@ -98,9 +109,17 @@ class Loader:
         return self._native.stats()
 
 
-def begin(dataset: _larder.Dataset, settings: Settings, output: Output) -> Loader:
-    """The loader of a native dataset."""
+def begin(
+    dataset: _larder.Dataset, settings: Settings, output: Output,
+    coordinates: _distributed.Coordinates | None = None,
+) -> Loader:
+    """The loader of a native dataset; `coordinates`, if given, must still hold when it is iterated."""
+    return Loader(native_loader(dataset, settings), converter(output), coordinates)
+
+
+def native_loader(dataset: _larder.Dataset, settings: Settings) -> _larder.Loader:
+    """The native loader for settings as a user gives them."""
     shuffle = settings["shuffle"]
     if isinstance(shuffle, bool):
         settings = {**settings, "shuffle": "auto" if shuffle else "none"}
-    return Loader(dataset.loader(settings), converter(output))
+    return dataset.loader(settings)
