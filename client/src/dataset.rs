@@ -16,6 +16,7 @@ use larder_wire::limits;
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
     LoaderBuilder, RowRef,
+    fetch::Asking,
     loader::{self, Gather, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
@@ -295,10 +296,48 @@ impl Dataset {
         loader::take(self.manifest(), &self.gather(), &samples, tensors)
     }
 
+    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows of
+    /// one shard in the memory of a node on this host, else as [`take`](Self::take).
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn slice(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        self.check(&samples, 0)?;
+        if let Some((shard, rows)) = self.in_one_shard(&samples) {
+            let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node);
+            let lent = loader::lend(self.manifest(), look, rows.len(), tensors)?;
+            if let Some(lent) = lent {
+                return Ok(lent);
+            }
+        }
+        self.take(&samples.collect::<Vec<_>>(), tensors)
+    }
+
+    /// The rows that these samples are, if they are consecutive ones of one shard.
+    fn in_one_shard(&self, samples: &Range<u64>) -> Option<(u32, Range<u32>)> {
+        if samples.is_empty() {
+            return None;
+        }
+        let first = self.view.sample_at(samples.start);
+        let mut wanted = samples.clone().zip(first..);
+        if !wanted.all(|(index, sample)| self.view.sample_at(index) == sample) {
+            return None;
+        }
+        let (begin, end) = (self.locate(samples.start)?, self.locate(samples.end - 1)?);
+        (begin.shard == end.shard).then_some((begin.shard, begin.row..end.row + 1))
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
         let (manifest, view) = (self.manifest().clone(), self.view.clone());
-        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned())
+        let fetcher = Arc::clone(&self.fetcher);
+        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned()).look(Arc::new(
+            move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody),
+        ))
     }
 
     fn gather(&self) -> Arc<Gather> {

@@ -43,7 +43,7 @@ use slowest::Slowest;
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
 pub use epoch::Epoch;
-pub(crate) use fetch::{Gather, take};
+pub(crate) use fetch::{Gather, lend, take};
 pub(crate) use layout::tensor_index;
 pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;

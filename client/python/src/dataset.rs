@@ -91,6 +91,31 @@ impl Dataset {
         arrays(py, taken)
     }
 
+    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
+    /// are rows of one shard in the memory of a node on this host.
+    fn slice<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        end: u64,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let sliced = interruptible(py, move || inner.slice(start..end, tensors.as_deref()))?;
+        arrays(py, sliced)
+    }
+
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
+    fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let mut tensors =
+            interruptible(py, move || inner.slice(index..index.saturating_add(1), None))?;
+        for tensor in &mut tensors {
+            tensor.shape.remove(0);
+        }
+        arrays(py, tensors)
+    }
+
     /// A loader of batches.
     fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
         let builder = settings.apply(py, self.inner.loader())?;

@@ -7,7 +7,7 @@ use larder_wire::limits;
 
 use super::{
     Loader, ShuffleMode,
-    fetch::{BatchFetcher, Gather},
+    fetch::{BatchFetcher, Gather, Look},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
     shuffle::resolve_auto,
@@ -27,6 +27,7 @@ pub struct LoaderBuilder {
     manifest: Manifest,
     view: View,
     gather: Arc<Gather>,
+    look: Option<Arc<Look>>,
     cluster: Option<Arc<Cluster>>,
     batch_size: u32,
     shuffle: ShuffleMode,
@@ -53,6 +54,7 @@ impl LoaderBuilder {
             manifest,
             view,
             gather,
+            look: None,
             cluster,
             batch_size: BATCH_SIZE_DEFAULT,
             shuffle: ShuffleMode::Auto,
@@ -67,6 +69,11 @@ impl LoaderBuilder {
             prefetch: limits::PREFETCH_DEPTH_DEFAULT,
             resume: None,
         }
+    }
+
+    /// Batches of consecutive samples are seen where they lie, if they can be.
+    pub(crate) fn look(self, look: Arc<Look>) -> Self {
+        Self { look: Some(look), ..self }
     }
 
     /// Samples of a batch on each rank: 1 to 65,536, by default 256.
@@ -156,8 +163,8 @@ impl LoaderBuilder {
         };
         // One more than are fetched ahead: the one in use.
         let buffers = BufferPool::new(layout.buffer_bytes(), self.prefetch + 1);
-        let Self { manifest, gather, .. } = self;
-        let fetcher = Arc::new(BatchFetcher { manifest, layout, buffers, gather });
+        let Self { manifest, gather, look, .. } = self;
+        let fetcher = Arc::new(BatchFetcher { manifest, layout, buffers, gather, look });
         let mut loader = Loader::new(job, fetcher, self.prefetch)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)

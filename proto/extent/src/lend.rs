@@ -185,7 +185,7 @@ impl Attached {
         region: usize,
         rows: Range<u64>,
     ) -> Result<Option<&[u8]>, CorruptRow> {
-        let Some(range) = self.dense(region, &rows) else {
+        let Some(bytes) = self.rows_back_to_back(region, &rows) else {
             return Ok(None);
         };
         let placed = self.placed(region);
@@ -200,8 +200,17 @@ impl Attached {
                 return Err(CorruptRow { region, row: (unit * per_unit).max(rows.start) });
             }
         }
-        let bytes = indices(&(range.start - placed.offset..range.end - placed.offset));
-        Ok(Some(&self.region(region)[bytes]))
+        Ok(Some(bytes))
+    }
+
+    /// As [`rows_verified`](Self::rows_verified), without looking at checksums.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    #[must_use]
+    pub fn rows_back_to_back(&self, region: usize, rows: &Range<u64>) -> Option<&[u8]> {
+        let (range, offset) = (self.dense(region, rows)?, self.placed(region).offset);
+        Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
     }
 
     /// Lends consecutive rows of a region, at no copy, for their holder to read and write.
