@@ -244,16 +244,16 @@ impl Attached {
     }
 
     fn is_intact(&self, region: usize, unit: u64) -> bool {
+        let verify = || self.verify_row(region, unit * self.placed(region).rows_per_unit());
         let Some(lender) = &self.lender else {
-            return self.verify_unit(region, unit);
+            return verify();
         };
         let (word, bit) = (&lender.intact[region][index(unit / 64)], 1 << (unit % 64));
-        if word.load(Relaxed) & bit == 0 {
-            if !self.verify_unit(region, unit) {
-                return false;
-            }
+        let known = word.load(Relaxed) & bit != 0;
+        if !known && verify() {
             word.fetch_or(bit, Relaxed);
+            return true;
         }
-        true
+        known
     }
 }

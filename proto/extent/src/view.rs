@@ -118,11 +118,6 @@ impl ExtentView {
         self.rows(region).verify(row)
     }
 
-    /// Whether a unit of a region still has the checksum it was filled with.
-    pub(crate) fn verify_unit(&self, region: usize, unit: u64) -> bool {
-        self.unit_is_intact(self.placed(region), unit)
-    }
-
     /// Checks every row of every region, at the speed of memory.
     ///
     /// # Errors
