@@ -10,7 +10,7 @@
 
 use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor};
+use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor, UriError};
 use larder_wire::limits;
 
 use crate::{
@@ -23,6 +23,8 @@ use crate::{
 };
 
 mod origin;
+
+pub(crate) use origin::origin_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
 /// of it. Cheap to clone; what is made of it shares its connections and maps.
@@ -132,14 +134,19 @@ pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
-    let invalid = |text: &str, error| {
-        Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
-            .with_source(error)
-            .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
-    };
-    let reference = DatasetRef::parse(uri).map_err(|error| invalid(uri, error))?;
-    let parse = |text| OriginUri::parse(text).map_err(|error| invalid(text, error));
-    Ok(DatasetName { reference, manifest: manifest.map(parse).transpose()? })
+    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
+    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
+}
+
+/// The address of a prefix or an object.
+pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
+    OriginUri::parse(text).map_err(|error| not_an_address(text, error))
+}
+
+fn not_an_address(text: &str, error: UriError) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
+        .with_source(error)
+        .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
 }
 
 impl Dataset {
@@ -216,6 +223,13 @@ impl Dataset {
     #[must_use]
     pub fn name(&self) -> &DatasetName {
         &self.name
+    }
+
+    /// Its address pinned to this snapshot: opened again, in any process, it is the same samples,
+    /// wherever its tag points by then.
+    #[must_use]
+    pub fn pinned_uri(&self) -> String {
+        self.name.pinned(self.snapshot()).reference.to_string()
     }
 
     /// The cluster it is read through whenever nodes answer, if one was named.

@@ -58,6 +58,35 @@ impl Dataset {
         self.inner.name().reference.uri().to_string()
     }
 
+    /// The address pinned to the snapshot.
+    #[getter]
+    fn pinned_uri(&self) -> String {
+        self.inner.pinned_uri()
+    }
+
+    /// Names snapshot and selection: equal for equal samples in equal order.
+    #[getter]
+    fn view(&self) -> String {
+        let digest = self.inner.view().digest();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Only these samples, as they are counted now.
+    fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
+    }
+
+    /// Only the samples with these numbers, which ascend.
+    fn select_indices(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
+    }
+
+    /// Disjoint random parts of these sizes, which together are all.
+    fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
+        let parts = self.inner.split(&fractions, seed).or_raise(py)?;
+        Ok(parts.into_iter().map(|inner| Self { inner }).collect())
+    }
+
     /// The name of the snapshot, in hexadecimal digits.
     #[getter]
     fn snapshot(&self) -> String {

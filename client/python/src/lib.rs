@@ -13,7 +13,9 @@
 mod array;
 mod dataset;
 mod error;
+mod index;
 mod loader;
+mod stats;
 mod wait;
 
 use pyo3::prelude::*;

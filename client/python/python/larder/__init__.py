@@ -21,8 +21,9 @@ from larder._errors import (
     Unavailable,
     VersionMismatch,
 )
-from larder._larder import Array, __version__
-from larder._loader import Batch, Loader
+from larder._index import IndexReport, index
+from larder._larder import Array, __version__, stats
+from larder._loader import Batch, Explanation, Loader
 
 __all__ = [
     "Array",
@@ -31,6 +32,8 @@ __all__ = [
     "DataLoss",
     "Dataset",
     "Error",
+    "Explanation",
+    "IndexReport",
     "InternalError",
     "InvalidArgument",
     "Loader",
@@ -43,8 +46,10 @@ __all__ = [
     "Unavailable",
     "VersionMismatch",
     "__version__",
+    "index",
     "open",
+    "stats",
 ]
 
-for _public in (Batch, Dataset, Loader, TensorSpec, open):
+for _public in (Batch, Dataset, Explanation, IndexReport, Loader, TensorSpec, index, open):
     _public.__module__ = "larder"
