@@ -91,10 +91,10 @@ def test_a_device_that_it_is_not_on_is_refused(arrays: dict[str, larder.Array]) 
 
 
 @pytest.fixture
-def batches(node: Node) -> Iterator[Iterator[larder.Batch]]:
+def batches(node: Node) -> Iterator[larder.Batch]:
     """Shuffled batches: each in a pooled buffer, used again once nobody has it."""
     dataset = larder.open("s3://data/images", cluster=node.address)
-    yield (batch for batch in dataset.loader(4, prefetch=1, output="numpy", shuffle="global"))
+    return iter(dataset.loader(4, prefetch=1, output="numpy", shuffle="global"))
 
 
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 1), (2, 3)])

@@ -45,13 +45,13 @@ def test_a_state_goes_on_where_it_stands(dataset: larder.Dataset, batches: int) 
     first = samples_of(next(iterator) for _ in range(batches))
     state = loader.state_dict()
     del iterator
-    ranks = []
+    rest: list[int] = []
     for rank in range(3):
         resumed = dataset.loader(8, rank=rank, world_size=3, last="uneven")
         resumed.load_state_dict(state)
-        ranks.append(samples_of(resumed))
+        rest += samples_of(resumed)
         assert resumed.epoch == 0
-    assert sorted(first + sum(ranks, [])) == sorted(whole) == list(range(300))
+    assert sorted(first + rest) == sorted(whole) == list(range(300))
 
 
 def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
@@ -152,6 +152,13 @@ def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -
     assert all("iterate it in one thread" in failure for failure in failures)
 
 
+def read_for_ever(dataset: larder.Dataset) -> None:
+    while True:
+        for _ in dataset.loader(10, shuffle="global"):
+            pass
+        dataset[0]
+
+
 def test_ctrl_c_ends_the_wait_for_a_node_that_is_silent(s3: S3Server, node: Node) -> None:
     dataset = larder.open(URI, cluster=node.address, local=False)
     node_pid = node.process.pid
@@ -161,10 +168,7 @@ def test_ctrl_c_ends_the_wait_for_a_node_that_is_silent(s3: S3Server, node: Node
         begun = time.monotonic()
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            while True:
-                for _ in dataset.loader(10, shuffle="global"):
-                    pass
-                dataset[0]
+            read_for_ever(dataset)
         assert time.monotonic() - begun < 60
     finally:
         timer.cancel()

@@ -57,9 +57,7 @@ def test_a_sample_a_slice_and_rows_are_views(
     assert anonymous_kib() == 0
 
 
-def test_slices_are_those_of_a_list(
-    dataset: larder.Dataset, images: dict[str, np.ndarray]
-) -> None:
+def test_slices_are_those_of_a_list(dataset: larder.Dataset, images: dict[str, np.ndarray]) -> None:
     for chosen in (slice(3, 30, 7), slice(None, None, -50), slice(-5, None), slice(7, 3)):
         stacked = dataset[chosen]
         np.testing.assert_array_equal(stacked["image"], images["image"][chosen])
@@ -100,7 +98,8 @@ def test_writing_to_a_view_harms_nobody(
         np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
     for batch in dataset.loader(30, shuffle="global", output="numpy"):
         np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
-    other = f"import larder; print(larder.open({URI!r}, cluster={node.address!r})[40]['image'].sum())"
+    opened = f"larder.open({URI!r}, cluster={node.address!r})"
+    other = f"import larder; print({opened}[40]['image'].sum())"
     printed = subprocess.run(
         [sys.executable, "-c", other], env=os.environ, capture_output=True, text=True, check=True
     )

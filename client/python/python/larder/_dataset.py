@@ -44,9 +44,7 @@ class _Source:
 
     def open(self) -> _larder.Dataset:
         cluster = None if self.cluster == NO_CLUSTER else self.cluster
-        native = _larder.Dataset.open(
-            self.uri, cluster, self.manifest, self.local, self.patience
-        )
+        native = _larder.Dataset.open(self.uri, cluster, self.manifest, self.local, self.patience)
         for step in self.steps:
             native = step.apply(native)
         return native
@@ -82,7 +80,7 @@ class _Part:
 _Step = _Range | _Indices | _Part
 
 
-def open(  # noqa: A001
+def open(
     uri: str,
     *,
     cluster: str | None = None,
@@ -94,11 +92,12 @@ def open(  # noqa: A001
 
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
-        cluster: nodes to read through, ``http://host:port``, several separated by commas; by default
-            what ``LARDER_CLUSTER`` says. ``"none"`` reads the origin directly.
+        cluster: nodes to read through, ``http://host:port``, several separated by commas; by
+            default what ``LARDER_CLUSTER`` says. ``"none"`` reads the origin directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
-        patience: seconds for which one read goes on trying while nodes or the origin say "try again".
+        patience: seconds for which one read goes on trying while nodes or the origin say "try
+            again".
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or NO_CLUSTER
     return Dataset(_Source(uri, cluster, manifest, local, patience))
@@ -178,8 +177,8 @@ class Dataset:
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
 
-        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What is
-        missing to 1 is one more part.
+        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What
+        is missing to 1 is one more part.
         """
         rest = 1.0 - math.fsum(fractions)
         sizes = fractions if abs(rest) < 1e-9 else (*fractions, rest)
@@ -242,9 +241,9 @@ class Dataset:
 
         Args:
             batch_size: samples of a batch on each rank.
-            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of some
-                shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset fits
-                the memory of the cluster, else ``"window"``.
+            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
+                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset
+                fits the memory of the cluster, else ``"window"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
@@ -290,4 +289,6 @@ class Dataset:
         return hash(self._native.view)
 
     def __repr__(self) -> str:
-        return f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        return (
+            f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        )

@@ -162,10 +162,12 @@ _EXPLAINED = 8
 
 
 def begin(
-    dataset: _larder.Dataset, settings: Settings, output: Output,
+    dataset: _larder.Dataset,
+    settings: Settings,
+    output: Output,
     coordinates: _distributed.Coordinates | None = None,
 ) -> Loader:
-    """The loader of a native dataset; `coordinates`, if given, must still hold when it is iterated."""
+    """The loader of a native dataset; `coordinates` must still hold when it is iterated."""
     return Loader(native_loader(dataset, settings), converter(output), coordinates)
 
 
