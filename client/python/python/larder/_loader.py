@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from larder import _distributed
@@ -93,7 +94,10 @@ class Loader:
         return (Batch(batch, convert) for batch in self._native.epoch(self._epoch))
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next."""
+        """Say which epoch is iterated next.
+
+        The epoch that a loaded state stands in goes on where it stands.
+        """
         self._next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,12 +112,62 @@ class Loader:
         """What was handed out so far, where it came from, and what it waited for (in seconds)."""
         return self._native.stats()
 
+    def explain(self) -> Explanation:
+        """For the slowest batches, what each waited for: print it."""
+        return Explanation(self.stats(), self._native.slowest())
+
+    def __repr__(self) -> str:
+        return f"<larder.Loader of {len(self)} batches an epoch, shuffle {self._native.shuffle!r}>"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a training loop waits for data.
+
+    Attributes:
+        stats: as :meth:`Loader.stats`.
+        slowest: for the slowest batches, the slowest first: epoch, batch, seconds for which it was
+            waited, seconds of fetching, where those went hop by hop, and the longest single wait.
+    """
+
+    stats: dict[str, float]
+    slowest: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        stats = self.stats
+        lines = [
+            f"{stats['batches']:.0f} batches of {stats['samples']:.0f} samples: "
+            f"waited {stats['waiting_seconds']:.3f} s for them, "
+            f"fetching took {stats['fetching_seconds']:.3f} s beside that",
+        ]
+        for batch in self.slowest[:_EXPLAINED]:
+            hops = sorted(batch["hops"].items(), key=lambda hop: -hop[1])
+            spent = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in hops if seconds > 0)
+            line = (
+                f"epoch {batch['epoch']} batch {batch['batch']}: "
+                f"waited {batch['waiting_seconds']:.3f} s, "
+                f"fetched in {batch['fetching_seconds']:.3f} s"
+            )
+            line += f" ({spent})" if spent else ""
+            if batch["longest"] is not None:
+                hop, seconds, shard, node = batch["longest"]
+                line += f"; longest {hop} {seconds:.3f} s, shard {shard}"
+                line += "" if node is None else f", node {node}"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+#: Batches in the text of an explanation.
+_EXPLAINED = 8
+
 
 def begin(
-    dataset: _larder.Dataset, settings: Settings, output: Output,
+    dataset: _larder.Dataset,
+    settings: Settings,
+    output: Output,
     coordinates: _distributed.Coordinates | None = None,
 ) -> Loader:
-    """The loader of a native dataset; `coordinates`, if given, must still hold when it is iterated."""
+    """The loader of a native dataset; `coordinates` must still hold when it is iterated."""
     return Loader(native_loader(dataset, settings), converter(output), coordinates)
 
 
