@@ -21,7 +21,7 @@ test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed
 	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(PY) ## the Python package, built and importable in target/venv
-	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli
+	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests
 	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
 	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
 
