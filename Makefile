@@ -2,8 +2,11 @@
 CARGO ?= cargo
 VENV  := target/venv
 PY    := $(VENV)/bin/python
+TOOLS := target/tools/bin
+# Programs of others, where they are installed already; else into target/tools.
+CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 
-.PHONY: help demo test test-full check fmt bench deny clean-venv python pytest
+.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +42,16 @@ bench: ## figures as ratios to a baseline of the same run: a table, and JSON und
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	target/release/larder-benches --out target/bench $(BENCH_ARGS)
 
-deny: ## licences, advisories, banned crates (installs cargo-deny when missing)
-	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny --all-features check bans licenses sources
+deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
+	$(CARGO_DENY) --all-features check bans licenses sources
+
+# Not part of `deny`: it clones the RustSec database, so it needs that network and its answer changes from day to day.
+advisories: $(CARGO_DENY) ## known vulnerabilities of the crates that are used
+	$(CARGO_DENY) --all-features check advisories
+
+# Unoptimised: it runs for seconds and would compile for many minutes.
+$(TOOLS)/cargo-deny:
+	$(CARGO) install --locked --debug --root target/tools cargo-deny
 
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)

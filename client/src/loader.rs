@@ -24,6 +24,7 @@ mod pass;
 mod prefetch;
 mod schedule;
 mod shuffle;
+mod slowest;
 
 use std::{fmt, sync::Arc};
 
@@ -37,6 +38,7 @@ use crate::{
 use epoch::Progress;
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
+use slowest::Slowest;
 
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
@@ -45,6 +47,7 @@ pub(crate) use fetch::{Gather, take};
 pub(crate) use layout::tensor_index;
 pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;
+pub use slowest::SlowBatch;
 
 /// Hands out the samples of a dataset as batches, each declared sample once an epoch, in an order
 /// that seed and epoch alone decide.
@@ -78,6 +81,8 @@ pub struct Loader {
     resumed: bool,
     /// Of `pass`; written by its epoch.
     progress: Arc<ArcSwap<Progress>>,
+    /// Of all passes.
+    slowest: Arc<Slowest>,
 }
 
 impl Loader {
@@ -85,7 +90,8 @@ impl Loader {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
         let progress = Arc::new(ArcSwap::from_pointee(progress));
-        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress })
+        let slowest = Arc::default();
+        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress, slowest })
     }
 
     /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
@@ -103,7 +109,8 @@ impl Loader {
         }
         self.resumed = false;
         let (pass, fetcher) = (Arc::clone(&self.pass), Arc::clone(&self.fetcher));
-        Epoch::begin(pass, self.prefetch, fetcher, Arc::clone(&self.progress))
+        let (progress, slowest) = (Arc::clone(&self.progress), Arc::clone(&self.slowest));
+        Epoch::begin(pass, self.prefetch, fetcher, progress, slowest)
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
@@ -160,6 +167,13 @@ impl Loader {
     #[must_use]
     pub fn stats(&self) -> LoaderStats {
         self.progress.load().stats
+    }
+
+    /// The slowest batches since the loader was built, the slowest first, with what each waited for:
+    /// at most 32.
+    #[must_use]
+    pub fn slowest(&self) -> Vec<SlowBatch> {
+        self.slowest.list()
     }
 
     /// The name of an epoch's order: equal on all ranks, or they iterate different ones.

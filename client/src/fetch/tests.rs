@@ -1,7 +1,10 @@
 //! The fetcher against scripted nodes over real sockets.
 
+mod cancel;
 mod fake;
 mod fixture;
+mod late;
+mod waits;
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use larder_dataset::Dtype;
 
 use super::layout::{Column, Layout};
-use crate::{HostTensor, Memory, Sources, buffer::Buffer, sampler::LoaderState};
+use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
@@ -18,6 +18,7 @@ pub struct Batch {
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
+    pub(super) longest: Option<LongestWait>,
 }
 
 impl Batch {
@@ -90,6 +91,12 @@ impl Batch {
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.sources
+    }
+
+    /// What fetching the rows waited for longest; `None` when all were mapped.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<&LongestWait> {
+        self.longest.as_ref()
     }
 
     /// How long it took to fetch the rows.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Cluster, Error,
     buffer::BufferPool,
-    sampler::{DatasetShape, Last, LoaderState, Selection, View},
+    sampler::{Last, LoaderState, View},
 };
 
 /// Samples of a batch when the caller does not say.
@@ -25,6 +25,7 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
     manifest: Manifest,
+    view: View,
     gather: Arc<Gather>,
     cluster: Option<Arc<Cluster>>,
     batch_size: u32,
@@ -44,11 +45,13 @@ pub struct LoaderBuilder {
 impl LoaderBuilder {
     pub(crate) fn new(
         manifest: Manifest,
+        view: View,
         gather: Arc<Gather>,
         cluster: Option<Arc<Cluster>>,
     ) -> Self {
         Self {
             manifest,
+            view,
             gather,
             cluster,
             batch_size: BATCH_SIZE_DEFAULT,
@@ -105,7 +108,7 @@ impl LoaderBuilder {
         Self { tensors: Some(names), ..self }
     }
 
-    /// Only samples of this range, as for a training and a validation part: by default all.
+    /// Only samples of this range of the dataset's (of its view, if it is one): by default all.
     pub fn samples(self, samples: Range<u64>) -> Self {
         Self { samples: Some(samples), ..self }
     }
@@ -130,13 +133,12 @@ impl LoaderBuilder {
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = Layout::new(&self.manifest, self.tensors.as_deref(), self.batch_size)?;
-        let shards = 0..self.manifest.shard_count();
-        let shape = DatasetShape::from_rows(shards.map(|shard| self.manifest.shard(shard).rows))?;
-        let selection = self.samples.clone().map_or(Selection::All, Selection::Range);
-        let snapshot = *self.manifest.snapshot().as_bytes();
+        let view = match &self.samples {
+            Some(range) => self.view.select(range.clone())?,
+            None => self.view.clone(),
+        };
         let job = Job {
-            view: View::new(snapshot, self.manifest.samples(), selection)?,
-            shape,
+            view,
             seed: self.seed,
             shuffle: match (self.resume, self.shuffle) {
                 (Some(state), _) => state.plan().shuffle(),

@@ -4,14 +4,13 @@
 use std::num::NonZeroU32;
 
 use crate::sampler::{
-    self, BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
+    self, BatchPlan, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
 };
 
 /// What stays the same from epoch to epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) view: View,
-    pub(super) shape: DatasetShape,
     pub(super) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
     pub(super) shuffle: Shuffle,
@@ -67,7 +66,7 @@ impl Job {
     /// # Errors
     /// When the state is of another view or order version, or stands past the end.
     pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
-        let order = Order::new(state.plan(), &self.view, &self.shape)?;
+        let order = Order::new(state.plan(), &self.view)?;
         let start = state.resume(&order)?;
         let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();

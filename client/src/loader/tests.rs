@@ -6,6 +6,7 @@ use std::{
         Condvar, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use larder_dataset::{
@@ -14,7 +15,10 @@ use larder_dataset::{
 
 use super::*;
 use crate::{
-    RowRef, Sources,
+    Hop, LongestWait, Sources,
+    dataset::all_samples,
+    fetch::Gathered,
+    patience::Patience,
     sampler::{Last, Order},
 };
 
@@ -55,7 +59,7 @@ fn row(sample: u64, tensor: usize, bytes: usize) -> Vec<u8> {
 
 fn gather(manifest: &Manifest) -> Arc<Gather> {
     let manifest = manifest.clone();
-    Arc::new(move |rows: &[RowRef], tensors: &[usize], out: &mut [&mut [u8]]| {
+    Arc::new(move |rows, tensors, out, _| {
         let mut bytes = 0;
         for (&tensor, out) in tensors.iter().zip(out.iter_mut()) {
             let row_bytes = out.len() / rows.len();
@@ -66,14 +70,21 @@ fn gather(manifest: &Manifest) -> Arc<Gather> {
             }
             bytes += out.len() as u64;
         }
-        Ok(Sources { rows_local: rows.len() as u64, bytes, ..Sources::default() })
+        let sources = Sources { rows_local: rows.len() as u64, bytes, ..Sources::default() };
+        Ok(Gathered { sources, longest: None })
     })
 }
 
 fn builder() -> LoaderBuilder {
     let manifest = manifest();
     let gather = gather(&manifest);
-    LoaderBuilder::new(manifest, gather, None)
+    from(manifest, gather)
+}
+
+/// A loader of all samples.
+fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
+    let view = all_samples(&manifest).unwrap();
+    LoaderBuilder::new(manifest, view, gather, None)
 }
 
 /// Checks every byte of a batch, and returns its samples without padding.
@@ -298,13 +309,13 @@ impl Gate {
 
     fn gather(self: &Arc<Self>, inner: Arc<Gather>) -> Arc<Gather> {
         let gate = Arc::clone(self);
-        Arc::new(move |rows, tensors, out| {
+        Arc::new(move |rows, tensors, out, cancel| {
             let mut begun = gate.begun.lock().unwrap();
             let own = *begun;
             *begun += 1;
             gate.changed.notify_all();
             drop(gate.changed.wait_while(begun, |_| own >= gate.free.load(SeqCst)).unwrap());
-            inner(rows, tensors, out)
+            inner(rows, tensors, out, cancel)
         })
     }
 
@@ -325,7 +336,7 @@ fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
     let manifest = manifest();
     let gate = Gate::new(1);
     let gather = gate.gather(gather(&manifest));
-    let builder = LoaderBuilder::new(manifest, gather, None).batch_size(10).prefetch(3);
+    let builder = from(manifest, gather).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three on their way, nothing taken
@@ -359,15 +370,14 @@ fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
     let manifest = manifest();
     let inner = gather(&manifest);
     let calls = AtomicU64::new(0);
-    let failing: Arc<Gather> = Arc::new(move |rows, tensors, out| {
-        let sources = inner(rows, tensors, out)?;
+    let failing: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
+        let sources = inner(rows, tensors, out, cancel)?;
         match calls.fetch_add(1, SeqCst) {
             3 => Err(Error::new(ErrorKind::OriginUnavailable, "the origin is away")),
             _ => Ok(sources),
         }
     });
-    let builder =
-        LoaderBuilder::new(manifest, failing, None).batch_size(10).shuffle(Shuffle::Global);
+    let builder = from(manifest, failing).batch_size(10).shuffle(Shuffle::Global);
     let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
     let mut seen = BTreeMap::new();
     let mut epoch = loader.epoch(0).unwrap();
@@ -448,6 +458,9 @@ fn auto_is_decided_by_the_memory_of_the_cluster_and_by_nothing_uncertain() {
     assert_eq!(auto(memory(1 << 20, 1), 1).unwrap(), Shuffle::Global);
     assert_eq!(auto(memory(0, 0), 1).unwrap(), window);
     assert_eq!(auto(memory(1 << 20, 1), 2).unwrap_err().kind(), ErrorKind::Unavailable);
+    let unknown = Some(crate::ClusterMemory::default());
+    assert_eq!(auto(unknown, 1).unwrap(), window);
+    assert_eq!(auto(unknown, 2).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[test]
@@ -455,6 +468,36 @@ fn the_order_is_the_samplers() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &loader.job.view, &loader.job.shape).unwrap();
+    let order = Order::new(loader.plan(6), &loader.job.view).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_batch_that_was_waited_for_is_remembered_with_what_it_waited_for() {
+    let manifest = manifest();
+    let (inner, calls) = (gather(&manifest), AtomicU64::new(0));
+    let wait = Duration::from_millis(300);
+    let longest =
+        LongestWait { hop: Hop::Network, waited: wait, shard: 3, node: Some("slow".to_owned()) };
+    let told = longest.clone();
+    let slow: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
+        let mut gathered = inner(rows, tensors, out, cancel)?;
+        if calls.fetch_add(1, SeqCst) == 4 {
+            Patience::new(wait * 2, cancel).sleep(wait);
+            gathered.sources.wait_nodes = wait;
+            gathered.longest = Some(told.clone());
+        }
+        Ok(gathered)
+    });
+    let builder = from(manifest, slow).batch_size(20).prefetch(1);
+    let mut loader = builder.build().unwrap();
+    assert!(loader.slowest().is_empty());
+    drain(loader.epoch(2).unwrap(), &mut BTreeMap::new());
+    drain(loader.epoch(3).unwrap(), &mut BTreeMap::new());
+    let slowest = loader.slowest();
+    assert_eq!(slowest.len(), 20);
+    let first = &slowest[0];
+    assert_eq!((first.epoch, first.batch, first.longest.as_ref()), (2, 4, Some(&longest)));
+    assert_eq!(first.hops[2], (Hop::Network, wait));
+    assert!(first.fetching >= wait);
 }
