@@ -2,14 +2,16 @@
 CARGO ?= cargo
 VENV  := target/venv
 PY    := $(VENV)/bin/python
+TORCH_VENV := target/venv-torch
+TORCH_PY   := $(TORCH_VENV)/bin/python
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 
-.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest
+.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest pytest-torch
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
@@ -20,7 +22,8 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
+test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch
+	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(PY) ## the Python package, built and importable in target/venv
@@ -30,6 +33,9 @@ python: $(PY) ## the Python package, built and importable in target/venv
 
 pytest: python ## the tests of the Python package
 	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
+
+pytest-torch: python $(TORCH_PY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
+	cd client/python && PYTHONPATH=python $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check
@@ -58,5 +64,10 @@ $(PY): tests/python/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+$(TORCH_PY): tests/python/requirements-torch.txt
+	python3 -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 clean-venv:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(TORCH_VENV)
