@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import absl.flags
 import grain
 import numpy as np
 import pytest
@@ -54,7 +55,14 @@ def test_a_dataset_pipeline_reads_batches_by_one_request_each(
     assert sorted(delivered(batches, images)) == list(range(300))
 
 
+@pytest.fixture
+def flags() -> None:
+    """Grain's worker processes read command line flags, which a program parses by absl's app.run."""
+    absl.flags.FLAGS(["test"])
+
+
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.usefixtures("flags")
 def test_grains_loader_brings_each_sample_once(
     source: larder.grain.DataSource, images: dict[str, np.ndarray], workers: int
 ) -> None:

@@ -64,3 +64,13 @@ def test_a_loader_made_before_its_process_has_a_rank_is_refused(
         next(iter(loader))
     loader = larder.open("s3://data/images", cluster=node.address).loader(10, output="numpy")
     assert len(loader) == 15
+
+
+def test_an_iterator_that_is_never_used_begins_no_epoch(node: Node) -> None:
+    job = Job(node.address, 1)
+    loader = larder.open(job.uri, cluster=job.cluster).loader(**job.options(0), output="numpy")
+    iter(loader), iter(loader)
+    assert next(iter(loader)).samples.tolist() == job.batches(0, 0)[0]
+    iter(loader)
+    assert next(iter(loader)).samples.tolist() == job.batches(0, 1)[0]
+    assert loader.epoch == 1

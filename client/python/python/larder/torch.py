@@ -251,7 +251,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         count = len(batches)
         for number, native in enumerate(batches, start=1):
             self._move_past(native, ended=number == count)
-            yield Batch(native, _to_torch)
+            yield Batch.of(native, _to_torch)
 
     def _samples(self, batches: _larder.Epoch) -> Iterator[Sample]:
         count = len(batches)

@@ -208,3 +208,18 @@ class NaiveDataset(torch.utils.data.IterableDataset):
 
     def __iter__(self) -> Any:
         return iter(larder.open("s3://data/images", cluster=self.cluster).loader(50))
+
+
+def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node) -> None:
+    batch = next(iter(larder.open("s3://data/images", cluster=node.address).loader(10)))
+    moved = batch.to(dtype=torch.float64)
+    assert moved["image"].dtype == torch.float64
+    assert batch["image"].dtype == torch.uint8
+    convert = torch.utils.data.default_convert
+    for other in (moved, convert(batch), pickle.loads(pickle.dumps(batch))):
+        assert other.samples.tolist() == batch.samples.tolist()
+        assert other.state_dict() == batch.state_dict()
+    rebuilt = type(batch)(batch.items())
+    assert list(rebuilt) == ["image", "label"]
+    with pytest.raises(AttributeError, match="lost its padding"):
+        _ = rebuilt.padding

@@ -54,15 +54,33 @@ def test_two_epochs_are_those_of_the_rust_client(node: Node) -> None:
     assert model.seen == model.job.batches(0, 0) + model.job.batches(0, 1)
 
 
-@pytest.mark.parametrize("steps", [5, 12, 17])
+class Killed(Exception):
+    """What ends a training in mid-epoch."""
+
+
+class SaveAndDie(lightning.Callback):
+    """Saves a checkpoint after some steps, trains on a little, and dies."""
+
+    def __init__(self, steps: int, path: Path) -> None:
+        self.steps = steps
+        self.path = path
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.steps:
+            trainer.save_checkpoint(self.path)
+        if trainer.global_step == min(self.steps + 2, 24):
+            raise Killed
+
+
+@pytest.mark.parametrize("steps", [1, 5, 11, 12, 17, 23])
 def test_a_checkpoint_resumes_at_the_very_batch(steps: int, node: Node, tmp_path: Path) -> None:
     job = Job(node.address, 1, batch_size=25)
     first, second = Recorder(job), Recorder(job)
-    one = trainer(max_steps=steps)
-    one.fit(first)
-    one.save_checkpoint(tmp_path / "middle.ckpt")
-    trainer(max_epochs=2).fit(second, ckpt_path=tmp_path / "middle.ckpt", weights_only=False)
-    assert first.seen + second.seen == job.batches(0, 0) + job.batches(0, 1)
+    path = tmp_path / "middle.ckpt"
+    with pytest.raises(Killed):
+        trainer(max_epochs=2, callbacks=SaveAndDie(steps, path)).fit(first)
+    trainer(max_epochs=2).fit(second, ckpt_path=path, weights_only=False)
+    assert first.seen[:steps] + second.seen == job.batches(0, 0) + job.batches(0, 1)
 
 
 def test_ranks_of_ddp_read_their_parts(node: Node, tmp_path: Path) -> None:
