@@ -36,7 +36,9 @@ class Job(NamedTuple):
     def batches(self, rank: int, epoch: int = 0) -> list[list[int]]:
         """The batches of a rank: the ranks walk the order together; the tail is dropped."""
         order, size = self.order(epoch), self.batch_size
-        starts = range(rank * size, len(order) - len(order) % (size * self.world), size * self.world)
+        starts = range(
+            rank * size, len(order) - len(order) % (size * self.world), size * self.world
+        )
         return [order[start : start + size] for start in starts]
 
     def options(self, rank: int) -> dict[str, object]:

@@ -40,7 +40,7 @@ def test_a_dataset_pipeline_reads_batches_by_one_request_each(
     source: larder.grain.DataSource, images: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
-    take = larder.Dataset._take  # noqa: SLF001
+    take = larder.Dataset._take
 
     def counted(dataset: larder.Dataset, indices: Any, tensors: Any) -> Any:
         requests.append(len(indices))
@@ -48,7 +48,7 @@ def test_a_dataset_pipeline_reads_batches_by_one_request_each(
 
     monkeypatch.setattr(larder.Dataset, "_take", counted)
     pipeline = grain.MapDataset.source(source).shuffle(seed=3)
-    items = pipeline._getitems(range(300))  # noqa: SLF001
+    items = pipeline._getitems(range(300))
     assert requests == [300]
     assert sorted(int(item["label"]) for item in items) == list(range(300))
     batches = [pipeline.batch(20)[number] for number in range(15)]
@@ -57,7 +57,7 @@ def test_a_dataset_pipeline_reads_batches_by_one_request_each(
 
 @pytest.fixture
 def flags() -> None:
-    """Grain's worker processes read command line flags, which a program parses by absl's app.run."""
+    """Grain's worker processes read command line flags, which absl's app.run parses."""
     absl.flags.FLAGS(["test"])
 
 

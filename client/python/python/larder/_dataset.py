@@ -40,7 +40,7 @@ class _Source:
         return _larder.Dataset.open(self.uri, cluster, self.manifest, self.local, self.patience)
 
 
-def open(  # noqa: A001
+def open(
     uri: str,
     *,
     cluster: str | None = None,
@@ -120,7 +120,7 @@ class Dataset:
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        group: Any = None,  # noqa: ANN401
+        group: Any = None,
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
@@ -169,4 +169,6 @@ class Dataset:
         return Dataset, (self._source,)
 
     def __repr__(self) -> str:
-        return f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        return (
+            f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        )

@@ -49,6 +49,7 @@ class Batch(dict[str, Any]):
 
     samples: np.ndarray[Any, Any]
     padding: int
+    _state: str
 
     @classmethod
     def of(cls, native: _larder.Batch, convert: Convert) -> Self:
@@ -59,7 +60,7 @@ class Batch(dict[str, Any]):
         batch._state = native.state()
         return batch
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """The batch on another device or of another type: ``to`` of each of its torch tensors."""
         batch = copy(self)
         batch.update({name: tensor.to(*args, **kwargs) for name, tensor in self.items()})
@@ -69,7 +70,7 @@ class Batch(dict[str, Any]):
         """Where the job stands once this batch was used; for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         if name in ("samples", "padding", "_state"):
             raise AttributeError(
                 f"this batch has lost its {name.lstrip('_')}: it was put together anew of another "
@@ -136,10 +137,12 @@ class Loader:
 
 
 def begin(
-    dataset: _larder.Dataset, settings: Settings, output: Output,
+    dataset: _larder.Dataset,
+    settings: Settings,
+    output: Output,
     coordinates: _distributed.Coordinates | None = None,
 ) -> Loader:
-    """The loader of a native dataset; `coordinates`, if given, must still hold when it is iterated."""
+    """The loader of a native dataset; `coordinates` must still hold when it is iterated."""
     return Loader(native_loader(dataset, settings), converter(output), coordinates)
 
 

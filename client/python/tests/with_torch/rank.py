@@ -1,5 +1,5 @@
-"""One rank of a real torch.distributed job, started by torchrun: runs what is named on the command line
-and leaves what it found as JSON for the test.
+"""One rank of a real torch.distributed job, started by torchrun: runs what is named on the command
+line and leaves what it found as JSON for the test.
 
     rank.py CLUSTER FOLDER PART...
 """

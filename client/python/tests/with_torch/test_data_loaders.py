@@ -1,5 +1,5 @@
-"""Every way in which torch iterates a dataset, with any number of workers, however they are started:
-each sample once, in the order of the Rust client, as it was written."""
+"""Every way in which torch iterates a dataset, with any number of workers, however started: each
+sample once, in the order of the Rust client, as it was written."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def test_without_workers(make: Make, world: int, node: Node, images: Any) -> Non
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("make", KINDS)
-def test_with_forked_workers(
-    make: Make, count: int, world: int, node: Node, images: Any
-) -> None:
+def test_with_forked_workers(make: Make, count: int, world: int, node: Node, images: Any) -> None:
     workers = {"num_workers": count, "multiprocessing_context": "fork"}
     check(make, Job(node.address, world), images, workers)
 
@@ -162,9 +160,7 @@ def test_what_the_tail_brings_with_workers_is_what_it_brings_without(node: Node)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_set_epoch_reaches_workers_also_those_that_persist(persistent: bool, node: Node) -> None:
     job = Job(node.address, 1)
-    data = larder.torch.IterableDataset(
-        larder.open(job.uri, cluster=job.cluster), **job.options(0)
-    )
+    data = larder.torch.IterableDataset(larder.open(job.uri, cluster=job.cluster), **job.options(0))
     loader = DataLoader(data, None, num_workers=2, persistent_workers=persistent)
     for epoch in (0, 1, 5, 5):
         data.set_epoch(epoch)
@@ -196,7 +192,7 @@ def test_tensors_outlive_everything_they_came_from(node: Node, images: Any) -> N
 
 
 def test_a_loader_inside_a_worker_is_refused(node: Node) -> None:
-    with pytest.raises(larder.InvalidArgument, match="larder.torch.IterableDataset"):
+    with pytest.raises(larder.InvalidArgument, match=r"larder\.torch\.IterableDataset"):
         list(DataLoader(NaiveDataset(node.address), None, num_workers=2))
 
 

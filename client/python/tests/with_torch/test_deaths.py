@@ -35,6 +35,12 @@ def memory() -> int:
     return sum(int(fields[name].split()[0]) * 1024 for name in ("Pss_Anon", "Pss_Shmem"))
 
 
+def kill(worker: int) -> None:
+    """Torch raises in a signal handler; it would not if we had waited for the process."""
+    os.kill(worker, signal.SIGKILL)
+    time.sleep(60)
+
+
 def epoch(data: larder.torch.IterableDataset, images: dict[str, np.ndarray], workers: int) -> None:
     seen: list[int] = []
     for batch in DataLoader(data, None, num_workers=workers):
@@ -51,11 +57,9 @@ def test_a_killed_worker_is_torchs_clear_error_and_leaves_nothing(
     for round_ in range(6):
         iteration = iter(DataLoader(data, None, num_workers=2))
         next(iteration)
-        worker = iteration._workers[round_ % 2]  # noqa: SLF001
+        worker = iteration._workers[round_ % 2]
         with pytest.raises(RuntimeError, match="killed by signal"):
-            os.kill(worker.pid, signal.SIGKILL)
-            # Torch raises it in a signal handler; it would not if we had waited for the process.
-            time.sleep(60)
+            kill(worker.pid)
         del iteration
         epoch(data, images, workers=2)
         gc.collect()

@@ -111,13 +111,17 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
     loader = ds.loader(**job.options(0))
     next(iter(loader))
     state = loader.state_dict()
-    order = larder.torch.BatchSampler(ds, **job.options(0))
-    data = larder.torch.IterableDataset(ds, **job.options(0))
-    again = ds.loader(**job.options(0))
-    for other in (order, data, again):
-        other.load_state_dict(state)
+    # Seed and shuffle are the state's, whatever was said.
+    other = {**job.options(0), "seed": 99, "shuffle": "none"}
+    order = larder.torch.BatchSampler(ds, **other)
+    data = larder.torch.IterableDataset(ds, **other)
+    again = ds.loader(**other)
+    for reader in (order, data, again):
+        reader.load_state_dict(state)
     rest = job.batches(0)[1:]
     assert list(order) == labels(data) == labels(again) == rest
+    order.set_epoch(1), data.set_epoch(1)
+    assert list(order) == labels(data) == labels(again) == job.batches(0, 1)
     assert order.state_dict() == again.state_dict()
 
 
