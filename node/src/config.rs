@@ -82,6 +82,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     pub exit_when_unused: Option<String>,
 
+    /// A file to remove when the node ends without an error, such as its log
+    #[arg(long, value_name = "PATH")]
+    pub remove_when_done: Option<PathBuf>,
+
     /// Go on in a session of its own, with no open files but the standard three, and no parent to wait for
     #[arg(long)]
     pub detach: bool,

@@ -13,6 +13,7 @@
 mod array;
 mod dataset;
 mod error;
+mod host;
 mod loader;
 mod wait;
 
@@ -24,6 +25,8 @@ mod _larder {
     use crate::array::Array;
     #[pymodule_export]
     use crate::dataset::Dataset;
+    #[pymodule_export]
+    use crate::host::Node;
     #[pymodule_export]
     use crate::loader::{Batch, Epoch, Loader, Schedule};
 

@@ -1,4 +1,4 @@
-//! From the number of a batch to the batch: which rows, into which buffer.
+//! From the number of a batch to the batch: which rows of which dataset, into which buffer.
 
 use std::sync::Arc;
 
@@ -6,29 +6,57 @@ use larder_dataset::Manifest;
 
 use super::{
     batch::Batch,
+    content::Samples,
     layout::{Layout, check_rows},
     pass::Pass,
 };
 use crate::{
     Error, HostTensor, Memory, RowRef,
     buffer::{Buffer, BufferPool},
-    fetch::Gathered,
+    fetch::{Gathered, Placed},
     patience::CancelToken,
     process,
 };
 
-/// Reads rows: `out[k]` gets tensor `tensors[k]` of all `rows`, in their order, unless the token is
+/// Reads rows: `out[k]` gets tensor `tensors[k]` of all rows, at their places, unless the token is
 /// used first. A dataset hands its [`Fetcher::gather`](crate::Fetcher::gather).
-pub(crate) type Gather = dyn Fn(&[RowRef], &[usize], &mut [&mut [u8]], &CancelToken) -> Result<Gathered, Error>
+pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelToken) -> Result<Gathered, Error>
     + Send
     + Sync;
 
+/// A snapshot that rows are read from.
+pub(super) struct Shelf {
+    manifest: Manifest,
+    /// The tensors of a batch, as this snapshot numbers them.
+    tensors: Box<[usize]>,
+    gather: Arc<Gather>,
+}
+
 /// Everything that fetching a batch takes, shared by the threads that do.
 pub(super) struct BatchFetcher {
-    pub(super) manifest: Manifest,
+    /// One for each dataset.
+    pub(super) shelves: Box<[Shelf]>,
     pub(super) layout: Arc<Layout>,
     pub(super) buffers: Arc<BufferPool>,
-    pub(super) gather: Arc<Gather>,
+}
+
+impl Shelf {
+    /// The tensors of `layout` in this snapshot.
+    ///
+    /// # Errors
+    /// As [`Layout::tensors_in`].
+    pub(super) fn new(
+        manifest: Manifest,
+        gather: Arc<Gather>,
+        layout: &Layout,
+    ) -> Result<Self, Error> {
+        Ok(Self { tensors: layout.tensors_in(&manifest)?, manifest, gather })
+    }
+
+    fn locate(&self, sample: u64) -> RowRef {
+        let (shard, row) = self.manifest.locate(sample).expect("a sample of this snapshot");
+        RowRef { shard, row }
+    }
 }
 
 impl BatchFetcher {
@@ -40,8 +68,7 @@ impl BatchFetcher {
         cancel: &CancelToken,
     ) -> Result<Batch, Error> {
         let begun = process::now();
-        let mut samples = Vec::new();
-        let padding = pass.fill(batch, &mut samples);
+        let (samples, padding) = pass.samples(batch);
         let (buffer, gathered) = self.read(&samples, cancel)?;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
@@ -56,16 +83,43 @@ impl BatchFetcher {
     }
 
     /// The rows of these samples, no more than a buffer has room for, in their order.
-    fn read(&self, samples: &[u64], cancel: &CancelToken) -> Result<(Buffer, Gathered), Error> {
-        let locate = |&sample: &u64| {
-            let (shard, row) = self.manifest.locate(sample).expect("a sample of this snapshot");
-            RowRef { shard, row }
-        };
-        let rows: Vec<RowRef> = samples.iter().map(locate).collect();
+    fn read(&self, samples: &Samples, cancel: &CancelToken) -> Result<(Buffer, Gathered), Error> {
         let mut buffer = self.buffers.take();
-        let mut parts = self.layout.split(&mut buffer, rows.len());
-        let gathered = (self.gather)(&rows, self.layout.tensors(), &mut parts, cancel)?;
+        let mut parts = self.layout.split(&mut buffer, samples.len());
+        let gathered = match &*self.shelves {
+            [shelf] => {
+                let rows: Vec<RowRef> =
+                    samples.samples.iter().map(|&at| shelf.locate(at)).collect();
+                (shelf.gather)(Placed::all(&rows), &shelf.tensors, &mut parts, cancel)?
+            }
+            _ => self.read_mixed(samples, &mut parts, cancel)?,
+        };
         Ok((buffer, gathered))
+    }
+
+    /// The same from several snapshots, one after the other: each row to its own place.
+    fn read_mixed(
+        &self,
+        Samples { samples, datasets }: &Samples,
+        parts: &mut [&mut [u8]],
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let mut gathered = Gathered::default();
+        for (dataset, shelf) in (0..).zip(&self.shelves) {
+            let places: Vec<u32> = (0..)
+                .zip(datasets)
+                .filter(|(_, of)| **of == dataset)
+                .map(|(place, _)| place)
+                .collect();
+            if places.is_empty() {
+                continue;
+            }
+            let rows: Vec<RowRef> =
+                places.iter().map(|&place| shelf.locate(samples[place as usize])).collect();
+            let placed = Placed::at(&rows, &places);
+            gathered += (shelf.gather)(placed, &shelf.tensors, parts, cancel)?;
+        }
+        Ok(gathered)
     }
 }
 
@@ -86,8 +140,9 @@ pub(crate) fn take(
     check_rows(rows)?;
     let layout = Layout::new(manifest, tensors, rows)?;
     let buffers = BufferPool::new(layout.buffer_bytes(), 0);
-    let (manifest, gather) = (manifest.clone(), Arc::clone(gather));
-    let fetcher = BatchFetcher { manifest, layout, buffers, gather };
-    let (buffer, _) = fetcher.read(samples, &CancelToken::new())?;
+    let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), &layout)?;
+    let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
+    let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
+    let (buffer, _) = fetcher.read(&samples, &CancelToken::new())?;
     Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len()))
 }

@@ -1,5 +1,6 @@
 //! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and the digest of each
-//! epoch, and says after each batch where its rows came from, and for how long it was waited. Made to be killed.
+//! epoch, and says after each batch where its rows came from, and for how long it was waited. Made to be killed. `host`
+//! as the cluster is the node of this host.
 //!
 //! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the last line.
 
@@ -7,7 +8,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use larder_client::{Dataset, Error};
+use larder_client::{Dataset, Error, HostOptions};
 use larder_extent::testing::fork_idle_child;
 use larder_tests::words;
 
@@ -77,9 +78,16 @@ fn main() -> ExitCode {
 
 /// Whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
-    let options = Dataset::options().cluster(&arguments.cluster).local(arguments.local);
+    let options = Dataset::options().local(arguments.local);
+    let options = match arguments.cluster.as_str() {
+        "host" => options.host_node(HostOptions::default()),
+        addresses => options.cluster(addresses),
+    };
     let options = if arguments.impatient { options.patience(PATIENCE_SHORT) } else { options };
     let dataset = options.open(&arguments.uri)?;
+    if let Some(node) = dataset.cluster().and_then(|cluster| cluster.host()) {
+        say(&format!("node {} {}", node.pid(), if node.started() { "started" } else { "found" }));
+    }
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
     let mut forked = false;

@@ -21,6 +21,7 @@ from larder._errors import (
     Unavailable,
     VersionMismatch,
 )
+from larder._host import Node, serve
 from larder._larder import Array, __version__
 from larder._loader import Batch, Loader
 
@@ -34,6 +35,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Node",
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
@@ -44,7 +46,8 @@ __all__ = [
     "VersionMismatch",
     "__version__",
     "open",
+    "serve",
 ]
 
-for _public in (Batch, Dataset, Loader, TensorSpec, open):
+for _public in (Batch, Dataset, Loader, Node, TensorSpec, open, serve):
     _public.__module__ = "larder"

@@ -26,6 +26,8 @@ pub(in crate::serve) struct SocketFile {
     path: PathBuf,
     /// Device and inode, to remove no other node's file.
     identity: Option<(u64, u64)>,
+    /// Its folder, if that was made for it.
+    folder: Option<PathBuf>,
 }
 
 impl SocketFile {
@@ -38,7 +40,7 @@ impl SocketFile {
         let path = &config.path;
         let failed = |why: std::io::Error| failed(path, why);
         let group = config.group.as_deref().map(group_named).transpose()?;
-        make_folder(path, group).map_err(failed)?;
+        let folder = make_folder(path, group).map_err(failed)?;
         remove_stale(path)?;
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let listener = bind_with_mode(path, mode).map_err(|errno| failed(errno.into()))?;
@@ -46,17 +48,19 @@ impl SocketFile {
             chown(path, None, group).map_err(|errno| failed(errno.into()))?;
         }
         let identity = identity(path);
-        Ok((Self { path: path.clone(), identity }, listener))
+        Ok((Self { path: path.clone(), identity, folder }, listener))
     }
 
     pub(in crate::serve) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file, if it is still ours.
+    /// Removes the file, if it is still ours, and the folder that was made for it, if nothing else came
+    /// into it.
     pub(in crate::serve) fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
+            let _ = self.folder.as_ref().map(fs::remove_dir);
         }
     }
 }
@@ -96,12 +100,13 @@ fn group_named(name: &str) -> Result<Gid, Error> {
     })
 }
 
-fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<()> {
+/// The folder, if it was made now.
+fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<Option<PathBuf>> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
+        return Ok(None);
     };
     if folder.is_dir() {
-        return Ok(());
+        return Ok(None);
     }
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
@@ -114,7 +119,7 @@ fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<()> {
         chown(folder, None, group)?;
         fs::set_permissions(folder, Permissions::from_mode(0o750))?;
     }
-    Ok(())
+    Ok(Some(folder.to_owned()))
 }
 
 /// Removes the socket of a node that did not end properly: one that nobody answers on.
@@ -170,7 +175,8 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().expect("a folder")), 0o700);
         file.remove();
-        assert!(!path.exists());
+        assert!(!path.parent().expect("a folder").exists(), "it was made for the socket");
+        assert!(root.path().exists());
     }
 
     #[test]
