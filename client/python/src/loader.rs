@@ -124,6 +124,12 @@ impl Loader {
         Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
     }
 
+    /// The job's seed: after a resume that of the state.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.inner().plan(0).seed()
+    }
+
     /// What the shuffle came to.
     #[getter]
     fn shuffle(&self) -> String {
