@@ -20,6 +20,7 @@
 
 mod gather;
 mod lanes;
+mod mapped;
 mod node;
 mod session;
 
@@ -32,12 +33,17 @@ use std::{
 
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::Attached;
-use larder_wire::{ErrorKind, data::RowRef, limits};
+use larder_wire::{
+    ErrorKind,
+    data::{DistinctShards, RowRef},
+    limits,
+};
 
 use crate::{
     Cluster, DatasetName, Error, origin::Fallback, process, process::PerProcess, remote::Batch,
 };
 use gather::Gathering;
+use mapped::copy_mapped;
 use session::Session;
 
 /// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
@@ -150,20 +156,22 @@ impl Fetcher {
         tensors: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<Sources, Error> {
-        let (tensors, row_bytes) = self.check(rows, tensors, out)?;
+        let (tensors, row_bytes) = self.check(rows.len(), tensors, out)?;
+        let shards = DistinctShards::of(rows);
+        self.check_rows(rows, &shards)?;
         let session = self.session();
         let mut batch = Batch { out, row_bytes: &row_bytes };
-        let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
-        let count = rows.len() as u64;
+        let rest = copy_mapped(&session, rows, &shards, &tensors, &mut batch);
+        let (count, left) = (rows.len() as u64, rest.missing.len() + rest.damaged.len());
         let mut sources = Sources {
-            rows_local: count - missing.len() as u64 - damaged.len() as u64,
+            rows_local: count - left as u64,
             bytes: count * row_bytes.iter().map(|&bytes| bytes as u64).sum::<u64>(),
             ..Sources::default()
         };
-        if missing.len() + damaged.len() > 0 {
+        if left > 0 {
             let mut gathering = Gathering::new(self, &session, rows, &tensors, batch, &mut sources);
-            gathering.want(missing, false);
-            gathering.want(damaged, true);
+            gathering.want(rest.missing, false);
+            gathering.want(rest.damaged, true);
             gathering.run()?;
         }
         Ok(sources)
@@ -172,14 +180,17 @@ impl Fetcher {
     /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
     /// checksum is compared here. `None` says that the row has to be gathered.
     pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowView> {
-        self.check_rows(&[row]).ok()?;
+        let shards = self.manifest.shard_count();
+        if row.shard >= shards || row.row >= self.manifest.shard(row.shard).rows {
+            return None;
+        }
         let strided = |tensor: &larder_dataset::Tensor| {
             matches!(tensor.locator(), RowLocator::Strided { .. })
         };
         self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
-            Some(extent) => extent.clone()?,
+            Some(extent) => extent,
             None => session.attach(self, row.shard)?,
         };
         let view = RowView { extent, region: tensor, row: u64::from(row.row) };
@@ -202,7 +213,7 @@ impl Fetcher {
     /// The tensors as the wire numbers them, and the bytes of a row of each.
     fn check(
         &self,
-        rows: &[RowRef],
+        rows: usize,
         tensors: &[usize],
         out: &[&mut [u8]],
     ) -> Result<(Vec<u16>, Vec<usize>), Error> {
@@ -227,8 +238,8 @@ impl Fetcher {
             if bytes == 0 {
                 return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
-            if bytes.checked_mul(rows.len()) != Some(out.len()) {
-                let (name, rows, out) = (known.name(), rows.len(), out.len());
+            if bytes.checked_mul(rows) != Some(out.len()) {
+                let (name, out) = (known.name(), out.len());
                 return refused(format!(
                     "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
                 ));
@@ -236,72 +247,28 @@ impl Fetcher {
             numbers.push(u16::try_from(tensor).expect("a dataset has at most 4,096 tensors"));
             row_bytes.push(bytes);
         }
-        if u32::try_from(rows.len()).is_err() {
-            return refused(format!("{} rows in one call, the limit is {}", rows.len(), u32::MAX));
+        if u32::try_from(rows).is_err() {
+            return refused(format!("{rows} rows in one call, the limit is {}", u32::MAX));
         }
-        self.check_rows(rows)?;
         Ok((numbers, row_bytes))
     }
 
-    fn check_rows(&self, rows: &[RowRef]) -> Result<(), Error> {
-        let shards = self.manifest.shard_count();
-        let mut last = (u32::MAX, 0);
-        for row in rows {
-            if row.shard != last.0 && row.shard < shards {
-                last = (row.shard, self.manifest.shard(row.shard).rows);
-            }
-            if row.shard != last.0 || row.row >= last.1 {
-                let (shard, row) = (row.shard, row.row);
-                let why = format!("there is no row {row} in a shard {shard} of {shards} shards");
-                return Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Copies the rows of mapped shards into the batch. The places of those that are not mapped, and of
-/// those whose mapped bytes are damaged.
-fn copy_mapped(
-    session: &Session,
-    rows: &[RowRef],
-    tensors: &[u16],
-    batch: &mut Batch<'_, '_>,
-) -> (Vec<u32>, Vec<u32>) {
-    let slots = &session.slots;
-    if slots.is_empty() {
-        return ((0..).take(rows.len()).collect(), Vec::new());
-    }
-    let (mut missing, mut damaged) = (Vec::new(), Vec::new());
-    for (place, row) in (0..).zip(rows) {
-        let mapped = slots.get(row.shard);
-        // A row that is not copied here must be fetched: no other way leads out of this loop's body.
-        let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
-            missing.push(place);
-            continue;
+    fn check_rows(&self, rows: &[RowRef], shards: &DistinctShards) -> Result<(), Error> {
+        let count = self.manifest.shard_count();
+        let rows_of = |&shard: &u32| match shard < count {
+            true => self.manifest.shard(shard).rows,
+            false => 0,
         };
-        if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {
-            tracing::warn!(shard = row.shard, %corrupt, "a mapped row is damaged: it is fetched anew");
-            slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
-            damaged.push(place);
+        let row_counts: Vec<u32> = shards.shards().iter().map(rows_of).collect();
+        let mut checked = rows.iter().zip(shards.of_rows());
+        match checked.find(|&(row, &shard)| row.row >= row_counts[shard as usize]) {
+            None => Ok(()),
+            Some((RowRef { shard, row }, _)) => {
+                let why = format!("there is no row {row} in a shard {shard} of {count} shards");
+                Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why))
+            }
         }
     }
-    (missing, damaged)
-}
-
-fn copy_row(
-    extent: &Attached,
-    row: RowRef,
-    place: u32,
-    tensors: &[u16],
-    batch: &mut Batch<'_, '_>,
-) -> Result<(), larder_extent::CorruptRow> {
-    for (slot, &tensor) in tensors.iter().enumerate() {
-        let row_bytes = batch.row_bytes[slot];
-        let target = &mut batch.out[slot][place as usize * row_bytes..][..row_bytes];
-        extent.copy_row_verified(tensor.into(), row.row.into(), target)?;
-    }
-    Ok(())
 }
 
 impl fmt::Debug for Fetcher {
