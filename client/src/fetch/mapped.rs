@@ -44,11 +44,11 @@ pub(super) fn copy_mapped(
         let sources: Vec<RowSource<'_>> = maps.iter().map(|map| map.rows(tensor.into())).collect();
         let row_bytes = batch.row_bytes[slot];
         let wanted = mapped.iter().map(|&Mapped { place, source }| RowCopy {
-            source: source as usize,
+            source: &sources[source as usize],
             row: rows[place as usize].row.into(),
             at: place as usize * row_bytes,
         });
-        copy_rows_verified(&sources, wanted, batch.out[slot], |copy| {
+        copy_rows_verified(wanted, batch.out[slot], |copy| {
             let place = u32::try_from(copy.at / row_bytes).expect("a place of this batch");
             damaged.push(place);
         });

@@ -38,11 +38,11 @@ pub struct RowSource<'a> {
 }
 
 /// One row of a batch: where it is, and where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowCopy {
-    /// Index into the sources of the call.
-    pub source: usize,
-    /// The row (of [`Region::Blocks`](crate::Region::Blocks): the block).
+#[derive(Clone, Copy, Debug)]
+pub struct RowCopy<'a> {
+    /// The rows that it is one of.
+    pub source: &'a RowSource<'a>,
+    /// Which of them (of [`Region::Blocks`](crate::Region::Blocks): the block).
     pub row: u64,
     /// Where in the target its first byte goes.
     pub at: usize,
@@ -76,6 +76,12 @@ impl<'a> RowSource<'a> {
         }
         let crc = crc32c(self.bytes(row));
         if self.verify(row) { crc } else { !crc }
+    }
+
+    /// Whether each row has a checksum of its own, so that [`RowSource::crc`] reads none of its bytes.
+    #[must_use]
+    pub fn has_own_crcs(&self) -> bool {
+        self.rows_per_unit == 1
     }
 
     /// Whether a row still has the checksum it was filled with.
@@ -153,19 +159,18 @@ impl<'a> RowSource<'a> {
 /// where it lies while it is copied; the file is sealed, so both are the same bytes.
 ///
 /// # Panics
-/// If a source, a row or a place does not exist.
-pub fn copy_rows_verified(
-    sources: &[RowSource<'_>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
+/// If a row or a place does not exist.
+pub fn copy_rows_verified<'a>(
+    rows: impl Iterator<Item = RowCopy<'a>> + Clone,
     out: &mut [u8],
-    mut damaged: impl FnMut(RowCopy),
+    mut damaged: impl FnMut(RowCopy<'a>),
 ) {
     let batch_is_large = out.len() >= STREAMED_BATCH_BYTES_MIN;
-    for_each_ahead(sources, rows, out, |source, wanted, target| {
+    for_each_ahead(rows, out, |wanted, target| {
         let copied = if batch_is_large && target.len() >= STREAMED_ROW_BYTES_MIN {
-            source.copy_verified_by(wanted.row, target, stream_hashed)
+            wanted.source.copy_verified_by(wanted.row, target, stream_hashed)
         } else {
-            source.copy_verified(wanted.row, target)
+            wanted.source.copy_verified(wanted.row, target)
         };
         if copied.is_err() {
             damaged(wanted);
@@ -177,30 +182,24 @@ pub fn copy_rows_verified(
 ///
 /// # Panics
 /// As [`copy_rows_verified`].
-pub fn copy_rows(
-    sources: &[RowSource<'_>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
-    out: &mut [u8],
-) {
-    for_each_ahead(sources, rows, out, |source, wanted, target| {
-        target.copy_from_slice(source.bytes(wanted.row));
+pub fn copy_rows<'a>(rows: impl Iterator<Item = RowCopy<'a>> + Clone, out: &mut [u8]) {
+    for_each_ahead(rows, out, |wanted, target| {
+        target.copy_from_slice(wanted.source.bytes(wanted.row));
     });
 }
 
 /// Calls `copy` for each row with the place it goes to, and asks for the memory of later ones.
 fn for_each_ahead<'a>(
-    sources: &[RowSource<'a>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
+    rows: impl Iterator<Item = RowCopy<'a>> + Clone,
     out: &mut [u8],
-    mut copy: impl FnMut(&RowSource<'a>, RowCopy, &mut [u8]),
+    mut copy: impl FnMut(RowCopy<'a>, &mut [u8]),
 ) {
     let mut ahead = rows.clone();
-    let ask_for = |wanted: RowCopy| sources[wanted.source].prefetch(wanted.row);
+    let ask_for = |wanted: RowCopy<'_>| wanted.source.prefetch(wanted.row);
     ahead.by_ref().take(ROWS_AHEAD).for_each(ask_for);
     for wanted in rows {
         ahead.next().map(ask_for);
-        let source = &sources[wanted.source];
-        let bytes = source.bytes(wanted.row).len();
-        copy(source, wanted, &mut out[wanted.at..][..bytes]);
+        let bytes = wanted.source.bytes(wanted.row).len();
+        copy(wanted, &mut out[wanted.at..][..bytes]);
     }
 }
