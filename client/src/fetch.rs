@@ -23,13 +23,11 @@ mod lanes;
 mod mapped;
 mod node;
 mod session;
+mod sources;
+mod strikes;
+mod target;
 
-use std::{
-    fmt,
-    ops::{AddAssign, Deref},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::Attached;
@@ -40,82 +38,28 @@ use larder_wire::{
 };
 
 use crate::{
-    Cluster, DatasetName, Error, origin::Fallback, process, process::PerProcess, remote::Batch,
+    Cluster, Copies, DatasetName, Error,
+    origin::Fallback,
+    patience::{CancelToken, Patience},
+    process,
+    process::PerProcess,
+    remote::{Batch, Wanted},
 };
-use gather::Gathering;
+use gather::{Gathering, Means};
 use mapped::copy_mapped;
 use session::Session;
+use target::Target;
 
-/// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
-const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
+pub(crate) use sources::Gathered;
+pub use sources::{Hop, LongestWait, Sources};
+pub use target::FetchOptions;
 
 /// A shard whose mapped bytes turned out to be damaged is not mapped again before this.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 
-/// How rows are fetched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FetchOptions {
-    /// Whether to map the extents of nodes on this host.
-    pub local: bool,
-    /// Nodes, by id, that are read over the network even if they are on this host.
-    pub over_network: Vec<String>,
-    /// How long one call goes on trying when nodes or the origin say "try again".
-    pub patience: Duration,
-}
-
-impl Default for FetchOptions {
-    fn default() -> Self {
-        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
-    }
-}
-
-impl FetchOptions {
-    /// Whether the memory of this node may be mapped.
-    fn maps(&self, node: &str) -> bool {
-        self.local && !self.over_network.iter().any(|id| id == node)
-    }
-}
-
-/// Where the rows of a gather came from, and what they cost. A row counts once, however many tensors
-/// it has. Those of several gathers add up with `+=`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// Copied out of extents mapped from a node on this host.
-    pub rows_local: u64,
-    /// Sent by a node out of its memory.
-    pub rows_remote: u64,
-    /// Read from the origin: by a node that had to, or by this process.
-    pub rows_origin: u64,
-    /// Bytes delivered.
-    pub bytes: u64,
-    /// Time spent asking nodes and receiving from them.
-    pub wait_nodes: Duration,
-    /// Time spent reading from the origin in this process.
-    pub wait_origin: Duration,
-    /// Time spent waiting before another try.
-    pub wait_retries: Duration,
-}
-
-impl AddAssign for Sources {
-    fn add_assign(&mut self, other: Self) {
-        self.rows_local += other.rows_local;
-        self.rows_remote += other.rows_remote;
-        self.rows_origin += other.rows_origin;
-        self.bytes += other.bytes;
-        self.wait_nodes += other.wait_nodes;
-        self.wait_origin += other.wait_origin;
-        self.wait_retries += other.wait_retries;
-    }
-}
-
 /// Reads rows of one snapshot.
 pub struct Fetcher {
-    manifest: Manifest,
-    name: DatasetName,
-    /// The same, pinned to the snapshot.
-    pinned: DatasetName,
-    cluster: Option<Arc<Cluster>>,
-    options: FetchOptions,
+    target: Target,
     session: PerProcess<Session>,
     fallback: Fallback,
 }
@@ -129,19 +73,18 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let pinned = name.pinned(manifest.snapshot());
-        let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self { manifest, name: name.clone(), pinned, cluster, options, session, fallback })
+        let target = Target::new(manifest, name, cluster, options);
+        Arc::new(Self { target, session: PerProcess::new(), fallback: Fallback::new() })
     }
 
     /// The snapshot's index.
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.target.manifest
     }
 
     /// The cluster, if there is one.
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.cluster.as_ref()
+        self.target.cluster.as_ref()
     }
 
     /// Fills `out[k]` with the rows of tensor `tensors[k]`, in the order of `rows`:
@@ -156,45 +99,71 @@ impl Fetcher {
         tensors: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<Sources, Error> {
+        self.gather_unless(rows, tensors, out, &CancelToken::never())
+            .map(|gathered| gathered.sources)
+    }
+
+    /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says what
+    /// it waited for longest.
+    pub(crate) fn gather_unless(
+        &self,
+        rows: &[RowRef],
+        tensors: &[usize],
+        out: &mut [&mut [u8]],
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let begun = process::now();
         let (tensors, row_bytes) = self.check(rows.len(), tensors, out)?;
         let shards = DistinctShards::of(rows);
         self.check_rows(rows, &shards)?;
         let session = self.session();
         let mut batch = Batch { out, row_bytes: &row_bytes };
         let rest = copy_mapped(&session, rows, &shards, &tensors, &mut batch);
-        let (count, left) = (rows.len() as u64, rest.missing.len() + rest.damaged.len());
-        let mut sources = Sources {
-            rows_local: count - left as u64,
-            bytes: count * row_bytes.iter().map(|&bytes| bytes as u64).sum::<u64>(),
-            ..Sources::default()
-        };
-        if left > 0 {
-            let mut gathering = Gathering::new(self, &session, rows, &tensors, batch, &mut sources);
+        let wait_local = process::now() - begun;
+        let left = rest.missing.len() + rest.damaged.len();
+        let (rows_local, all) = (rows.len() - left, rows.len() as u64);
+        let mut gathered = Gathered::default();
+        if rows_local < rows.len() {
+            let snapshot = self.target.manifest.snapshot();
+            let (tensors, copies) = (&tensors, Copies::default());
+            let wanted = Wanted { snapshot, rows, tensors, batch, copies };
+            let (target, fallback) = (&self.target, &self.fallback);
+            let means = Means { target, session: &session, fallback };
+            let patience = Patience::new(target.options.patience, cancel);
+            let mut gathering = Gathering::new(means, wanted, patience);
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
-            gathering.run()?;
+            gathered = gathering.run()?;
         }
-        Ok(sources)
+        let row_bytes: u64 = row_bytes.iter().map(|&bytes| bytes as u64).sum();
+        let sources = &mut gathered.sources;
+        sources.rows_local = rows_local as u64;
+        sources.bytes = all * row_bytes;
+        sources.wait_local = if rows_local > 0 { wait_local } else { Duration::ZERO };
+        sources.copies += Copies::local(sources.rows_local * row_bytes);
+        sources.copies.count();
+        Ok(gathered)
     }
 
     /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
     /// checksum is compared here. `None` says that the row has to be gathered.
     pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowView> {
-        let shards = self.manifest.shard_count();
-        if row.shard >= shards || row.row >= self.manifest.shard(row.shard).rows {
+        let shards = self.target.manifest.shard_count();
+        if row.shard >= shards || row.row >= self.target.manifest.shard(row.shard).rows {
             return None;
         }
         let strided = |tensor: &larder_dataset::Tensor| {
             matches!(tensor.locator(), RowLocator::Strided { .. })
         };
-        self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
+        self.target.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
             Some(extent) => extent,
-            None => session.attach(self, row.shard)?,
+            None => session.attach(&self.target, row.shard)?,
         };
         let view = RowView { extent, region: tensor, row: u64::from(row.row) };
         if view.extent.verify_row(view.region, view.row) {
+            Copies::viewed(view.len() as u64).count();
             return Some(view);
         }
         session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
@@ -206,7 +175,7 @@ impl Fetcher {
             if let Some(parents) = parents {
                 parents.abandon();
             }
-            Session::new(&self.manifest, self.cluster.as_deref())
+            Session::new(&self.target.manifest)
         })
     }
 
@@ -219,7 +188,7 @@ impl Fetcher {
     ) -> Result<(Vec<u16>, Vec<usize>), Error> {
         let refused =
             |why: String| Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
-        let known = self.manifest.tensors();
+        let known = self.target.manifest.tensors();
         let tensors_max = limits::GATHER_TENSORS_MAX as usize;
         if tensors.len() != out.len() || tensors.len() > tensors_max {
             return refused(format!(
@@ -254,9 +223,9 @@ impl Fetcher {
     }
 
     fn check_rows(&self, rows: &[RowRef], shards: &DistinctShards) -> Result<(), Error> {
-        let count = self.manifest.shard_count();
+        let count = self.target.manifest.shard_count();
         let rows_of = |&shard: &u32| match shard < count {
-            true => self.manifest.shard(shard).rows,
+            true => self.target.manifest.shard(shard).rows,
             false => 0,
         };
         let row_counts: Vec<u32> = shards.shards().iter().map(rows_of).collect();
@@ -274,8 +243,8 @@ impl Fetcher {
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetcher")
-            .field("name", &self.name)
-            .field("cluster", &self.cluster)
+            .field("name", &self.target.name)
+            .field("cluster", &self.target.cluster)
             .finish_non_exhaustive()
     }
 }

@@ -15,7 +15,9 @@
 //!
 //! Non-goals: writing data, keeping anything on disk.
 
+mod copies;
 mod error;
+mod patience;
 mod process;
 mod runtime;
 
@@ -29,16 +31,22 @@ mod route;
 mod buffer;
 mod dataset;
 mod loader;
+mod memory;
 pub mod sampler;
 mod stats;
 
 pub mod admin;
 
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
+pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
-pub use fetch::{FetchOptions, Fetcher, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
-pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode};
+pub use loader::{
+    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
+    SlowBatch,
+};
+pub use memory::{HostTensor, Memory};
 pub use stats::LoaderStats;

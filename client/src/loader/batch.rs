@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use larder_dataset::Dtype;
 
 use super::layout::{Column, Layout};
-use crate::{Sources, buffer::Buffer, sampler::LoaderState};
+use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
@@ -18,6 +18,7 @@ pub struct Batch {
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
+    pub(super) longest: Option<LongestWait>,
 }
 
 impl Batch {
@@ -71,6 +72,14 @@ impl Batch {
         })
     }
 
+    /// Its tensors as memory for another language, in the order in which the loader was asked for
+    /// them. Nothing is copied; the memory goes back to the loader when the last of them is dropped.
+    #[must_use]
+    pub fn into_tensors(self) -> Vec<HostTensor> {
+        let rows = self.len();
+        self.layout.lift(&Memory::pooled(self.buffer), rows)
+    }
+
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
     /// this batch, whatever was fetched or handed out after it.
     #[must_use]
@@ -82,6 +91,12 @@ impl Batch {
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.sources
+    }
+
+    /// What fetching the rows waited for longest; `None` when all were mapped.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<&LongestWait> {
+        self.longest.as_ref()
     }
 
     /// How long it took to fetch the rows.

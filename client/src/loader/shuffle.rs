@@ -50,7 +50,7 @@ impl FromStr for ShuffleMode {
 /// usual size, which at least reads each object in one stretch of the epoch.
 ///
 /// # Errors
-/// When there are several ranks and some nodes did not answer: ranks that see different sums could
+/// When there are several ranks and some nodes, or all, did not answer: ranks that see different sums could
 /// come to different orders, and lose samples in silence.
 pub(super) fn resolve_auto(
     manifest: &Manifest,
@@ -60,7 +60,8 @@ pub(super) fn resolve_auto(
     let window = Shuffle::Window { shards: WINDOW_SHARDS_DEFAULT };
     let Some(memory) = memory else { return Ok(window) };
     let ClusterMemory { budget_bytes, members, answered, .. } = memory;
-    if answered < members && world > 1 {
+    let uncertain = answered < members || members == 0;
+    if uncertain && world > 1 {
         let what = "cannot decide what shuffle 'auto' is for several ranks";
         return Err(Error::new(ErrorKind::Unavailable, what)
             .because(format!(

@@ -70,3 +70,12 @@ pub use view::{CorruptRow, ExtentView};
 pub fn fork_count() -> u32 {
     sys::fork_count()
 }
+
+/// Keeps every descriptor but standard input, output and error from the programs that this process
+/// starts from now on, also those it inherited and knows nothing of.
+///
+/// # Errors
+/// The kernel's, before Linux 5.11.
+pub fn keep_descriptors_from_programs() -> std::io::Result<()> {
+    sys::keep_descriptors_from_programs()
+}

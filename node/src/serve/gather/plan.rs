@@ -44,12 +44,12 @@ impl<'a> Resident<'a> {
 
 impl<'a> Plan<'a> {
     /// Looks every shard up; those that are missing begin to be filled.
-    pub(super) fn new(context: &'a Context, wanted: &'a Gather) -> Result<Self, Error> {
+    pub(super) fn new(
+        context: &'a Context,
+        dataset: Arc<Dataset>,
+        wanted: &'a Gather,
+    ) -> Result<Self, Error> {
         let shared = &context.shared;
-        let dataset = shared.catalog.get(wanted.snapshot).ok_or_else(|| {
-            let message = format!("snapshot {} is not open here; open it first", wanted.snapshot);
-            Error::new(ErrorKind::NotFound, message)
-        })?;
         let shards = DistinctShards::of(&wanted.rows);
         check(&dataset, &shards, &wanted.rows)?;
         let found = shared.cache.find(&dataset, shards.shards(), Priority::Demand);

@@ -93,6 +93,7 @@ fn copied_as_single_rows(
             expected.push(copy.at);
         }
     }
+    reported.sort_unstable();
     assert_eq!(reported, expected);
     assert!(bulk == single, "bytes of a checked copy");
     assert!(plain == single, "bytes of a plain copy");
