@@ -95,9 +95,7 @@ impl Control {
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);
-        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await;
-        let open =
-            open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
+        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await?;
         Ok(OpenDataset {
             snapshot: schema::snapshot_id(&open.snapshot)?,
             samples: open.samples,

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use larder_dataset::root_cause;
 use larder_wire::{Error, ErrorKind};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
@@ -15,6 +16,9 @@ use nix::unistd::{Gid, Group, chown};
 use std::os::fd::AsRawFd;
 
 use crate::config::SocketConfig;
+
+/// The kernel's limit on the path of a unix socket, without the zero at its end.
+const PATH_BYTES_MAX: usize = 107;
 
 /// The file, removed when the node stops.
 #[derive(Debug)]
@@ -66,8 +70,26 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 fn failed(path: &Path, why: std::io::Error) -> Error {
-    let message = format!("--socket {}: {why}; choose another path", path.display());
+    let hint = match why.kind() {
+        IoErrorKind::PermissionDenied | IoErrorKind::ReadOnlyFilesystem => {
+            let (user, folder) = (nix::unistd::geteuid(), nearest_folder(path));
+            format!(
+                "user {user} may not make it in {}: choose a folder it may write to",
+                folder.display()
+            )
+        }
+        IoErrorKind::InvalidFilename => {
+            format!("a socket's path has at most {PATH_BYTES_MAX} bytes: choose a shorter one")
+        }
+        _ => "choose another path".to_owned(),
+    };
+    let message = format!("--socket {}: {}; {hint}", path.display(), root_cause(&why));
     Error::new(ErrorKind::Unavailable, message).with_source(why)
+}
+
+/// The folder that is there, of those that the path leads through.
+fn nearest_folder(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"))
 }
 
 fn group_named(name: &str) -> Result<Gid, Error> {
@@ -166,6 +188,14 @@ mod tests {
         assert!(refused.message().contains("another process answers"), "{refused}");
         drop(listener);
         SocketFile::bind(&config(path)).expect("nobody answers any more");
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_with_the_limit() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("x".repeat(120));
+        let refused = SocketFile::bind(&config(path)).expect_err("too long");
+        assert!(refused.message().contains("107 bytes"), "{refused}");
     }
 
     #[test]
