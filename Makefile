@@ -77,7 +77,7 @@ $(TOOLS)/cargo-deny:
 
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(TORCH_PY): tests/python/requirements-torch.txt
