@@ -26,10 +26,11 @@ mod session;
 mod sources;
 mod strikes;
 mod target;
+mod view;
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use larder_dataset::{Manifest, RowLocator};
+use larder_dataset::Manifest;
 use larder_extent::Attached;
 use larder_wire::{ErrorKind, data::RowRef, limits};
 
@@ -49,6 +50,8 @@ pub(crate) use placed::Placed;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
 pub use target::FetchOptions;
+pub(crate) use view::Asking;
+pub use view::RowsView;
 
 /// A shard whose mapped bytes turned out to be damaged is not mapped again before this.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
@@ -137,28 +140,6 @@ impl Fetcher {
         sources.copies += Copies::local(sources.rows_local * row_bytes);
         sources.copies.count();
         Ok(gathered)
-    }
-
-    /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
-    /// checksum is compared here. `None` says that the row has to be gathered.
-    pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowView> {
-        self.check_rows(&[row]).ok()?;
-        let strided = |tensor: &larder_dataset::Tensor| {
-            matches!(tensor.locator(), RowLocator::Strided { .. })
-        };
-        self.target.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
-        let session = self.session();
-        let extent = match session.slots.get(row.shard) {
-            Some(extent) => extent.clone()?,
-            None => session.attach(&self.target, row.shard)?,
-        };
-        let view = RowView { extent, region: tensor, row: u64::from(row.row) };
-        if view.extent.verify_row(view.region, view.row) {
-            Copies::viewed(view.len() as u64).count();
-            return Some(view);
-        }
-        session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
-        None
     }
 
     fn session(&self) -> Arc<process::Owned<Session>> {
@@ -282,23 +263,6 @@ impl fmt::Debug for Fetcher {
             .field("name", &self.target.name)
             .field("cluster", &self.target.cluster)
             .finish_non_exhaustive()
-    }
-}
-
-/// One row of one tensor where it lies in a mapped extent, which it keeps mapped. Derefs to its
-/// bytes.
-#[derive(Debug, Clone)]
-pub struct RowView {
-    extent: Arc<Attached>,
-    region: usize,
-    row: u64,
-}
-
-impl Deref for RowView {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.extent.row(self.region, self.row)
     }
 }
 

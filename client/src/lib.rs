@@ -5,6 +5,7 @@
 //! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`host`]: the node that the processes of this host start and share.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
 //! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
@@ -29,6 +30,8 @@ mod origin;
 mod remote;
 mod route;
 
+pub mod host;
+
 mod buffer;
 mod dataset;
 mod loader;
@@ -43,7 +46,8 @@ pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset}
 pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
-pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
+pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{

@@ -1,6 +1,7 @@
 //! Copying many rows at once: the same bytes as one at a time, and no damaged row unnoticed.
 
-#![expect(unsafe_code, reason = "bytes are damaged through a private mapping")]
+use std::fs::File;
+use std::io::Read;
 
 use larder_extent::{
     Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, Sealed,
@@ -8,6 +9,7 @@ use larder_extent::{
 };
 use proptest::prelude::*;
 
+use crate::hostile::attach_whole;
 use crate::support::{ID, handed_out};
 
 /// Rows larger than this, in a batch of 8 MiB and more, are copied past the cache.
@@ -39,19 +41,15 @@ fn extent(regions: &[Region], salt: usize) -> Sealed {
     filling.seal().unwrap()
 }
 
-fn private(sealed: &Sealed) -> Attached {
-    Attached::private(handed_out(sealed), ID).unwrap()
-}
-
-/// Flips bits of a byte of a region in this process's own copy.
-fn damage(view: &ExtentView, region: usize, at: usize) {
-    assert!(at < view.region(region).len());
-    let offset = usize::try_from(view.file_offset(region)).unwrap() + at;
-    // SAFETY: the mapping is private and writable, the byte lies in it, and no slice of it is held.
-    unsafe {
-        let byte = view.base().add(offset);
-        byte.write_volatile(byte.read_volatile() ^ 0x41);
+/// The extent as a reader gets it, with bits flipped in these bytes of these regions.
+fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> Attached {
+    let mut bytes = Vec::new();
+    File::from(handed_out(sealed)).read_to_end(&mut bytes).unwrap();
+    for (region, at) in flips {
+        assert!(at < sealed.region(region).len());
+        bytes[usize::try_from(sealed.file_offset(region)).unwrap() + at] ^= 0x41;
     }
+    attach_whole(&bytes).unwrap()
 }
 
 /// What is wanted of one region of several extents, each row with a gap of `gap` bytes after it.
@@ -100,13 +98,11 @@ proptest! {
         gap in 0_usize..3,
     ) {
         let sealed = [extent(&REGIONS, 1), extent(&REGIONS, 2)];
-        let attached = sealed.each_ref().map(private);
-        for (view, at) in flips {
-            let bytes = attached[view].region(region).len();
-            if bytes > 0 {
-                damage(&attached[view], region, at.index(bytes));
-            }
-        }
+        let bytes = sealed[0].region(region).len();
+        let flips = flips.iter().filter(|_| bytes > 0);
+        let flips: Vec<_> = flips.map(|(view, at)| (*view, (region, at.index(bytes)))).collect();
+        let of = |view| flips.iter().filter(move |flip| flip.0 == view).map(|flip| flip.1);
+        let attached = [damaged(&sealed[0], of(0)), damaged(&sealed[1], of(1))];
         let views = attached.each_ref().map(|view| &**view);
         let count = usize::try_from(REGIONS[region].rows()).unwrap();
         let rows: Vec<_> =
@@ -120,13 +116,11 @@ proptest! {
 fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
     let long = [Region::Rows { rows: 30, row_bytes: LONG_ROW_BYTES, stride_bytes: 40_960 }];
     let sealed = [extent(&long, 3), extent(&long, 4)];
-    let attached = sealed.each_ref().map(private);
     let row_bytes = usize::try_from(LONG_ROW_BYTES).unwrap();
-    for (row, byte) in [(2, 0), (5, row_bytes - 1), (9, 4095), (11, 4096), (20, 20_000)] {
-        damage(&attached[1], 0, row * 40_960 + byte);
-    }
-    // Between two rows: nobody's byte.
-    damage(&attached[1], 0, 15 * 40_960 + row_bytes);
+    // The last lies between two rows: nobody's byte.
+    let flips = [(2, 0), (5, row_bytes - 1), (9, 4095), (11, 4096), (20, 20_000), (15, row_bytes)];
+    let flips = flips.map(|(row, byte)| (0, row * 40_960 + byte));
+    let attached = [damaged(&sealed[0], []), damaged(&sealed[1], flips)];
     let views = attached.each_ref().map(|view| &**view);
     let rows: Vec<_> = (0..240).map(|at| (at % 2, (at as u64 * 7) % 30)).collect();
     let (copies, out) = wanted(&views, 0, &rows, 1);
