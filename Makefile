@@ -44,7 +44,7 @@ wheel: $(PY) ## the Python package as users install it, with the programs, in ta
 	$(CARGO) build --locked --release -p larder-node -p larder-cli
 	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
 	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
-	cd client/python && $(abspath $(VENV))/bin/maturin build --locked --release --strip --quiet \
+	cd client/python && $(abspath $(PY)) -m maturin build --locked --release --strip --quiet \
 		--interpreter $(abspath $(PY)) --out $(abspath target/wheel); status=$$?; \
 		rm -rf $(abspath $(PROGRAMS)); exit $$status
 	@ls -l target/wheel
@@ -77,7 +77,7 @@ $(TOOLS)/cargo-deny:
 
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(TORCH_PY): tests/python/requirements-torch.txt
