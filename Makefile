@@ -6,7 +6,7 @@ TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 
-.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest
+.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
+test-full: test test-wheel deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
 	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(PY) ## the Python package, built and importable in target/venv
@@ -30,6 +30,22 @@ python: $(PY) ## the Python package, built and importable in target/venv
 
 pytest: python ## the tests of the Python package
 	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
+
+# The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
+PROGRAMS := client/python/python/larder/bin
+
+wheel: $(PY) ## the Python package as users install it, with the programs, in target/wheel
+	$(CARGO) build --locked --release -p larder-node -p larder-cli
+	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
+	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
+	cd client/python && $(abspath $(VENV))/bin/maturin build --locked --release --strip --quiet \
+		--interpreter $(abspath $(PY)) --out $(abspath target/wheel); status=$$?; \
+		rm -rf $(abspath $(PROGRAMS)); exit $$status
+	@ls -l target/wheel
+
+test-wheel: wheel ## install the wheel where there is no Rust, and run the README's lines
+	$(CARGO) build --locked -p larder-origin --bins
+	cd client/python && $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check

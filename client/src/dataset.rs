@@ -8,16 +8,16 @@
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
 use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor, UriError};
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
-    LoaderBuilder, RowRef,
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
+    HostTensor, LoaderBuilder, RowRef,
     fetch::Asking,
-    loader::{self, Gather, tensor_index},
+    loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -43,6 +43,7 @@ pub struct Dataset {
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
     cluster: Option<String>,
+    host: Option<HostOptions>,
     manifest: Option<String>,
     fetch: FetchOptions,
 }
@@ -52,6 +53,12 @@ impl OpenOptions {
     /// Without them every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
+    }
+
+    /// Reads through the node of this host, which is started if it does not run, unless a cluster is
+    /// named.
+    pub fn host_node(self, options: HostOptions) -> Self {
+        Self { host: Some(options), ..self }
     }
 
     /// Where the manifest lies when it is not beside the data.
@@ -85,7 +92,11 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let cluster = self.cluster.as_deref().map(Cluster::new).transpose()?;
+        let cluster = match (&self.cluster, &self.host) {
+            (Some(addresses), _) => Some(Cluster::new(addresses)?),
+            (None, Some(host)) => Some(cluster_of_host(host, &name)?),
+            (None, None) => None,
+        };
         let by_node = match &cluster {
             Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
             None => None,
@@ -101,13 +112,22 @@ impl OpenOptions {
     }
 }
 
+/// The node of this host, told what it is to read.
+fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
+    let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
+    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
+    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+}
+
 /// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<(Manifest, bool)>, Error> {
-    let opened = cluster.open_dataset(name).and_then(|opened| {
+    let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
+    let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         Ok((manifest, opened.indexed_now))
     });
@@ -118,6 +138,18 @@ fn through_cluster(
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
+    }
+}
+
+/// Says as whom the node of this host reads, when that is what it is refused for.
+fn whose(cluster: &Cluster, error: Error) -> Error {
+    match cluster.host() {
+        Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+            "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+             if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+            node.pid()
+        )),
+        _ => error,
     }
 }
 
@@ -347,11 +379,23 @@ impl Dataset {
 
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
-        let (manifest, view) = (self.manifest().clone(), self.view.clone());
+        LoaderBuilder::new(self.source())
+    }
+
+    /// What a loader reads it through.
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            manifest: self.manifest().clone(),
+            view: self.view.clone(),
+            gather: self.gather(),
+            look: Some(self.look()),
+            cluster: self.cluster().cloned(),
+        }
+    }
+
+    fn look(&self) -> Arc<Look> {
         let fetcher = Arc::clone(&self.fetcher);
-        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned()).look(Arc::new(
-            move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody),
-        ))
+        Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody))
     }
 
     fn gather(&self) -> Arc<Gather> {

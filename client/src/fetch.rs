@@ -21,6 +21,7 @@
 mod gather;
 mod lanes;
 mod node;
+mod placed;
 mod session;
 mod sources;
 mod strikes;
@@ -45,6 +46,7 @@ use gather::{Gathering, Means};
 use session::Session;
 use target::Target;
 
+pub(crate) use placed::Placed;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
 pub use target::FetchOptions;
@@ -96,30 +98,31 @@ impl Fetcher {
         tensors: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<Sources, Error> {
-        self.gather_unless(rows, tensors, out, &CancelToken::never())
+        self.gather_unless(rows.into(), tensors, out, &CancelToken::never())
             .map(|gathered| gathered.sources)
     }
 
     /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says what
-    /// it waited for longest.
+    /// it waited for longest. Rows with places go there, and the rest of the buffers is left alone.
     pub(crate) fn gather_unless(
         &self,
-        rows: &[RowRef],
+        placed: Placed<'_>,
         tensors: &[usize],
         out: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
         let begun = process::now();
-        let (tensors, row_bytes) = self.check(rows, tensors, out)?;
+        let rows = placed.rows;
+        let (tensors, row_bytes) = self.check(placed, tensors, out)?;
         let session = self.session();
         let mut batch = Batch { out, row_bytes: &row_bytes };
-        let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
+        let (missing, damaged) = copy_mapped(&session, placed, &tensors, &mut batch);
         let wait_local = process::now() - begun;
         let (rows_local, all) = (rows.len() - missing.len() - damaged.len(), rows.len() as u64);
         let mut gathered = Gathered::default();
         if rows_local < rows.len() {
             let snapshot = self.target.manifest.snapshot();
-            let (tensors, copies) = (&tensors, Copies::default());
+            let (rows, tensors, copies) = (&*placed.by_place(), &tensors, Copies::default());
             let wanted = Wanted { snapshot, rows, tensors, batch, copies };
             let (target, fallback) = (&self.target, &self.fallback);
             let means = Means { target, session: &session, fallback };
@@ -151,7 +154,7 @@ impl Fetcher {
     /// The tensors as the wire numbers them, and the bytes of a row of each.
     fn check(
         &self,
-        rows: &[RowRef],
+        placed: Placed<'_>,
         tensors: &[usize],
         out: &[&mut [u8]],
     ) -> Result<(Vec<u16>, Vec<usize>), Error> {
@@ -166,6 +169,7 @@ impl Fetcher {
                 out.len()
             ));
         }
+        let rows = placed.rows;
         let mut numbers = Vec::with_capacity(tensors.len());
         let mut row_bytes = Vec::with_capacity(tensors.len());
         for (&tensor, out) in tensors.iter().zip(out) {
@@ -176,7 +180,7 @@ impl Fetcher {
             if bytes == 0 {
                 return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
-            if bytes.checked_mul(rows.len()) != Some(out.len()) {
+            if !out.len().is_multiple_of(bytes) || !placed.fits(out.len() / bytes) {
                 let (name, rows, out) = (known.name(), rows.len(), out.len());
                 return refused(format!(
                     "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
@@ -213,23 +217,23 @@ impl Fetcher {
 /// those whose mapped bytes are damaged.
 fn copy_mapped(
     session: &Session,
-    rows: &[RowRef],
+    placed: Placed<'_>,
     tensors: &[u16],
     batch: &mut Batch<'_, '_>,
 ) -> (Vec<u32>, Vec<u32>) {
     let slots = &session.slots;
     if slots.is_empty() {
-        return ((0..).take(rows.len()).collect(), Vec::new());
+        return (placed.iter().map(|(place, _)| place).collect(), Vec::new());
     }
     let (mut missing, mut damaged) = (Vec::new(), Vec::new());
-    for (place, row) in (0..).zip(rows) {
+    for (place, row) in placed.iter() {
         let mapped = slots.get(row.shard);
         // A row that is not copied here must be fetched: no other way leads out of this loop's body.
         let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
             missing.push(place);
             continue;
         };
-        if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {
+        if let Err(corrupt) = copy_row(extent, row, place, tensors, batch) {
             tracing::warn!(shard = row.shard, %corrupt, "a mapped row is damaged: it is fetched anew");
             slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
             damaged.push(place);

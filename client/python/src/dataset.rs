@@ -1,13 +1,14 @@
 //! The dataset as Python sees it.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostTensor};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     array::{Array, dtype_name},
     error::OrRaise,
+    host::{StartedNode, started},
     loader::{Loader, Settings},
     wait::interruptible,
 };
@@ -23,7 +24,8 @@ type TensorFacts = (String, &'static str, Vec<u64>);
 
 #[pymethods]
 impl Dataset {
-    /// Opens a dataset; `patience` is in seconds.
+    /// Opens a dataset; `patience` is in seconds. Without a cluster it is read through the node of this
+    /// host, which is started from `node_bin` if there is none; with the cluster `none`, directly.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -32,15 +34,18 @@ impl Dataset {
         manifest: Option<String>,
         local: bool,
         patience: f64,
+        node_bin: Option<PathBuf>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(patience).map_err(|error| {
             let what = format!("the patience can't be {patience} seconds");
             Error::new(ErrorKind::InvalidArgument, what).because(error)
         });
         let mut options = Inner::options().local(local).patience(patience.or_raise(py)?);
-        if let Some(cluster) = cluster {
-            options = options.cluster(cluster);
-        }
+        options = match cluster.as_deref() {
+            None => options.host_node(HostOptions { node_bin, ..HostOptions::default() }),
+            Some("none") => options,
+            Some(addresses) => options.cluster(addresses),
+        };
         if let Some(manifest) = manifest {
             options = options.manifest(manifest);
         }
@@ -91,6 +96,12 @@ impl Dataset {
     #[getter]
     fn snapshot(&self) -> String {
         self.inner.snapshot().to_string()
+    }
+
+    /// What to tell the user, if this very call started the node of this host.
+    #[getter]
+    fn started_node(&self) -> Option<StartedNode> {
+        self.inner.cluster()?.host().and_then(started)
     }
 
     /// Whether nodes are asked for rows.

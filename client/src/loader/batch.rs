@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Dtype;
 
-use super::layout::{Column, Layout};
+use super::{
+    content::Samples,
+    layout::{Column, Layout},
+};
 use crate::{
     HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
 };
@@ -15,7 +18,7 @@ pub struct Batch {
     pub(super) layout: Arc<Layout>,
     pub(super) body: Body,
     /// One a row.
-    pub(super) samples: Vec<u64>,
+    pub(super) samples: Samples,
     /// Below or equal to the number of rows.
     pub(super) padding: usize,
     pub(super) state: LoaderState,
@@ -42,13 +45,20 @@ impl Batch {
     /// Whether there are no rows. A loader hands out no such batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+        self.len() == 0
     }
 
-    /// The number in the dataset of each row's sample, padding included.
+    /// The number of each row's sample in its snapshot, whatever part of it the dataset is; padding
+    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it is.
     #[must_use]
     pub fn samples(&self) -> &[u64] {
-        &self.samples
+        &self.samples.samples
+    }
+
+    /// In a batch of a [`Mixture`](crate::Mixture), which of its datasets each row is of.
+    #[must_use]
+    pub fn datasets(&self) -> Option<&[u32]> {
+        (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
     /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):

@@ -11,8 +11,6 @@ use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};
 #[derive(Debug)]
 pub(super) struct Layout {
     columns: Box<[Column]>,
-    /// The columns' tensors, by their numbers in the manifest.
-    tensors: Box<[usize]>,
     buffer_bytes: usize,
 }
 
@@ -55,7 +53,7 @@ impl Layout {
             columns.push(column);
             buffer_bytes = end;
         }
-        Ok(Arc::new(Self { columns: columns.into(), tensors, buffer_bytes }))
+        Ok(Arc::new(Self { columns: columns.into(), buffer_bytes }))
     }
 
     /// Bytes of a buffer for a full batch.
@@ -72,9 +70,24 @@ impl Layout {
         &self.columns
     }
 
-    /// The numbers of the tensors in the manifest, in the order of the columns.
-    pub(super) fn tensors(&self) -> &[usize] {
-        &self.tensors
+    /// The numbers of the columns' tensors in a manifest, in their order.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it has not the same: with the same name, elements and shape of a sample.
+    pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
+        let number = |column: &Column| {
+            let index = tensor_index(manifest, &column.name)?;
+            let tensor = &manifest.tensors()[index];
+            if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape {
+                return Ok(index);
+            }
+            let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
+            let (its_dtype, its_shape) = (tensor.dtype(), tensor.shape());
+            Err(invalid(format!(
+                "tensor '{name}' is {its_dtype} {its_shape:?} where others have {dtype} {shape:?}"
+            )))
+        };
+        self.columns.iter().map(number).collect()
     }
 
     /// The parts of a buffer that `rows` rows of each tensor go into.

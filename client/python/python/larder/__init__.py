@@ -21,6 +21,7 @@ from larder._errors import (
     Unavailable,
     VersionMismatch,
 )
+from larder._host import Node, serve
 from larder._index import IndexReport, index
 from larder._larder import Array, __version__, stats
 from larder._loader import Batch, Explanation, Loader
@@ -37,6 +38,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Node",
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
@@ -48,8 +50,10 @@ __all__ = [
     "__version__",
     "index",
     "open",
+    "serve",
     "stats",
 ]
 
-for _public in (Batch, Dataset, Explanation, IndexReport, Loader, TensorSpec, index, open):
+_PUBLIC = (Batch, Dataset, Explanation, IndexReport, Loader, Node, TensorSpec, index, open, serve)
+for _public in _PUBLIC:
     _public.__module__ = "larder"

@@ -12,14 +12,12 @@ import numpy as np
 
 from larder import _distributed, _larder
 from larder._errors import InvalidArgument
+from larder._host import announce, packaged_node
 from larder._loader import Last, Loader, Shuffle, begin
 from larder._output import Output, convert_all, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: For ``cluster``: read the origin directly.
-NO_CLUSTER = "none"
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,10 @@ class _Source:
     steps: tuple[_Step, ...] = ()
 
     def open(self) -> _larder.Dataset:
-        cluster = None if self.cluster == NO_CLUSTER else self.cluster
-        native = _larder.Dataset.open(self.uri, cluster, self.manifest, self.local, self.patience)
+        native = _larder.Dataset.open(
+            self.uri, self.cluster, self.manifest, self.local, self.patience, packaged_node()
+        )
+        announce(native)
         for step in self.steps:
             native = step.apply(native)
         return native
@@ -93,13 +93,14 @@ def open(
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
-            default what ``LARDER_CLUSTER`` says. ``"none"`` reads the origin directly.
+            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first process
+            that needs it starts and the last one out stops. ``"none"`` reads the origin directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try
             again".
     """
-    cluster = cluster or os.environ.get("LARDER_CLUSTER") or NO_CLUSTER
+    cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
     return Dataset(_Source(uri, cluster, manifest, local, patience))
 
 

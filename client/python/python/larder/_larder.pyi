@@ -1,6 +1,7 @@
 """The native module; see its Rust sources for what each member does."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from larder._loader import Settings
@@ -59,11 +60,33 @@ class Loader:
     def stats(self) -> dict[str, float]: ...
     def slowest(self) -> list[dict[str, Any]]: ...
 
+class Node:
+    @staticmethod
+    def serve(
+        memory: str | None,
+        origins: Sequence[str],
+        listen: str | None,
+        args: Sequence[str],
+        node_bin: str | None,
+    ) -> Node: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def stop(self) -> None: ...
+
 class Dataset:
     @staticmethod
     def open(
-        uri: str, cluster: str | None, manifest: str | None, local: bool, patience: float
+        uri: str,
+        cluster: str | None,
+        manifest: str | None,
+        local: bool,
+        patience: float,
+        node_bin: str | None,
     ) -> Dataset: ...
+    @property
+    def started_node(self) -> tuple[int, int, Path] | None: ...
     def __len__(self) -> int: ...
     @property
     def uri(self) -> str: ...
