@@ -384,18 +384,16 @@ impl Dataset {
 
     /// What a loader reads it through.
     pub(crate) fn source(&self) -> Source {
+        let fetcher = Arc::clone(&self.fetcher);
+        let look: Arc<Look> =
+            Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody));
         Source {
             manifest: self.manifest().clone(),
             view: self.view.clone(),
             gather: self.gather(),
-            look: Some(self.look()),
+            look: Some(look),
             cluster: self.cluster().cloned(),
         }
-    }
-
-    fn look(&self) -> Arc<Look> {
-        let fetcher = Arc::clone(&self.fetcher);
-        Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody))
     }
 
     fn gather(&self) -> Arc<Gather> {

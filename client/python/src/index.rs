@@ -78,7 +78,7 @@ fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
         IndexProgress::Listed { objects } => ("listing objects", objects, None),
         IndexProgress::Headers { done, total } => ("reading headers", done, Some(total)),
         IndexProgress::Checksums { done, total } => ("reading bytes", done, Some(total)),
-        IndexProgress::Publishing => ("publishing", 0, None),
+        _ => ("publishing", 0, None),
     }
 }
 

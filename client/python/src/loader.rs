@@ -124,6 +124,12 @@ impl Loader {
         Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
     }
 
+    /// The job's seed: after a resume that of the state.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.inner().plan(0).seed()
+    }
+
     /// What the shuffle came to.
     #[getter]
     fn shuffle(&self) -> String {
@@ -146,6 +152,27 @@ impl Loader {
     fn slowest<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let slowest = self.inner().slowest();
         slowest.iter().map(|batch| stats::of_slow_batch(py, batch)).collect()
+    }
+}
+
+/// The batches of an epoch as numbers of samples.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Schedule {
+    inner: larder_client::Schedule,
+}
+
+#[pymethods]
+impl Schedule {
+    /// Batches of this rank.
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.batches()).unwrap_or(usize::MAX)
+    }
+
+    /// The samples of a batch, how many of them are padding, and the state after it.
+    fn batch(&self, batch: u64) -> PyResult<(Vec<u64>, u64, String)> {
+        let ScheduledBatch { samples, padding, state, .. } =
+            self.inner.batch(batch).ok_or_else(|| PyIndexError::new_err("no such batch"))?;
+        Ok((samples, padding, state.to_string()))
     }
 }
 

@@ -28,8 +28,6 @@ pub(crate) struct Source {
     pub(crate) manifest: Manifest,
     pub(crate) view: View,
     pub(crate) gather: Arc<Gather>,
-    /// Absent where rows are to be gathered always.
-    pub(crate) look: Option<Arc<Look>>,
     /// Absent when rows are to be gathered always.
     pub(crate) look: Option<Arc<Look>>,
     pub(crate) cluster: Option<Arc<Cluster>>,

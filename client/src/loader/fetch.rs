@@ -125,14 +125,6 @@ impl BatchFetcher {
         Gathered { sources, longest: None }
     }
 
-    /// These samples where they lie, if that can be. Not of a mixture: its rows lie apart.
-    fn see(&self, samples: &Samples) -> Option<Box<[RowsView]>> {
-        match &*self.shelves {
-            [shelf] => shelf.see(&samples.samples),
-            _ => None,
-        }
-    }
-
     /// The rows of these samples, no more than a buffer has room for, in their order.
     fn read(&self, samples: &Samples, cancel: &CancelToken) -> Result<(Buffer, Gathered), Error> {
         let mut buffer = self.buffers.take();
@@ -215,34 +207,4 @@ pub(crate) fn lend(
         Copies::viewed((rows * layout.row_bytes()) as u64).count();
         layout.lift_views(&views, rows)
     }))
-}
-
-/// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen so.
-///
-/// # Errors
-/// As [`Layout::new`].
-pub(crate) fn lend(
-    manifest: &Manifest,
-    look: impl Fn(usize) -> Option<RowsView>,
-    rows: usize,
-    tensors: Option<&[String]>,
-) -> Result<Option<Vec<HostTensor>>, Error> {
-    let layout = Layout::new(manifest, tensors, 1)?;
-    let tensors = layout.tensors_in(manifest)?;
-    let views: Option<Vec<RowsView>> = tensors.iter().map(|&tensor| look(tensor)).collect();
-    Ok(views.map(|views| {
-        layout.seen(rows);
-        layout.lift_views(&views, rows)
-    }))
-}
-
-impl Layout {
-    /// What seeing rows where they lie comes to; counted.
-    fn seen(&self, rows: usize) -> Gathered {
-        let bytes = (rows * self.row_bytes()) as u64;
-        let copies = Copies::viewed(bytes);
-        copies.count();
-        let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
-        Gathered { sources, longest: None }
-    }
 }

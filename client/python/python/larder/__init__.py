@@ -54,6 +54,16 @@ __all__ = [
     "stats",
 ]
 
-_PUBLIC = (Batch, Dataset, Explanation, IndexReport, Loader, Node, TensorSpec, index, open, serve)
-for _public in _PUBLIC:
+for _public in (
+    Batch,
+    Dataset,
+    Explanation,
+    IndexReport,
+    Loader,
+    Node,
+    TensorSpec,
+    index,
+    open,
+    serve,
+):
     _public.__module__ = "larder"

@@ -232,7 +232,7 @@ class Dataset:
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        group: Any = None,  # noqa: ANN401
+        group: Any = None,
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from larder import _distributed
 from larder._output import Convert, Output, convert_all, converter, to_numpy
@@ -39,6 +40,9 @@ class Settings(TypedDict):
 class Batch(dict[str, Any]):
     """The rows of some samples: a dict from each tensor's name to its array.
 
+    Frameworks that rebuild a batch of its items (``type(batch)(items)``) get one without the
+    attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
+
     Attributes:
         samples: the number in the dataset of each row's sample (int64).
         padding: how many rows at the end only fill up the last batch: leave them out of metrics.
@@ -46,16 +50,34 @@ class Batch(dict[str, Any]):
 
     samples: np.ndarray[Any, Any]
     padding: int
+    _state: str
 
-    def __init__(self, native: _larder.Batch, convert: Convert) -> None:
-        super().__init__(convert_all(native.tensors, convert))
-        self.samples = to_numpy(native.samples)
-        self.padding = native.padding
-        self._state = native.state()
+    @classmethod
+    def of(cls, native: _larder.Batch, convert: Convert) -> Self:
+        """A native batch as arrays of a framework."""
+        batch = cls(convert_all(native.tensors, convert))
+        batch.samples = to_numpy(native.samples)
+        batch.padding = native.padding
+        batch._state = native.state()
+        return batch
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The batch on another device or of another type: ``to`` of each of its torch tensors."""
+        batch = copy(self)
+        batch.update({name: tensor.to(*args, **kwargs) for name, tensor in self.items()})
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands once this batch was used; for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("samples", "padding", "_state"):
+            raise AttributeError(
+                f"this batch has lost its {name.lstrip('_')}: it was put together anew of another "
+                "batch's items (by a framework, on its way to a device)"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class Loader:
@@ -86,12 +108,17 @@ class Loader:
         return self._native.batches_per_epoch
 
     def __iter__(self) -> Iterator[Batch]:
+        """The batches of the next epoch.
+
+        It begins when the first batch is asked for: an iterator that is only made, as frameworks
+        do to see whether they can iterate, begins none.
+        """
         if self._coordinates is not None:
             _distributed.confirm(self._coordinates)
         self._epoch = self._next_epoch
         self._next_epoch += 1
-        convert = self._convert
-        return (Batch(batch, convert) for batch in self._native.epoch(self._epoch))
+        for batch in self._native.epoch(self._epoch):
+            yield Batch.of(batch, self._convert)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.

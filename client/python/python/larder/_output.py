@@ -54,13 +54,13 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return raw.view(getattr(ml_dtypes, dtype)).reshape(array.shape)
 
 
-def _to_torch(array: Array) -> Any:  # noqa: ANN401
+def _to_torch(array: Array) -> Any:
     import torch
 
     return torch.from_dlpack(array)
 
 
-def _to_jax(array: Array) -> Any:  # noqa: ANN401
+def _to_jax(array: Array) -> Any:
     from jax import dlpack
 
     return dlpack.from_dlpack(array)

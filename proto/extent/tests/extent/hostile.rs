@@ -46,7 +46,8 @@ fn attach(bytes: &[u8], size: u64) -> Result<Attached, ExtentError> {
     Attached::shared(memfd(bytes, size, all_seals()), ID)
 }
 
-fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
+/// An attached extent of these bytes.
+pub(crate) fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
     attach(bytes, u64::try_from(bytes.len()).unwrap())
 }
 
