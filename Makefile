@@ -5,8 +5,9 @@ PY    := $(VENV)/bin/python
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
+GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench deny advisories clean-venv
+.PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +20,8 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(CARGO) build --locked --workspace --bins
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
-	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+test-full: test deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, garage
+	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check
@@ -32,6 +33,10 @@ fmt: ## format
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	target/release/larder-benches --out target/bench $(BENCH_ARGS)
+
+bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain GETs (builds garage: about 15 minutes)
+	$(CARGO) build --locked --release -p larder-node -p larder-benches
+	LARDER_GARAGE=$(abspath $(GARAGE)) target/release/larder-benches --only cold --out target/bench-cold $(BENCH_ARGS)
 
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
 	$(CARGO_DENY) --all-features check bans licenses sources
@@ -48,6 +53,10 @@ $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# An S3 server to test against, never linked. `make test` does without.
+$(TOOLS)/garage:
+	$(CARGO) install --locked --root target/tools garage@2.5.0
 
 clean-venv:
 	rm -rf $(VENV)
