@@ -10,7 +10,7 @@ GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 .PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
