@@ -7,7 +7,7 @@ TOOLS := target/tools/bin
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv
+.PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv python pytest wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,10 +18,35 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 
 test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
+	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, garage
+test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, garage
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+
+python: $(PY) ## the Python package, built and importable in target/venv
+	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli
+	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
+	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
+
+pytest: python ## the tests of the Python package
+	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
+
+# The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
+PROGRAMS := client/python/python/larder/bin
+
+wheel: $(PY) ## the Python package as users install it, with the programs, in target/wheel
+	$(CARGO) build --locked --release -p larder-node -p larder-cli
+	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
+	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
+	cd client/python && $(abspath $(VENV))/bin/maturin build --locked --release --strip --quiet \
+		--interpreter $(abspath $(PY)) --out $(abspath target/wheel); status=$$?; \
+		rm -rf $(abspath $(PROGRAMS)); exit $$status
+	@ls -l target/wheel
+
+test-wheel: wheel ## install the wheel where there is no Rust, and run the README's lines
+	$(CARGO) build --locked -p larder-origin --bins
+	cd client/python && $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check

@@ -14,6 +14,8 @@ pub use larder_extent::{
     PageSize,
     pages::{PageReport, probe as probe_pages},
 };
-pub use larder_wire::control::{
-    Counters, DatasetStatus, Failure as FillFailure, Load, MemoryUse, NodeDescription,
+pub use larder_wire::{
+    SizeError,
+    control::{Counters, DatasetStatus, Failure as FillFailure, Load, MemoryUse, NodeDescription},
+    parse_size,
 };

@@ -1,8 +1,10 @@
 //! The nodes of a cluster as this process sees them: the ring, who is up, and the control calls.
 //!
-//! Any node tells the ring; after that every member is known by its control address. A member that
-//! failed a read is marked down and passed over; once its time has come the next use of it sends a
-//! probe in the background, and a member that answers is up again. Nobody ever waits for a probe.
+//! Any node tells the ring; after that every member is known by its control address. As long as none
+//! of the addresses answers there is no ring and no member: they are asked again in the background,
+//! ever more rarely. A member that failed a read is marked down and passed over; once its time has
+//! come the next use of it sends a probe in the background, and a member that answers is up again.
+//! Nobody ever waits for a probe.
 //!
 //! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what the
 //! data path asks here (`view`, health) takes no lock and waits for nothing. A forked child makes its
@@ -12,36 +14,43 @@
 mod control;
 mod health;
 mod inspect;
+mod upkeep;
 
 use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64},
     },
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
 use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId};
 use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticket, limits};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, local, process, runtime};
+use crate::{Error, HostNode, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
 
-/// Members asked for a newer ring before that is put off.
-const REFRESH_MEMBERS_MAX: usize = 3;
-
 /// The nodes of a cluster.
 pub struct Cluster {
     control: Control,
-    view: ArcSwap<View>,
+    /// As the user gave them.
+    addresses: Vec<String>,
+    /// Absent before one of the addresses answered.
+    view: ArcSwapOption<View>,
+    /// Of the addresses together, until one answers.
+    introduction: Health,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
     asked_at: AtomicU64,
+    /// Whether rows come from the origin because no node gives them.
+    outage: AtomicBool,
+    /// The node of this host, which runs for as long as it is used.
+    host: Option<HostNode>,
 }
 
 /// The members of one ring.
@@ -122,18 +131,56 @@ pub struct MemberState {
 }
 
 impl Cluster {
-    /// Learns the ring from the first of `addresses` that answers: `http://host:port`, several
-    /// separated by commas, any nodes of the cluster.
+    /// The cluster that has nodes at `addresses`: `http://host:port`, several separated by commas,
+    /// any nodes of it. None is asked yet, and none needs to be up: they are used from when they
+    /// answer.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is not an address, `Unavailable` when no node answers.
+    /// `InvalidArgument` for what is not an address.
+    pub fn new(addresses: &str) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self::unknown(Control::new(), parse_addresses(addresses)?)))
+    }
+
+    /// The same, which has to answer now.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Unavailable` when no node answers.
     pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
-        let addresses = parse_addresses(addresses)?;
-        let control = Control::new();
-        let ring = runtime::block_on(first_ring(&control, &addresses))?;
-        let view = ArcSwap::from_pointee(View::new(ring, &[]));
-        let asked_at = AtomicU64::new(now_millis());
-        Ok(Arc::new(Self { control, view, asked_at }))
+        let cluster = Self::new(addresses)?;
+        cluster.learn()?;
+        Ok(cluster)
+    }
+
+    /// The node of this host, which is alone on its ring. It is kept running for as long as the cluster
+    /// is used.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node has ended meanwhile.
+    pub fn of_host(node: HostNode) -> Result<Arc<Self>, Error> {
+        let (control, addresses) =
+            (Control::with_ticket(node.ticket()), vec![node.address().to_owned()]);
+        let cluster = Self { host: Some(node), ..Self::unknown(control, addresses) };
+        cluster.learn()?;
+        Ok(Arc::new(cluster))
+    }
+
+    fn unknown(control: Control, addresses: Vec<String>) -> Self {
+        let introduction = Health::default();
+        introduction.fail(process::uptime());
+        Self {
+            control,
+            addresses,
+            view: ArcSwapOption::empty(),
+            introduction,
+            asked_at: AtomicU64::new(0),
+            outage: AtomicBool::new(false),
+            host: None,
+        }
+    }
+
+    /// The node of this host, if it is that which is used.
+    pub fn host(&self) -> Option<&HostNode> {
+        self.host.as_ref()
     }
 
     /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all
@@ -176,9 +223,11 @@ impl Cluster {
     }
 
     /// The memory of the cluster: every member is asked at once, and none is waited for longer than
-    /// two seconds.
+    /// two seconds. Without members if none is known, as no node ever answered.
     pub fn memory(&self) -> ClusterMemory {
-        let view = self.view();
+        let Ok(view) = self.learn() else {
+            return ClusterMemory::default();
+        };
         let asked = view.members.iter().map(|member| self.control.describe(&member.control));
         let answers = runtime::block_on(join_all(asked));
         let mut sum = ClusterMemory { members: answers.len(), ..ClusterMemory::default() };
@@ -191,39 +240,14 @@ impl Cluster {
         sum
     }
 
-    /// The members in the order of the ring.
+    /// The members in the order of the ring; none before a node answered.
     pub fn members(&self) -> Vec<MemberState> {
-        let state = |member: &Arc<Member>| MemberState {
-            id: member.id.clone(),
-            control: member.control.clone(),
-            up: member.health.is_up(),
-        };
-        self.view().members.iter().map(state).collect()
+        self.view().iter().flat_map(|view| &view.members).map(|member| member.state()).collect()
     }
 
-    /// The members now.
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// The members now, if any node ever said who they are.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.view.load_full()
-    }
-
-    /// What is due by now is started in the background: a look at the ring, probes of members that are
-    /// down. Costs a clock reading when nothing is.
-    pub(crate) fn keep_up(self: &Arc<Self>, view: &View) {
-        let now = process::uptime();
-        let due = view.members.iter().filter(|member| !member.health.is_up());
-        for member in due.filter(|member| member.health.claim_probe(now)) {
-            let (cluster, member) = (Arc::clone(self), Arc::clone(member));
-            runtime::spawn(async move { cluster.probe(&member).await });
-        }
-        let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
-        let interval = limits::RING_REFRESH_INTERVAL.as_millis();
-        if u128::from(millis.saturating_sub(asked_at)) < interval
-            || self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_err()
-        {
-            return;
-        }
-        let cluster = Arc::clone(self);
-        runtime::spawn(async move { cluster.refresh().await });
     }
 
     /// Where a member's data plane and socket are, and the right to read a snapshot from it.
@@ -237,33 +261,6 @@ impl Cluster {
         Ok((node, open))
     }
 
-    async fn probe(&self, member: &Member) {
-        match self.control.describe(&member.control).await {
-            Ok(node) if !node.draining => {
-                tracing::info!(node = %member.id, "a node answers again");
-                member.health.recover();
-            }
-            Ok(_) => tracing::debug!(node = %member.id, "a node is draining"),
-            Err(error) => tracing::debug!(node = %member.id, %error, "a node is still away"),
-        }
-    }
-
-    /// Takes over a newer ring, if a member knows one.
-    async fn refresh(&self) {
-        let view = self.view();
-        let up = view.members.iter().filter(|member| member.health.is_up());
-        for member in up.take(REFRESH_MEMBERS_MAX) {
-            let Ok(ring) = self.control.ring(&member.control).await else {
-                continue;
-            };
-            if ring.version() > view.ring.version() {
-                tracing::info!(version = ring.version(), "the ring changed");
-                self.view.store(Arc::new(View::new(ring, &view.members)));
-            }
-            return;
-        }
-    }
-
     /// Calls members in an order that depends on the dataset only, those that are up first, until one
     /// does not fail in a way that the next may mend.
     fn on_any<T>(
@@ -271,7 +268,7 @@ impl Cluster {
         name: &DatasetName,
         call: impl Fn(&Member) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let view = self.view();
+        let view = self.learn()?;
         let first =
             xxh3_64(name.reference.uri().to_string().as_bytes()) % view.members.len() as u64;
         let first = usize::try_from(first).expect("an index is smaller than a length");
@@ -289,6 +286,13 @@ impl Cluster {
             }
         }
         Err(failed.expect("a ring has members").context("no node of the cluster answers"))
+    }
+}
+
+impl Member {
+    fn state(&self) -> MemberState {
+        let (id, control) = (self.id.clone(), self.control.clone());
+        MemberState { id, control, up: self.health.is_up() }
     }
 }
 
@@ -313,10 +317,6 @@ impl fmt::Debug for Cluster {
     }
 }
 
-fn now_millis() -> u64 {
-    u64::try_from(process::uptime().as_millis()).unwrap_or(u64::MAX)
-}
-
 fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
     let refused = |why: String| {
         Error::new(ErrorKind::InvalidArgument, format!("{text:?} does not name a cluster"))
@@ -333,19 +333,6 @@ fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
         Some(address) => Err(refused(format!("{address:?} is not http://host:port"))),
         None => Ok(addresses),
     }
-}
-
-async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
-    let mut reasons = Vec::new();
-    for address in addresses {
-        match control.ring(address).await {
-            Ok(ring) => return Ok(ring),
-            Err(error) => reasons.push(error.to_string()),
-        }
-    }
-    let hint = "check that larder-node runs there and that --cluster or LARDER_CLUSTER names its --listen address";
-    let error = Error::new(ErrorKind::Unavailable, "no node of the cluster answers");
-    Err(error.because(reasons.join("; ")).hint(hint))
 }
 
 #[cfg(test)]

@@ -1,32 +1,38 @@
-//! A dataset: one snapshot, opened through a node or straight from the origin.
+//! A dataset: one snapshot or some of its samples, opened through a node or straight from the origin.
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
-//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows.
+//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows
+//! until nodes answer.
 //!
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
 use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor};
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, LoaderBuilder, RowRef,
-    Sources,
-    loader::{Gather, tensor_index},
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
+    HostTensor, LoaderBuilder, RowRef,
+    loader::{self, Gather, Source, tensor_index},
     runtime,
+    sampler::{self, DatasetShape, Selection, View},
 };
 
 mod origin;
 
-/// An opened snapshot of a dataset. Cheap to clone.
+/// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
+/// of it. Cheap to clone; what is made of it shares its connections and maps.
 #[derive(Clone)]
 pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
+    /// Which of the snapshot's samples it has.
+    view: View,
     indexed_now: bool,
+    opened_by_node: bool,
 }
 
 /// How a dataset is opened; made by [`Dataset::options`].
@@ -34,6 +40,7 @@ pub struct Dataset {
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
     cluster: Option<String>,
+    host: Option<HostOptions>,
     manifest: Option<String>,
     fetch: FetchOptions,
 }
@@ -43,6 +50,12 @@ impl OpenOptions {
     /// Without them every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
+    }
+
+    /// Reads through the node of this host, which is started if it does not run, unless a cluster is
+    /// named.
+    pub fn host_node(self, options: HostOptions) -> Self {
+        Self { host: Some(options), ..self }
     }
 
     /// Where the manifest lies when it is not beside the data.
@@ -76,45 +89,77 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let opened = match &self.cluster {
-            Some(addresses) => through_cluster(addresses, &name, self.fetch.local)?,
+        let cluster = match (&self.cluster, &self.host) {
+            (Some(addresses), _) => Some(Cluster::new(addresses)?),
+            (None, Some(host)) => Some(cluster_of_host(host, &name)?),
+            (None, None) => None,
+        };
+        let by_node = match &cluster {
+            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
             None => None,
         };
-        let (manifest, cluster, indexed_now) = match opened {
-            Some((manifest, cluster, indexed_now)) => (manifest, Some(cluster), indexed_now),
-            None => {
-                let opened = runtime::block_on(larder_dataset::open(
-                    &name.reference,
-                    name.manifest.as_ref(),
-                ))
-                .map_err(|error| origin::open_error(&name, error))?;
-                (opened.manifest, None, opened.indexed_now)
-            }
+        let opened_by_node = by_node.is_some();
+        let (manifest, indexed_now) = match by_node {
+            Some(opened) => opened,
+            None => from_origin(&name)?,
         };
+        let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        Ok(Dataset { name, fetcher, indexed_now })
+        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
 }
 
-/// What a node says, or `None` when no node answers.
+/// The node of this host, told what it is to read.
+fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
+    let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
+    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
+    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+}
+
+/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
-    addresses: &str,
+    cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, Arc<Cluster>, bool)>, Error> {
-    let opened = Cluster::connect(addresses).and_then(|cluster| {
-        let opened = cluster.open_dataset(name)?;
+) -> Result<Option<(Manifest, bool)>, Error> {
+    let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
+    let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, cluster, opened.indexed_now))
+        Ok((manifest, opened.indexed_now))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if error.advice() == Advice::TryNextNode => {
-            tracing::warn!(%error, dataset = %name.reference.uri(), "no node answers: reading from the origin");
+            cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
     }
+}
+
+/// Says as whom the node of this host reads, when that is what it is refused for.
+fn whose(cluster: &Cluster, error: Error) -> Error {
+    match cluster.host() {
+        Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+            "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+             if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+            node.pid()
+        )),
+        _ => error,
+    }
+}
+
+fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
+    let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
+    Ok((opened.manifest, opened.indexed_now))
+}
+
+/// The view of every sample of a snapshot.
+pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
+    let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
+    Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -152,10 +197,38 @@ impl Dataset {
         self.manifest().snapshot()
     }
 
-    /// Number of samples.
+    /// Number of samples: those of its view.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.manifest().samples()
+        self.view.len()
+    }
+
+    /// Which samples of the snapshot it has, and in which order it counts them.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The same dataset with only some of its samples: a range of them, indices in ascending order,
+    /// or a [`Part`](crate::sampler::Part). They are counted from 0 in what it is called on.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the selection reaches past the samples or is otherwise wrong; see
+    /// [`View::select`].
+    pub fn select(&self, selection: impl Into<Selection>) -> Result<Self, Error> {
+        let view = self.view.select(selection).map_err(cannot_select)?;
+        Ok(Self { view, ..self.clone() })
+    }
+
+    /// Its samples split at random into disjoint parts that together are all of them:
+    /// `split(&[0.9, 0.1], 0)` for training and validation. The same in every process, whatever
+    /// its rank; see [`View::split`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for fractions that are not above 0 or do not add up to 1.
+    pub fn split(&self, fractions: &[f64], seed: u64) -> Result<Vec<Self>, Error> {
+        let views = self.view.split(fractions, seed).map_err(cannot_select)?;
+        Ok(views.into_iter().map(|view| Self { view, ..self.clone() }).collect())
     }
 
     /// The tensors of each sample.
@@ -176,7 +249,7 @@ impl Dataset {
         &self.name
     }
 
-    /// The cluster it is read through, if there is one that answered.
+    /// The cluster it is read through whenever nodes answer, if one was named.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
@@ -194,7 +267,14 @@ impl Dataset {
         self.indexed_now
     }
 
-    /// One sample of one tensor: its bytes, little-endian, in C order.
+    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes
+    /// of the cluster answer.
+    #[must_use]
+    pub fn opened_by_node(&self) -> bool {
+        self.opened_by_node
+    }
+
+    /// One sample of one tensor, counted from 0 in the view: its bytes, little-endian, in C order.
     ///
     /// # Errors
     /// `InvalidArgument` when there is no such sample or tensor; else as [`Fetcher::gather`].
@@ -230,19 +310,47 @@ impl Dataset {
         Ok(bytes)
     }
 
-    /// A loader of its batches; see [`Loader`](crate::Loader).
-    pub fn loader(&self) -> LoaderBuilder {
-        let fetcher = Arc::clone(&self.fetcher);
-        let gather = move |rows: &[RowRef],
-                           tensors: &[usize],
-                           out: &mut [&mut [u8]]|
-              -> Result<Sources, Error> { fetcher.gather(rows, tensors, out) };
-        let gather: Arc<Gather> = Arc::new(gather);
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
+    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have (65,536); else as [`Fetcher::gather`].
+    pub fn take(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
+            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+        }
+        let samples: Vec<u64> = samples.iter().map(|&index| self.view.sample_at(index)).collect();
+        loader::take(self.manifest(), &self.gather(), &samples, tensors)
     }
 
-    fn locate(&self, sample: u64) -> Option<RowRef> {
-        self.manifest().locate(sample).map(|(shard, row)| RowRef { shard, row })
+    /// A loader of its batches; see [`Loader`](crate::Loader).
+    pub fn loader(&self) -> LoaderBuilder {
+        LoaderBuilder::new(self.source())
+    }
+
+    /// What a loader reads it through.
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            manifest: self.manifest().clone(),
+            view: self.view.clone(),
+            gather: self.gather(),
+            cluster: self.cluster().cloned(),
+        }
+    }
+
+    fn gather(&self) -> Arc<Gather> {
+        let fetcher = Arc::clone(&self.fetcher);
+        Arc::new(move |rows, tensors, out, cancel| {
+            fetcher.gather_unless(rows, tensors, out, cancel)
+        })
+    }
+
+    fn locate(&self, index: u64) -> Option<RowRef> {
+        self.manifest().locate(self.view.sample_at(index)).map(|(shard, row)| RowRef { shard, row })
     }
 
     /// Bytes of these samples.
@@ -265,12 +373,17 @@ impl Dataset {
     }
 }
 
+fn cannot_select(error: sampler::Error) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "cannot select these samples").with_source(error)
+}
+
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
-            .field("through_cluster", &self.cluster().is_some())
+            .field("view", &self.view)
+            .field("cluster", &self.cluster())
             .finish_non_exhaustive()
     }
 }

@@ -21,95 +21,41 @@
 mod gather;
 mod lanes;
 mod node;
+mod placed;
 mod session;
+mod sources;
+mod strikes;
+mod target;
 
-use std::{
-    fmt,
-    ops::{AddAssign, Deref},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::Attached;
 use larder_wire::{ErrorKind, data::RowRef, limits};
 
 use crate::{
-    Cluster, DatasetName, Error, origin::Fallback, process, process::PerProcess, remote::Batch,
+    Cluster, Copies, DatasetName, Error,
+    origin::Fallback,
+    patience::{CancelToken, Patience},
+    process,
+    process::PerProcess,
+    remote::{Batch, Wanted},
 };
-use gather::Gathering;
+use gather::{Gathering, Means};
 use session::Session;
+use target::Target;
 
-/// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
-const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
+pub(crate) use placed::Placed;
+pub(crate) use sources::Gathered;
+pub use sources::{Hop, LongestWait, Sources};
+pub use target::FetchOptions;
 
 /// A shard whose mapped bytes turned out to be damaged is not mapped again before this.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 
-/// How rows are fetched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FetchOptions {
-    /// Whether to map the extents of nodes on this host.
-    pub local: bool,
-    /// Nodes, by id, that are read over the network even if they are on this host.
-    pub over_network: Vec<String>,
-    /// How long one call goes on trying when nodes or the origin say "try again".
-    pub patience: Duration,
-}
-
-impl Default for FetchOptions {
-    fn default() -> Self {
-        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
-    }
-}
-
-impl FetchOptions {
-    /// Whether the memory of this node may be mapped.
-    fn maps(&self, node: &str) -> bool {
-        self.local && !self.over_network.iter().any(|id| id == node)
-    }
-}
-
-/// Where the rows of a gather came from, and what they cost. A row counts once, however many tensors
-/// it has. Those of several gathers add up with `+=`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// Copied out of extents mapped from a node on this host.
-    pub rows_local: u64,
-    /// Sent by a node out of its memory.
-    pub rows_remote: u64,
-    /// Read from the origin: by a node that had to, or by this process.
-    pub rows_origin: u64,
-    /// Bytes delivered.
-    pub bytes: u64,
-    /// Time spent asking nodes and receiving from them.
-    pub wait_nodes: Duration,
-    /// Time spent reading from the origin in this process.
-    pub wait_origin: Duration,
-    /// Time spent waiting before another try.
-    pub wait_retries: Duration,
-}
-
-impl AddAssign for Sources {
-    fn add_assign(&mut self, other: Self) {
-        self.rows_local += other.rows_local;
-        self.rows_remote += other.rows_remote;
-        self.rows_origin += other.rows_origin;
-        self.bytes += other.bytes;
-        self.wait_nodes += other.wait_nodes;
-        self.wait_origin += other.wait_origin;
-        self.wait_retries += other.wait_retries;
-    }
-}
-
 /// Reads rows of one snapshot.
 pub struct Fetcher {
-    manifest: Manifest,
-    name: DatasetName,
-    /// The same, pinned to the snapshot.
-    pinned: DatasetName,
-    cluster: Option<Arc<Cluster>>,
-    options: FetchOptions,
+    target: Target,
     session: PerProcess<Session>,
     fallback: Fallback,
 }
@@ -123,19 +69,18 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let pinned = name.pinned(manifest.snapshot());
-        let (session, fallback) = (PerProcess::new(), Fallback::new());
-        Arc::new(Self { manifest, name: name.clone(), pinned, cluster, options, session, fallback })
+        let target = Target::new(manifest, name, cluster, options);
+        Arc::new(Self { target, session: PerProcess::new(), fallback: Fallback::new() })
     }
 
     /// The snapshot's index.
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.target.manifest
     }
 
     /// The cluster, if there is one.
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.cluster.as_ref()
+        self.target.cluster.as_ref()
     }
 
     /// Fills `out[k]` with the rows of tensor `tensors[k]`, in the order of `rows`:
@@ -150,23 +95,48 @@ impl Fetcher {
         tensors: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<Sources, Error> {
-        let (tensors, row_bytes) = self.check(rows, tensors, out)?;
+        self.gather_unless(rows.into(), tensors, out, &CancelToken::never())
+            .map(|gathered| gathered.sources)
+    }
+
+    /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says what
+    /// it waited for longest. Rows with places go there, and the rest of the buffers is left alone.
+    pub(crate) fn gather_unless(
+        &self,
+        placed: Placed<'_>,
+        tensors: &[usize],
+        out: &mut [&mut [u8]],
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let begun = process::now();
+        let rows = placed.rows;
+        let (tensors, row_bytes) = self.check(placed, tensors, out)?;
         let session = self.session();
         let mut batch = Batch { out, row_bytes: &row_bytes };
-        let (missing, damaged) = copy_mapped(&session, rows, &tensors, &mut batch);
-        let count = rows.len() as u64;
-        let mut sources = Sources {
-            rows_local: count - missing.len() as u64 - damaged.len() as u64,
-            bytes: count * row_bytes.iter().map(|&bytes| bytes as u64).sum::<u64>(),
-            ..Sources::default()
-        };
-        if missing.len() + damaged.len() > 0 {
-            let mut gathering = Gathering::new(self, &session, rows, &tensors, batch, &mut sources);
+        let (missing, damaged) = copy_mapped(&session, placed, &tensors, &mut batch);
+        let wait_local = process::now() - begun;
+        let (rows_local, all) = (rows.len() - missing.len() - damaged.len(), rows.len() as u64);
+        let mut gathered = Gathered::default();
+        if rows_local < rows.len() {
+            let snapshot = self.target.manifest.snapshot();
+            let (rows, tensors, copies) = (&*placed.by_place(), &tensors, Copies::default());
+            let wanted = Wanted { snapshot, rows, tensors, batch, copies };
+            let (target, fallback) = (&self.target, &self.fallback);
+            let means = Means { target, session: &session, fallback };
+            let patience = Patience::new(target.options.patience, cancel);
+            let mut gathering = Gathering::new(means, wanted, patience);
             gathering.want(missing, false);
             gathering.want(damaged, true);
-            gathering.run()?;
+            gathered = gathering.run()?;
         }
-        Ok(sources)
+        let row_bytes: u64 = row_bytes.iter().map(|&bytes| bytes as u64).sum();
+        let sources = &mut gathered.sources;
+        sources.rows_local = rows_local as u64;
+        sources.bytes = all * row_bytes;
+        sources.wait_local = if rows_local > 0 { wait_local } else { Duration::ZERO };
+        sources.copies += Copies::local(sources.rows_local * row_bytes);
+        sources.copies.count();
+        Ok(gathered)
     }
 
     /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
@@ -176,14 +146,15 @@ impl Fetcher {
         let strided = |tensor: &larder_dataset::Tensor| {
             matches!(tensor.locator(), RowLocator::Strided { .. })
         };
-        self.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
+        self.target.manifest.tensors().get(tensor).filter(|tensor| strided(tensor))?;
         let session = self.session();
         let extent = match session.slots.get(row.shard) {
             Some(extent) => extent.clone()?,
-            None => session.attach(self, row.shard)?,
+            None => session.attach(&self.target, row.shard)?,
         };
         let view = RowView { extent, region: tensor, row: u64::from(row.row) };
         if view.extent.verify_row(view.region, view.row) {
+            Copies::viewed(view.len() as u64).count();
             return Some(view);
         }
         session.slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
@@ -195,20 +166,20 @@ impl Fetcher {
             if let Some(parents) = parents {
                 parents.abandon();
             }
-            Session::new(&self.manifest, self.cluster.as_deref())
+            Session::new(&self.target.manifest)
         })
     }
 
     /// The tensors as the wire numbers them, and the bytes of a row of each.
     fn check(
         &self,
-        rows: &[RowRef],
+        placed: Placed<'_>,
         tensors: &[usize],
         out: &[&mut [u8]],
     ) -> Result<(Vec<u16>, Vec<usize>), Error> {
         let refused =
             |why: String| Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
-        let known = self.manifest.tensors();
+        let known = self.target.manifest.tensors();
         let tensors_max = limits::GATHER_TENSORS_MAX as usize;
         if tensors.len() != out.len() || tensors.len() > tensors_max {
             return refused(format!(
@@ -217,6 +188,7 @@ impl Fetcher {
                 out.len()
             ));
         }
+        let rows = placed.rows;
         let mut numbers = Vec::with_capacity(tensors.len());
         let mut row_bytes = Vec::with_capacity(tensors.len());
         for (&tensor, out) in tensors.iter().zip(out) {
@@ -227,7 +199,7 @@ impl Fetcher {
             if bytes == 0 {
                 return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
-            if bytes.checked_mul(rows.len()) != Some(out.len()) {
+            if !out.len().is_multiple_of(bytes) || !placed.fits(out.len() / bytes) {
                 let (name, rows, out) = (known.name(), rows.len(), out.len());
                 return refused(format!(
                     "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
@@ -244,11 +216,11 @@ impl Fetcher {
     }
 
     fn check_rows(&self, rows: &[RowRef]) -> Result<(), Error> {
-        let shards = self.manifest.shard_count();
+        let shards = self.target.manifest.shard_count();
         let mut last = (u32::MAX, 0);
         for row in rows {
             if row.shard != last.0 && row.shard < shards {
-                last = (row.shard, self.manifest.shard(row.shard).rows);
+                last = (row.shard, self.target.manifest.shard(row.shard).rows);
             }
             if row.shard != last.0 || row.row >= last.1 {
                 let (shard, row) = (row.shard, row.row);
@@ -264,23 +236,23 @@ impl Fetcher {
 /// those whose mapped bytes are damaged.
 fn copy_mapped(
     session: &Session,
-    rows: &[RowRef],
+    placed: Placed<'_>,
     tensors: &[u16],
     batch: &mut Batch<'_, '_>,
 ) -> (Vec<u32>, Vec<u32>) {
     let slots = &session.slots;
     if slots.is_empty() {
-        return ((0..).take(rows.len()).collect(), Vec::new());
+        return (placed.iter().map(|(place, _)| place).collect(), Vec::new());
     }
     let (mut missing, mut damaged) = (Vec::new(), Vec::new());
-    for (place, row) in (0..).zip(rows) {
+    for (place, row) in placed.iter() {
         let mapped = slots.get(row.shard);
         // A row that is not copied here must be fetched: no other way leads out of this loop's body.
         let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
             missing.push(place);
             continue;
         };
-        if let Err(corrupt) = copy_row(extent, *row, place, tensors, batch) {
+        if let Err(corrupt) = copy_row(extent, row, place, tensors, batch) {
             tracing::warn!(shard = row.shard, %corrupt, "a mapped row is damaged: it is fetched anew");
             slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
             damaged.push(place);
@@ -307,8 +279,8 @@ fn copy_row(
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetcher")
-            .field("name", &self.name)
-            .field("cluster", &self.cluster)
+            .field("name", &self.target.name)
+            .field("cluster", &self.target.cluster)
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`)
 //!                   |
-//!          BatchFetcher::fetch(i): samples -> rows -> one gather into one pooled buffer
+//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one pooled buffer
 //!                   |
 //!          Prefetch: a few threads, a bounded window, outcomes in order
 //!                   |
@@ -17,12 +17,15 @@
 
 mod batch;
 mod builder;
+mod content;
 mod epoch;
 mod fetch;
 mod layout;
 mod pass;
 mod prefetch;
+mod schedule;
 mod shuffle;
+mod slowest;
 
 use std::{fmt, sync::Arc};
 
@@ -36,13 +39,17 @@ use crate::{
 use epoch::Progress;
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
+use slowest::Slowest;
 
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
+pub(crate) use builder::Source;
 pub use epoch::Epoch;
-pub(crate) use fetch::Gather;
+pub(crate) use fetch::{Gather, take};
 pub(crate) use layout::tensor_index;
+pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;
+pub use slowest::SlowBatch;
 
 /// Hands out the samples of a dataset as batches, each declared sample once an epoch, in an order
 /// that seed and epoch alone decide.
@@ -76,6 +83,8 @@ pub struct Loader {
     resumed: bool,
     /// Of `pass`; written by its epoch.
     progress: Arc<ArcSwap<Progress>>,
+    /// Of all passes.
+    slowest: Arc<Slowest>,
 }
 
 impl Loader {
@@ -83,7 +92,8 @@ impl Loader {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
         let progress = Arc::new(ArcSwap::from_pointee(progress));
-        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress })
+        let slowest = Arc::default();
+        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress, slowest })
     }
 
     /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
@@ -101,7 +111,8 @@ impl Loader {
         }
         self.resumed = false;
         let (pass, fetcher) = (Arc::clone(&self.pass), Arc::clone(&self.fetcher));
-        Epoch::begin(pass, self.prefetch, fetcher, Arc::clone(&self.progress))
+        let (progress, slowest) = (Arc::clone(&self.progress), Arc::clone(&self.slowest));
+        Epoch::begin(pass, self.prefetch, fetcher, progress, slowest)
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
@@ -118,6 +129,15 @@ impl Loader {
         self.turn_to(pass);
         self.resumed = true;
         Ok(())
+    }
+
+    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and shuffle
+    /// are those of the state; the loader itself stays where it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a state of another snapshot, selection or order version.
+    pub fn schedule(&self, state: LoaderState) -> Result<Schedule, Error> {
+        Ok(Schedule::new(self.job.pass(state)?))
     }
 
     /// Where the job stands after the batch that was handed out last, whatever was fetched ahead. At
@@ -151,6 +171,13 @@ impl Loader {
         self.progress.load().stats
     }
 
+    /// The slowest batches since the loader was built, the slowest first, with what each waited for:
+    /// at most 32.
+    #[must_use]
+    pub fn slowest(&self) -> Vec<SlowBatch> {
+        self.slowest.list()
+    }
+
     /// The name of an epoch's order: equal on all ranks, or they iterate different ones.
     #[must_use]
     pub fn plan(&self, epoch: u64) -> PlanId {
@@ -161,6 +188,15 @@ impl Loader {
     #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.job.shuffle
+    }
+
+    /// How many batches this rank gets in an epoch that is iterated from its start.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn batches_per_epoch(&self) -> Result<u64, Error> {
+        let start = LoaderState::new(self.job.plan(0), 0);
+        Ok(self.job.pass(start)?.count())
     }
 
     fn turn_to(&mut self, pass: Pass) {

@@ -9,7 +9,7 @@
 
 use std::{
     ops::{ControlFlow, Range},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
 };
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -17,9 +17,10 @@ use larder_dataset::{FetchError, Manifest, Origin, OriginError, PartRead};
 use larder_wire::{ErrorKind, data::RowRef, limits};
 
 use crate::{
-    Error,
-    process::PerProcess,
-    remote::{Batch, Job},
+    Copies, Error,
+    patience::CancelToken,
+    process::{self, PerProcess},
+    remote::{Job, Wanted},
     runtime,
 };
 
@@ -30,8 +31,18 @@ const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
 /// The way to the origin with this process's own credentials, made at first use.
 pub(crate) struct Fallback {
     origin: PerProcess<tokio::sync::OnceCell<Origin>>,
-    warned: AtomicBool,
 }
+
+/// The longest of several reads.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LongestRead {
+    pub(crate) waited: Duration,
+    /// Of its first row.
+    pub(crate) shard: u32,
+}
+
+/// How often a byte is moved: out of the connection, into what is collected of it, into the batch.
+const COPIES: u64 = 3;
 
 /// One ranged read, and the rows in it.
 struct Read {
@@ -43,7 +54,7 @@ struct Read {
 
 impl Fallback {
     pub(crate) fn new() -> Self {
-        Self { origin: PerProcess::new(), warned: AtomicBool::new(false) }
+        Self { origin: PerProcess::new() }
     }
 
     /// Fetches the rows of a job into the batch.
@@ -51,61 +62,76 @@ impl Fallback {
         &self,
         manifest: &Manifest,
         job: &Job,
-        rows: &[RowRef],
-        tensors: &[u16],
-        batch: &mut Batch<'_, '_>,
-    ) -> Result<(), Error> {
+        wanted: &mut Wanted<'_, '_>,
+        cancel: &CancelToken,
+    ) -> Result<LongestRead, Error> {
         let mut reads = Vec::new();
         for slot in job.slots.clone() {
-            plan(manifest, job, slot, rows, usize::from(tensors[slot]), &mut reads);
+            plan(manifest, job, slot, wanted.rows, usize::from(wanted.tensors[slot]), &mut reads);
         }
-        runtime::block_on(self.run(manifest, reads, batch))?;
+        let read = runtime::block_on(cancel.unless(self.run(manifest, reads, wanted)))??;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
-        Ok(())
-    }
-
-    /// Says once that rows come from the origin because no node gives them, and why none does.
-    pub(crate) fn warn(&self, manifest: &Manifest, why: Option<&Error>) {
-        if self.warned.swap(true, Relaxed) {
-            return;
-        }
-        let (uri, why) =
-            (manifest.uri(), why.map_or("all are down".to_owned(), ToString::to_string));
-        tracing::warn!(%uri, why, "no node answers: rows are read from the origin, which is slower");
+        Ok(read)
     }
 
     async fn run(
         &self,
         manifest: &Manifest,
         reads: Vec<Read>,
-        batch: &mut Batch<'_, '_>,
-    ) -> Result<(), Error> {
+        wanted: &mut Wanted<'_, '_>,
+    ) -> Result<LongestRead, Error> {
         let cell = self.origin.get(|_| tokio::sync::OnceCell::new());
         let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
         let origin = origin.map_err(from_origin)?;
         let mut done = stream::iter(reads)
             .map(|read| fetch(origin, manifest, read))
             .buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
-        while let Some((read, bytes)) = done.try_next().await? {
-            let row_bytes = batch.row_bytes[read.slot];
+        let mut longest = LongestRead::default();
+        while let Some((read, bytes, waited)) = done.try_next().await? {
+            if waited >= longest.waited {
+                let shard = wanted.rows[read.rows[0].0 as usize].shard;
+                longest = LongestRead { waited, shard };
+            }
+            let row_bytes = wanted.batch.row_bytes[read.slot];
+            wanted.copies += Copies::origin((read.rows.len() * row_bytes) as u64, COPIES);
             for (at, offset) in read.rows {
                 let row = &bytes[offset..offset + row_bytes];
-                batch.out[read.slot][at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+                wanted.batch.out[read.slot][at as usize * row_bytes..][..row_bytes]
+                    .copy_from_slice(row);
             }
         }
-        Ok(())
+        Ok(longest)
     }
 }
 
-async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<(Read, Vec<u8>), Error> {
-    let mut bytes = Vec::with_capacity(usize::try_from(read.part.bytes).unwrap_or(0));
+/// What a read brought, and how long that took. An answer that would be final (denied, changed, gone)
+/// is asked for once more, as nodes do.
+async fn fetch(
+    origin: &Origin,
+    manifest: &Manifest,
+    read: Read,
+) -> Result<(Read, Vec<u8>, Duration), Error> {
+    let begun = process::now();
+    let mut fetched = fetch_once(origin, manifest, &read.part).await;
+    if fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
+        tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
+        fetched = fetch_once(origin, manifest, &read.part).await;
+    }
+    fetched.map(|bytes| (read, bytes, process::now() - begun)).map_err(from_fetch)
+}
+
+async fn fetch_once(
+    origin: &Origin,
+    manifest: &Manifest,
+    part: &PartRead,
+) -> Result<Vec<u8>, FetchError> {
+    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0));
     let mut sink = |chunk: &[u8]| {
         bytes.extend_from_slice(chunk);
         ControlFlow::Continue(())
     };
-    let fetched = origin.read_exact_range(manifest, &read.part, &mut sink).await;
-    fetched.map_err(from_fetch)?;
-    Ok((read, bytes))
+    origin.read_exact_range(manifest, part, &mut sink).await?;
+    Ok(bytes)
 }
 
 /// Appends the reads for one tensor: rows in the order of the dataset, those that touch or overlap
@@ -151,27 +177,12 @@ fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
 }
 
 fn from_origin(error: OriginError) -> Error {
-    let kind = match error {
-        OriginError::Credentials { .. } | OriginError::Denied { .. } => ErrorKind::PermissionDenied,
-        OriginError::Settings { .. } => ErrorKind::InvalidArgument,
-        OriginError::NotFound { .. } => ErrorKind::NotFound,
-        _ => ErrorKind::OriginUnavailable,
-    };
+    let kind = ErrorKind::from(&error);
     Error::new(kind, "cannot reach the origin").with_source(error)
 }
 
 fn from_fetch(error: FetchError) -> Error {
-    let kind = if error.is_retryable() {
-        ErrorKind::OriginUnavailable
-    } else if error.is_changed() {
-        ErrorKind::DataChanged
-    } else {
-        match error {
-            FetchError::Denied { .. } => ErrorKind::PermissionDenied,
-            FetchError::NotFound { .. } => ErrorKind::NotFound,
-            _ => ErrorKind::OriginUnavailable,
-        }
-    };
+    let kind = ErrorKind::from(&error);
     let error = Error::new(kind, "cannot read rows from the origin").with_source(error);
     if kind == ErrorKind::DataChanged {
         return error.hint("the objects were changed after indexing: index the dataset again");

@@ -14,9 +14,10 @@ mod failure;
 mod job;
 mod pool;
 mod receive;
+mod stream;
 
 pub(crate) use connection::{Connection, Received, client_name};
 pub(crate) use failure::Failure;
-pub(crate) use job::{Job, Progress};
+pub(crate) use job::{Job, Progress, Wanted};
 pub(crate) use pool::{Pool, Slot};
 pub(crate) use receive::Batch;

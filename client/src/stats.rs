@@ -14,6 +14,8 @@ mod names {
     pub(super) const ROWS: &str = "larder_client_rows_total";
     /// Bytes of those rows.
     pub(super) const BYTES: &str = "larder_client_bytes_total";
+    /// Bytes copied for those: each as often as this library moved it.
+    pub(super) const COPIED: &str = "larder_client_copied_bytes_total";
     /// Seconds for which a batch was waited for by whoever iterates: 0 when it was ready.
     pub(super) const BATCH_WAIT: &str = "larder_client_batch_wait_seconds";
     /// Seconds that it took to fetch the rows of a batch, on a thread of the loader.
@@ -31,7 +33,8 @@ pub struct LoaderStats {
     pub samples: u64,
     /// Rows of padding in them.
     pub padding: u64,
-    /// Where the rows came from, their bytes, and what fetching them waited for.
+    /// Where the rows came from, their bytes, how often those were copied, and what fetching them
+    /// waited for.
     pub sources: Sources,
     /// Time spent fetching rows, summed over the threads that did.
     pub fetching: Duration,
@@ -57,12 +60,13 @@ impl LoaderStats {
         self.sources += batch.sources;
         self.fetching += batch.fetching;
         self.waiting += batch.waiting;
-        let Sources { rows_local, rows_remote, rows_origin, bytes, .. } = batch.sources;
+        let Sources { rows_local, rows_remote, rows_origin, bytes, copies, .. } = batch.sources;
         metrics::counter!(names::BATCHES).increment(1);
         metrics::counter!(names::ROWS, "source" => "local").increment(rows_local);
         metrics::counter!(names::ROWS, "source" => "remote").increment(rows_remote);
         metrics::counter!(names::ROWS, "source" => "origin").increment(rows_origin);
         metrics::counter!(names::BYTES).increment(bytes);
+        metrics::counter!(names::COPIED).increment(copies.copied_bytes);
         metrics::histogram!(names::BATCH_WAIT).record(batch.waiting);
         metrics::histogram!(names::BATCH_FETCH).record(batch.fetching);
     }

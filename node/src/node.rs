@@ -9,16 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_store::Budget;
+use larder_dataset::root_cause;
+use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::preflight;
 use crate::serve::Servers;
 use crate::shared::Shared;
 
@@ -81,6 +83,7 @@ impl Node {
             .map_err(io_error("the runtime"))?;
         let shared = Arc::new(share(config, ring, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
+        preflight::look(&shared);
         Ok(Self { shared, servers, addresses, runtime })
     }
 
@@ -96,6 +99,18 @@ impl Node {
         &self.shared
     }
 
+    /// Runs `then` once nobody has used the node's unix socket for as long as its configuration says;
+    /// never if that says nothing.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn when_unused(&self, then: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        match self.shared.config.exit_when_unused() {
+            Some(span) => self.servers.when_unused(span, then).map_err(io_error("a thread")),
+            None => Ok(()),
+        }
+    }
+
     /// Stops taking connections, finishes the requests in flight for at most `grace`, and ends.
     pub fn shutdown(self, grace: Duration) {
         self.shared.stopping.cancel();
@@ -107,7 +122,7 @@ impl Node {
 
 /// Builds what stands behind the servers, and starts the workers.
 fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error> {
-    let budget = Budget::detect(config.memory_bytes(), Path::new("/"), limits::NODE_OVERHEAD_BYTES)
+    let budget = budget(config.memory())
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
@@ -128,6 +143,15 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
     })
 }
 
+fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
+    let (root, overhead) = (Path::new("/"), limits::NODE_OVERHEAD_BYTES);
+    match asked {
+        None => Budget::detect(None, root, overhead),
+        Some(Memory::Bytes(bytes)) => Budget::detect(Some(bytes), root, overhead),
+        Some(Memory::Share(percent)) => Budget::detect_share(percent, root, overhead),
+    }
+}
+
 /// The ring's members: those configured, or this node alone where it really listens.
 fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
     if !config.members().is_empty() {
@@ -144,11 +168,31 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|why| {
-        let message = format!("{setting} {address}: {why}; choose another address or port");
-        Error::new(ErrorKind::Unavailable, message).with_source(why)
+        let cannot = format!("{setting} {address}: {}", cannot_bind(&why));
+        Error::new(ErrorKind::Unavailable, cannot).with_source(why)
     })
 }
 
+/// Why an address can't be had, and what to do.
+fn cannot_bind(why: &std::io::Error) -> String {
+    use std::io::ErrorKind as Io;
+    match why.kind() {
+        Io::AddrInUse => {
+            "another process listens there; stop it, or choose another port".to_owned()
+        }
+        Io::AddrNotAvailable => {
+            "no interface of this host has that address; choose one that `ip addr` shows".to_owned()
+        }
+        Io::PermissionDenied => {
+            "this user may not listen there; choose a port from 1024 on".to_owned()
+        }
+        _ => format!("{}; choose another address or port", root_cause(why)),
+    }
+}
+
 fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |why| Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
+    move |why| {
+        let message = format!("{what}: {}", root_cause(&why));
+        Error::new(ErrorKind::Unavailable, message).with_source(why)
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    error,
     future::Future,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -17,11 +18,14 @@ use larder_wire::{
         self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, ManifestChunk,
         NodeDescription, OpenDatasetRequest, node_client::NodeClient,
     },
+    data::Ticket,
     limits,
 };
 use tonic::{
-    Response, Status, Streaming,
+    Request, Response, Status, Streaming,
     codegen::http::Uri,
+    metadata::BinaryMetadataValue,
+    service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
 
@@ -35,11 +39,35 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The channels of this process, by control address.
 pub(super) struct Control {
     channels: PerProcess<Mutex<HashMap<String, Channel>>>,
+    pass: Pass,
 }
 
+/// Shows a ticket with every call, to nodes that serve one user only.
+#[derive(Clone)]
+pub(super) struct Pass(Option<BinaryMetadataValue>);
+
+impl Interceptor for Pass {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(ticket) = &self.0 {
+            request.metadata_mut().insert_bin(schema::TICKET_METADATA, ticket.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// What makes the calls to one node.
+type Client = NodeClient<InterceptedService<Channel, Pass>>;
+
 impl Control {
+    /// For nodes that ask for no ticket.
     pub(super) fn new() -> Self {
-        Self { channels: PerProcess::new() }
+        Self { channels: PerProcess::new(), pass: Pass(None) }
+    }
+
+    /// For the private node that gave this ticket out.
+    pub(super) fn with_ticket(ticket: Ticket) -> Self {
+        let shown = BinaryMetadataValue::from_bytes(ticket.as_bytes());
+        Self { channels: PerProcess::new(), pass: Pass(Some(shown)) }
     }
 
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
@@ -67,9 +95,7 @@ impl Control {
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);
-        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await;
-        let open =
-            open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
+        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await?;
         Ok(OpenDataset {
             snapshot: schema::snapshot_id(&open.snapshot)?,
             samples: open.samples,
@@ -102,7 +128,7 @@ impl Control {
         Ok(manifest)
     }
 
-    pub(super) fn client(&self, address: &str) -> Result<NodeClient<Channel>, Error> {
+    pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
         let channels = self.channels.get(|_| Mutex::default());
         let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = match channels.get(address) {
@@ -114,7 +140,8 @@ impl Control {
             }
         };
         let max = limits::CONTROL_MESSAGE_BYTES_MAX;
-        Ok(NodeClient::new(channel).max_decoding_message_size(max))
+        let client = NodeClient::with_interceptor(channel, self.pass.clone());
+        Ok(client.max_decoding_message_size(max))
     }
 }
 
@@ -140,16 +167,26 @@ pub(super) async fn within<T>(
 ) -> Result<T, Error> {
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(from_status(address, status)),
+        Ok(Err(status)) => Err(from_status(address, &status)),
         Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
             .because(format!("it did not answer within {limit:?}"))),
     }
 }
 
-fn from_status(address: &str, status: Status) -> Error {
-    let error = larder_wire::Error::from(status);
-    let what = format!("the call to node {address} failed");
-    Error::new(error.kind(), what).with_source(error)
+/// A status has a cause only if the transport made it: else a node answered, in words of its own.
+fn from_status(address: &str, status: &Status) -> Error {
+    let kind = ErrorKind::from_code(status.code());
+    match error::Error::source(status) {
+        Some(cause) => Error::new(kind, format!("node {address} does not answer"))
+            .because(larder_dataset::root_cause(cause)),
+        None => Error::new(kind, format!("the call to node {address} failed")).because(
+            if status.message().is_empty() {
+                status.code().description()
+            } else {
+                status.message()
+            },
+        ),
+    }
 }
 
 async fn collect(
@@ -162,7 +199,7 @@ async fn collect(
     loop {
         let next = tokio::time::timeout(limits::CONTROL_CALL_TIMEOUT, pieces.message()).await;
         let next = next.unwrap_or_else(|_| Err(Status::deadline_exceeded("it stopped")));
-        let Some(piece) = next.map_err(|status| from_status(address, status))? else {
+        let Some(piece) = next.map_err(|status| from_status(address, &status))? else {
             return Ok(bytes.freeze());
         };
         if (bytes.len() + piece.chunk.len()) as u64 > max {

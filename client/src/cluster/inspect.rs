@@ -46,9 +46,9 @@ pub struct ShardCounts {
 }
 
 impl Cluster {
-    /// The version of the ring.
+    /// The version of the ring; 0 before a node answered.
     pub fn ring_version(&self) -> u64 {
-        self.view().ring.version()
+        self.view().map_or(0, |view| view.ring.version())
     }
 
     /// Every member's description of itself.
@@ -81,10 +81,11 @@ impl Cluster {
         F: Future<Output = Result<T, Error>> + Send,
     {
         let view = self.view();
-        let asked = view.members.iter().map(|member| ask(&self.control, Arc::clone(member)));
+        let members = || view.iter().flat_map(|view| &view.members);
+        let asked = members().map(|member| ask(&self.control, Arc::clone(member)));
         let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()));
-        let pair = |(member, answer)| Answer { member, answer };
-        self.members().into_iter().zip(answers).map(pair).collect()
+        let pair = |(member, answer): (&Arc<Member>, _)| Answer { member: member.state(), answer };
+        members().zip(answers).map(pair).collect()
     }
 }
 

@@ -10,21 +10,25 @@
 
 use std::{
     collections::BTreeMap,
-    thread,
     time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
-use larder_wire::{Advice, ErrorKind, data::RowRef, limits};
+use larder_wire::{Advice, ErrorKind, limits};
 
 use super::{
-    Fetcher, Sources,
-    lanes::{Lane, Lanes},
+    lanes::{Event, Lane, Lanes, Wait},
     session::{Routes, Session},
+    sources::{Gathered, Hop},
+    strikes::{Strikes, Verdict},
+    target::Target,
 };
 use crate::{
-    Error, process,
-    remote::{Batch, Failure, Job},
+    Error,
+    origin::Fallback,
+    patience::Patience,
+    process,
+    remote::{Failure, Job, Wanted},
     runtime,
 };
 
@@ -32,18 +36,22 @@ use crate::{
 const LATELY: Duration = Duration::from_secs(1);
 
 /// The rows that go to each node, by its index in the ring.
-pub(super) type Plan = BTreeMap<usize, Vec<Job>>;
+type Plan = BTreeMap<usize, Vec<Job>>;
+
+/// What a gather works with.
+#[derive(Clone, Copy)]
+pub(super) struct Means<'a> {
+    pub(super) target: &'a Target,
+    pub(super) session: &'a Session,
+    pub(super) fallback: &'a Fallback,
+}
 
 /// A gather in progress.
 pub(super) struct Gathering<'a, 'b> {
-    pub(super) fetcher: &'a Fetcher,
-    session: &'a Session,
-    pub(super) rows: &'a [RowRef],
-    pub(super) tensors: &'a [u16],
-    pub(super) batch: Batch<'a, 'b>,
-    sources: &'a mut Sources,
-    /// When patience ends.
-    deadline: Instant,
+    means: Means<'a>,
+    wanted: Wanted<'a, 'b>,
+    patience: Patience,
+    gathered: Gathered,
     /// What is to be fetched and on its way to no node.
     work: Vec<Job>,
     /// By node, as long as the ring is the same.
@@ -57,60 +65,35 @@ pub(super) struct Gathering<'a, 'b> {
     tries: u32,
 }
 
-/// What a node did wrong in this gather.
-#[derive(Debug, Clone, Copy, Default)]
-struct Strikes {
-    /// It is asked for nothing more.
-    out: bool,
-    /// A connection from before broke: it was allowed that once.
-    broke: bool,
-    /// It did not know us, and was told.
-    reopened: bool,
-    /// It sent a damaged row.
-    corrupt: bool,
-}
-
 impl<'a, 'b> Gathering<'a, 'b> {
-    pub(super) fn new(
-        fetcher: &'a Fetcher,
-        session: &'a Session,
-        rows: &'a [RowRef],
-        tensors: &'a [u16],
-        batch: Batch<'a, 'b>,
-        sources: &'a mut Sources,
-    ) -> Self {
-        let deadline = process::now() + fetcher.options.patience;
-        let (work, strikes) = (Vec::new(), Vec::new());
-        let (again, lost, last, tries) = (None, None, None, 0);
+    pub(super) fn new(means: Means<'a>, wanted: Wanted<'a, 'b>, patience: Patience) -> Self {
         Self {
-            fetcher,
-            session,
-            rows,
-            tensors,
-            batch,
-            sources,
-            deadline,
-            work,
-            strikes,
-            again,
-            lost,
-            last,
-            tries,
+            means,
+            wanted,
+            patience,
+            gathered: Gathered::default(),
+            work: Vec::new(),
+            strikes: Vec::new(),
+            again: None,
+            lost: None,
+            last: None,
+            tries: 0,
         }
     }
 
     /// Adds the rows at these places to the work, for all tensors.
     pub(super) fn want(&mut self, at: Vec<u32>, verify: bool) {
         if !at.is_empty() {
-            self.work.push(Job { slots: 0..self.tensors.len(), at, verify });
+            self.work.push(Job { slots: 0..self.wanted.tensors.len(), at, verify });
         }
     }
 
     /// Goes on until every row is in the batch.
-    pub(super) fn run(mut self) -> Result<(), Error> {
+    pub(super) fn run(mut self) -> Result<Gathered, Error> {
         let wanted: u64 = self.work.iter().map(|job| job.at.len() as u64).sum();
         while !self.work.is_empty() {
-            let orphans = match self.session.routes(self.fetcher) {
+            self.patience.cancel().check()?;
+            let orphans = match self.means.session.routes(self.means.target) {
                 Some(routes) => self.ask_nodes(&routes)?,
                 None => std::mem::take(&mut self.work),
             };
@@ -132,37 +115,61 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
         }
         // A row counts once, though its tensors may have come in several requests.
-        self.sources.rows_origin = self.sources.rows_origin.min(wanted);
-        self.sources.rows_remote = wanted - self.sources.rows_origin;
-        Ok(())
+        let sources = &mut self.gathered.sources;
+        sources.rows_origin = sources.rows_origin.min(wanted);
+        sources.rows_remote = wanted - sources.rows_origin;
+        sources.copies = self.wanted.copies;
+        Ok(self.gathered)
     }
 
     /// One round with the nodes. What no node is left for is returned.
     fn ask_nodes(&mut self, routes: &Routes) -> Result<Vec<Job>, Error> {
-        let begun = process::now();
+        let (begun, queued) = (process::now(), self.gathered.sources.wait_queue);
         if self.strikes.len() != routes.nodes.len() {
             self.strikes = vec![Strikes::default(); routes.nodes.len()];
         }
         let (plan, orphans) = self.assign(routes);
         self.open(routes, &plan)?;
-        let mut lanes = Lanes::default();
+        let cancel = self.patience.cancel().clone();
+        let mut lanes = Lanes::new(&cancel);
         self.start(routes, plan, &mut lanes, true)?;
-        while let Some((lane, failure)) = lanes.receive(self, routes) {
-            self.lane_failed(routes, lane, &failure)?;
-            // Asking a node that turns out to be silent too takes time, in which the others' frames
-            // wait: done only when all others are known to be well.
-            let others_well = match failure {
-                Failure::Silent => lanes.all_heard_since(process::now() - LATELY),
-                _ => true,
-            };
-            if !lanes.is_empty() && others_well && self.again.is_none() {
-                let (plan, no_node) = self.assign(routes);
-                self.work.extend(no_node);
-                self.start(routes, plan, &mut lanes, false)?;
+        let mut origin_until = begun;
+        while let Some(event) = lanes.next(&mut self.wanted) {
+            match event {
+                Event::Answered { node, rows_origin, longest } => {
+                    self.answered(routes, node, rows_origin, longest);
+                    if rows_origin > 0 {
+                        origin_until = process::now();
+                    }
+                }
+                Event::Failed(lane, failure) => {
+                    self.lane_failed(routes, lane, &failure)?;
+                    // Asking a node that turns out to be silent too takes time, in which the others'
+                    // frames wait: done only when all others are known to be well.
+                    let others_well = match failure {
+                        Failure::Silent => lanes.all_heard_since(process::now() - LATELY),
+                        _ => true,
+                    };
+                    if !lanes.is_empty() && others_well && self.again.is_none() {
+                        let (plan, no_node) = self.assign(routes);
+                        self.work.extend(no_node);
+                        self.start(routes, plan, &mut lanes, false)?;
+                    }
+                }
             }
         }
-        self.sources.wait_nodes += process::now() - begun;
+        self.count_round(begun, origin_until, queued);
         Ok(orphans)
+    }
+
+    /// Divides the time of a round among its hops. `queued` is the time in queues before it.
+    fn count_round(&mut self, begun: Instant, origin_until: Instant, queued: Duration) {
+        let sources = &mut self.gathered.sources;
+        let queued = sources.wait_queue - queued;
+        let round = (process::now() - begun).saturating_sub(queued);
+        let origin = (origin_until - begun).saturating_sub(queued).min(round);
+        sources.wait_node_origin += origin;
+        sources.wait_nodes += round - origin;
     }
 
     /// Divides the work among the nodes. What no node can be asked for is returned beside.
@@ -175,8 +182,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
             let mut at_node = vec![Vec::new(); routes.nodes.len()];
             let mut at_none = Vec::new();
             for &at in &job.at {
-                let shard = self.rows[at as usize].shard;
-                let id = || self.fetcher.manifest.shard(shard).id;
+                let shard = self.shard(at);
+                let id = || self.means.target.manifest.shard(shard).id;
                 match routes.router.pick(shard, id, &usable) {
                     Some(node) => at_node[node].push(at),
                     None => at_none.push(at),
@@ -195,22 +202,23 @@ impl<'a, 'b> Gathering<'a, 'b> {
         (plan, orphans)
     }
 
+    fn shard(&self, at: u32) -> u32 {
+        self.wanted.rows[at as usize].shard
+    }
+
     /// Opens the dataset on those nodes that were not asked for anything yet, all at once.
     fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
-        let Some(cluster) = self.fetcher.cluster.as_deref() else {
-            return Ok(());
-        };
         let new: Vec<usize> =
             plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
         if new.is_empty() {
             return Ok(());
         }
-        let patience = self.deadline.saturating_duration_since(process::now());
-        let (fetcher, slots) = (self.fetcher, &self.session.slots);
-        let opened = runtime::block_on(join_all(new.iter().map(async |&node| {
-            let open = routes.nodes[node].open(cluster, fetcher, slots);
-            tokio::time::timeout(patience, open).await
-        })));
+        let (left, Means { target, session, .. }) = (self.patience.left(), self.means);
+        let opened = join_all(new.iter().map(async |&node| {
+            let open = routes.nodes[node].open(target, &session.slots);
+            tokio::time::timeout(left, open).await
+        }));
+        let opened = runtime::block_on(self.patience.cancel().unless(opened))?;
         for (node, opened) in new.into_iter().zip(opened) {
             let failure = match opened {
                 Ok(Ok(())) => continue,
@@ -231,29 +239,36 @@ impl<'a, 'b> Gathering<'a, 'b> {
         &mut self,
         routes: &Routes,
         plan: Plan,
-        lanes: &mut Lanes,
+        lanes: &mut Lanes<'_>,
         wait: bool,
     ) -> Result<(), Error> {
         let mut started = Vec::new();
         for (index, jobs) in plan {
             let node = &routes.nodes[index];
             self.ask_for_maps(routes, index, &jobs);
-            let patience = self.deadline.saturating_duration_since(process::now());
-            let slot = match node.is_open() {
-                true if wait => node.pool.take(patience),
-                true => node.pool.try_take(),
-                false => None,
+            let slot = match node.pool.try_take() {
+                _ if !node.is_open() => None,
+                None if wait => {
+                    let begun = process::now();
+                    let slot = node.pool.take(&self.patience);
+                    let (waited, shard) = (process::now() - begun, self.shard(jobs[0].at[0]));
+                    self.gathered.sources.wait_queue += waited;
+                    self.gathered.note(Hop::Queue, waited, shard, Some(&node.member.id));
+                    slot
+                }
+                slot => slot,
             };
             match slot {
-                Some(slot) => started.push(Lane::new(index, slot, jobs)),
+                Some(slot) => started.push(Lane::new(index, node.clone(), slot, jobs)),
                 None => self.work.extend(jobs),
             }
         }
-        if wait && started.is_empty() && process::now() >= self.deadline {
+        if wait && started.is_empty() && self.patience.slice().is_none() {
+            self.patience.cancel().check()?;
             let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use");
             return Err(self.last.take().unwrap_or(busy));
         }
-        for (lane, failure) in lanes.start(self, routes, started) {
+        for (lane, failure) in lanes.start(&self.wanted, started) {
             self.lane_failed(routes, lane, &failure)?;
         }
         Ok(())
@@ -265,31 +280,41 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let Some(socket) = routes.nodes[node].socket() else {
             return;
         };
-        let now = process::uptime();
-        let shards = jobs.iter().flat_map(|job| &job.at).map(|&at| self.rows[at as usize].shard);
-        let claimed: Vec<u32> =
-            shards.filter(|&shard| self.session.slots.claim(shard, now)).collect();
+        let (now, slots) = (process::uptime(), &self.means.session.slots);
+        let shards = jobs.iter().flat_map(|job| &job.at).map(|&at| self.shard(at));
+        let claimed: Vec<u32> = shards.filter(|&shard| slots.claim(shard, now)).collect();
         if !claimed.is_empty() {
             socket.ask(&claimed);
         }
     }
 
     /// A row that came counts; a row that a node had to read from the origin counts as such.
-    pub(super) fn lane_finished(&mut self, routes: &Routes, node: usize, rows_origin: u64) {
-        routes.nodes[node].member.health.succeed();
-        self.sources.rows_origin = self.sources.rows_origin.saturating_add(rows_origin);
+    fn answered(&mut self, routes: &Routes, node: usize, rows_origin: u64, longest: Wait) {
+        let member = &routes.nodes[node].member;
+        member.health.succeed();
+        if let Some(cluster) = &self.means.target.cluster {
+            cluster.report_service();
+        }
+        let hop = if rows_origin > 0 { Hop::NodeOrigin } else { Hop::Network };
+        let shard = self.shard(longest.at);
+        self.gathered.note(hop, longest.waited, shard, Some(&member.id));
+        let rows = &mut self.gathered.sources.rows_origin;
+        *rows = rows.saturating_add(rows_origin);
     }
 
-    /// Takes back what a lane did not deliver.
+    /// Takes back what a lane did not deliver. What was cancelled is nobody's failure.
     fn lane_failed(&mut self, routes: &Routes, lane: Lane, failure: &Failure) -> Result<(), Error> {
-        let (node, used) = (lane.node(), lane.is_used());
+        self.patience.cancel().check()?;
+        let (node, used, longest) = (lane.index(), lane.is_used(), lane.longest());
+        let (shard, id) = (self.shard(longest.at), &routes.nodes[node].member.id);
+        self.gathered.note(Hop::Network, longest.waited, shard, Some(id));
         let verify = matches!(failure, Failure::Corrupt { .. });
         let rest = lane.into_rest().map(|job| Job { verify: job.verify || verify, ..job });
         self.work.extend(rest);
         self.node_failed(routes, node, failure, used)
     }
 
-    /// Decides what a failure means for the rest of this gather, and for others.
+    /// Acts on what a failure means for the rest of this gather, and for others.
     fn node_failed(
         &mut self,
         routes: &Routes,
@@ -297,76 +322,48 @@ impl<'a, 'b> Gathering<'a, 'b> {
         failure: &Failure,
         used: bool,
     ) -> Result<(), Error> {
-        let (node, strikes) = (&routes.nodes[index], &mut self.strikes[index]);
+        let node = &routes.nodes[index];
         let error = failure.to_error(&node.member.id);
-        let down = match failure {
-            Failure::Broken(_) if used && !strikes.broke => {
-                strikes.broke = true;
-                node.pool.clear();
-                return Ok(());
-            }
-            Failure::Broken(_) | Failure::Silent | Failure::Protocol(_) | Failure::Unwilling(_) => {
-                true
-            }
-            Failure::Corrupt { .. } => {
+        match self.strikes[index].judge(failure, used) {
+            Verdict::Fatal => return Err(error),
+            Verdict::Reconnect => node.pool.clear(),
+            Verdict::Reopen => node.forget(),
+            Verdict::Wait => self.again = Some(error),
+            Verdict::Lost => self.lost = Some(error),
+            Verdict::PassOver => self.last = Some(error),
+            Verdict::Recheck => {
                 metrics::counter!("larder_client_corrupt_rows").increment(1);
                 tracing::warn!(%error, "asked again");
-                strikes.out = strikes.corrupt;
-                strikes.corrupt = true;
-                false
+                self.last = Some(error);
             }
-            Failure::Answer(answer) => match (answer.kind(), answer.advice()) {
-                (ErrorKind::Unauthenticated | ErrorKind::NotFound, _) if !strikes.reopened => {
-                    strikes.reopened = true;
-                    node.forget();
-                    return Ok(());
+            Verdict::Down => {
+                node.forget();
+                if node.member.health.fail(process::uptime()) {
+                    metrics::counter!("larder_client_nodes_passed_over").increment(1);
+                    tracing::warn!(%error, "the next node on the ring is asked");
                 }
-                (_, Advice::Retry) => {
-                    self.again = Some(error);
-                    return Ok(());
-                }
-                (ErrorKind::DataLoss, _) => {
-                    strikes.out = true;
-                    self.lost = Some(error);
-                    return Ok(());
-                }
-                (kind, Advice::TryNextNode) => {
-                    strikes.out = true;
-                    kind == ErrorKind::Unavailable
-                }
-                (_, Advice::CallerFault | Advice::GiveUp) => return Err(error),
-            },
-        };
-        if down {
-            strikes.out = true;
-            node.forget();
-            if node.member.health.fail(process::uptime()) {
-                metrics::counter!("larder_client_nodes_passed_over").increment(1);
-                tracing::warn!(%error, "the next node on the ring is asked");
+                self.last = Some(error);
             }
         }
-        self.last = Some(error);
         Ok(())
     }
 
     /// Reads a job from the origin. That failing too, it goes back to the work, to be tried again
     /// while patience lasts: nodes may be back by then.
     fn ask_origin(&mut self, job: Job) -> Result<(), Error> {
-        let (begun, fetcher) = (process::now(), self.fetcher);
-        if fetcher.cluster.is_some() {
-            fetcher.fallback.warn(&fetcher.manifest, self.last.as_ref());
+        let (begun, Means { target, fallback, .. }) = (process::now(), self.means);
+        if let Some(cluster) = &target.cluster {
+            cluster.report_outage(target.manifest.uri(), self.last.as_ref());
         }
-        let read = fetcher.fallback.read(
-            &fetcher.manifest,
-            &job,
-            self.rows,
-            self.tensors,
-            &mut self.batch,
-        );
-        self.sources.wait_origin += process::now() - begun;
+        let cancel = self.patience.cancel();
+        let read = fallback.read(&target.manifest, &job, &mut self.wanted, cancel);
+        self.gathered.sources.wait_origin += process::now() - begun;
         match read {
-            Ok(()) => self.sources.rows_origin += job.at.len() as u64,
-            Err(error) if fetcher.cluster.is_none() && error.advice() != Advice::Retry => {
+            Ok(longest) => {
+                self.gathered.note(Hop::Origin, longest.waited, longest.shard, None);
+                self.gathered.sources.rows_origin += job.at.len() as u64;
+            }
+            Err(error) if target.cluster.is_none() && error.advice() != Advice::Retry => {
                 return Err(error);
             }
             Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
@@ -388,22 +385,20 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn pause(&mut self, error: Error) -> Result<(), Error> {
         let longest = limits::RETRY_WAIT_MIN.saturating_mul(1 << self.tries.min(16));
         let wait = longest.min(limits::RETRY_WAIT_MAX).mul_f64(0.5 + 0.5 * fastrand::f64());
-        let begun = process::now();
-        if begun + wait >= self.deadline {
-            let patience = self.fetcher.options.patience;
+        if wait >= self.patience.left() {
+            let patience = self.means.target.options.patience;
             return Err(error.context(format!("gave up after {patience:?}")));
         }
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
-        for strikes in &mut self.strikes {
-            *strikes = Strikes { corrupt: strikes.corrupt, ..Strikes::default() };
+        self.strikes.iter_mut().for_each(Strikes::forgive);
+        let begun = process::now();
+        self.patience.sleep(wait);
+        let waited = process::now() - begun;
+        self.gathered.sources.wait_retries += waited;
+        if let Some(job) = self.work.first() {
+            self.gathered.note(Hop::Retry, waited, self.shard(job.at[0]), None);
         }
-        let mut now = begun;
-        while now < begun + wait {
-            thread::park_timeout(begun + wait - now);
-            now = process::now();
-        }
-        self.sources.wait_retries += now - begun;
         Ok(())
     }
 }

@@ -1,41 +1,93 @@
 //! The connections of one gather: requests go out on all of them, then frames are taken from
-//! whichever has one.
+//! whichever has one. What comes of it is told as events; what they mean is decided in `gather`.
 
-use std::{collections::VecDeque, os::fd::AsFd, thread, time::Instant};
+use std::{
+    collections::VecDeque,
+    os::fd::AsFd,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use larder_wire::limits;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{gather::Gathering, session::Routes};
+use super::node::Node;
 use crate::{
+    patience::CancelToken,
     process,
-    remote::{Failure, Job, Progress, Received, Slot},
+    remote::{Failure, Job, Progress, Received, Slot, Wanted},
 };
 
 /// A connection with a request on it, and those to follow.
 pub(super) struct Lane {
-    node: usize,
+    /// Index of the node among the ring's members.
+    index: usize,
+    node: Arc<Node>,
     slot: Slot,
-    /// The first is being answered.
+    /// The first is being answered, if it was asked.
     jobs: VecDeque<Job>,
+    asked: bool,
     progress: Progress,
     /// When the node last said something.
     heard: Instant,
+    /// When rows last came, or the request went out.
+    moved: Instant,
+    longest: Wait,
+}
+
+/// The time until something came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) waited: Duration,
+    /// Where in the batch the first row stands of what was waited for.
+    pub(super) at: u32,
+}
+
+/// What became of a request.
+pub(super) enum Event {
+    /// It was answered in full.
+    Answered {
+        /// Index of the node.
+        node: usize,
+        /// Rows that the node had to read from the origin.
+        rows_origin: u64,
+        /// The longest wait within the answer.
+        longest: Wait,
+    },
+    /// It was not, and its connection is given up.
+    Failed(Lane, Failure),
 }
 
 impl Lane {
-    pub(super) fn new(node: usize, slot: Slot, jobs: Vec<Job>) -> Self {
-        let (progress, heard) = (Progress::default(), process::now());
-        Self { node, slot, jobs: jobs.into(), progress, heard }
+    /// A lane over a slot that may still have to be connected. `jobs` are not empty, nor is any of
+    /// them.
+    pub(super) fn new(index: usize, node: Arc<Node>, slot: Slot, jobs: Vec<Job>) -> Self {
+        let (progress, now) = (Progress::default(), process::now());
+        let longest = Wait { waited: Duration::ZERO, at: jobs[0].at[0] };
+        let (jobs, asked) = (jobs.into(), false);
+        Self { index, node, slot, jobs, asked, progress, heard: now, moved: now, longest }
     }
 
-    pub(super) fn node(&self) -> usize {
-        self.node
+    /// Index of its node.
+    pub(super) fn index(&self) -> usize {
+        self.index
     }
 
     /// Whether the connection had served before.
     pub(super) fn is_used(&self) -> bool {
         self.slot.is_connected() && self.slot.is_used()
+    }
+
+    /// The longest wait so far, that for what has not come included.
+    pub(super) fn longest(&self) -> Wait {
+        let waited = process::now().saturating_duration_since(self.moved);
+        match self.jobs.front() {
+            Some(job) if waited > self.longest.waited => {
+                Wait { waited, at: job.at[self.progress.rows] }
+            }
+            _ => self.longest,
+        }
     }
 
     /// What did not come.
@@ -45,43 +97,67 @@ impl Lane {
         first.into_iter().flatten().chain(jobs)
     }
 
-    fn ask(&mut self, gathering: &Gathering<'_, '_>) -> Result<(), Failure> {
+    fn connect(&mut self, cancel: &CancelToken) -> Result<(), Failure> {
+        if self.slot.is_connected() {
+            return Ok(());
+        }
+        self.node.connect(cancel).map(|connection| self.slot.set(connection))
+    }
+
+    /// Sends the next request, if there is one.
+    fn ask(&mut self, wanted: &Wanted<'_, '_>, cancel: &CancelToken) -> Result<(), Failure> {
         let Some(job) = self.jobs.front() else {
             return Ok(());
         };
-        self.heard = process::now();
         self.progress = Progress::default();
-        let snapshot = gathering.fetcher.manifest.snapshot();
-        self.slot.ask(snapshot, job, gathering.rows, gathering.tensors)
+        self.heard = process::now();
+        self.moved = self.heard;
+        self.longest = Wait { waited: Duration::ZERO, at: job.at[0] };
+        self.asked = true;
+        self.slot.ask(wanted, job, cancel)
     }
 
-    /// Takes one frame. True when that was the last of the last job.
-    fn receive(
-        &mut self,
-        gathering: &mut Gathering<'_, '_>,
-        routes: &Routes,
-    ) -> Result<bool, Failure> {
+    /// Takes one frame. An event when it was the last of an answer.
+    fn receive(&mut self, wanted: &mut Wanted<'_, '_>) -> Result<Option<Event>, Failure> {
         let Some(job) = self.jobs.front() else {
-            return Ok(true);
+            return Ok(None);
         };
-        let received = self.slot.receive(job, &mut self.progress, &mut gathering.batch)?;
+        let first = job.at[self.progress.rows];
+        let received = self.slot.receive(job, &mut self.progress, wanted)?;
         self.heard = process::now();
-        if let Received::End(end) = received {
-            gathering.lane_finished(routes, self.node, end.rows_origin.min(job.at.len() as u64));
-            self.jobs.pop_front();
-            self.ask(gathering)?;
+        match received {
+            Received::Alive => Ok(None),
+            Received::Rows => {
+                let waited = self.heard - self.moved;
+                if waited > self.longest.waited {
+                    self.longest = Wait { waited, at: first };
+                }
+                self.moved = self.heard;
+                Ok(None)
+            }
+            Received::End(end) => {
+                let rows_origin = end.rows_origin.min(job.at.len() as u64);
+                let (node, longest) = (self.index, self.longest);
+                self.jobs.pop_front();
+                self.asked = false;
+                Ok(Some(Event::Answered { node, rows_origin, longest }))
+            }
         }
-        Ok(self.jobs.is_empty())
     }
 }
 
 /// The lanes of one gather.
-#[derive(Default)]
-pub(super) struct Lanes {
+pub(super) struct Lanes<'a> {
     lanes: Vec<Lane>,
+    cancel: &'a CancelToken,
 }
 
-impl Lanes {
+impl<'a> Lanes<'a> {
+    /// None yet. They go on until `cancel` is used.
+    pub(super) fn new(cancel: &'a CancelToken) -> Self {
+        Self { lanes: Vec::new(), cancel }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
@@ -90,14 +166,13 @@ impl Lanes {
     /// lanes that failed come back.
     pub(super) fn start(
         &mut self,
-        gathering: &Gathering<'_, '_>,
-        routes: &Routes,
+        wanted: &Wanted<'_, '_>,
         mut started: Vec<Lane>,
     ) -> Vec<(Lane, Failure)> {
-        let connected = connect_all(routes, &mut started);
+        let connected = connect_all(&mut started, self.cancel);
         let mut failed = Vec::new();
         for (mut lane, connected) in started.into_iter().zip(connected) {
-            match connected.and_then(|()| lane.ask(gathering)) {
+            match connected.and_then(|()| lane.ask(wanted, self.cancel)) {
                 Ok(()) => self.lanes.push(lane),
                 Err(failure) => failed.push((lane, failure)),
             }
@@ -105,30 +180,38 @@ impl Lanes {
         failed
     }
 
-    /// Takes frames until a lane fails, which comes back, or all are done.
-    pub(super) fn receive(
-        &mut self,
-        gathering: &mut Gathering<'_, '_>,
-        routes: &Routes,
-    ) -> Option<(Lane, Failure)> {
+    /// Takes frames until a request was answered or has failed; `None` when none is left.
+    pub(super) fn next(&mut self, wanted: &mut Wanted<'_, '_>) -> Option<Event> {
         while !self.lanes.is_empty() {
-            let index = match self.next_ready() {
-                Ok(index) => index,
-                Err(silent) => return Some((self.lanes.swap_remove(silent), Failure::Silent)),
+            let (index, received) = match self.next_ready(wanted) {
+                Ok(index) => (index, self.lanes[index].receive(wanted)),
+                Err((index, failure)) => (index, Err(failure)),
             };
-            match self.lanes[index].receive(gathering, routes) {
+            let event = match received {
+                Ok(event) => event,
+                Err(failure) => {
+                    return Some(Event::Failed(self.lanes.swap_remove(index), failure));
+                }
+            };
+            if self.lanes[index].jobs.is_empty() {
+                drop(self.lanes.swap_remove(index));
+            } else {
                 // Served last from now on, so that no node waits for another's whole stream.
-                Ok(false) => self.lanes.rotate_left(index + 1),
-                Ok(true) => drop(self.lanes.swap_remove(index)),
-                Err(failure) => return Some((self.lanes.swap_remove(index), failure)),
+                self.lanes.rotate_left(index + 1);
+            }
+            if event.is_some() {
+                return event;
             }
         }
         None
     }
 
-    /// A lane that has a frame; or one that was silent for too long. A single lane is read without
-    /// asking first: its socket has the same timeout.
-    fn next_ready(&mut self) -> Result<usize, usize> {
+    /// A lane that has a frame; or one that can't be asked or was silent for too long. A single lane
+    /// is read without polling first: its socket has the same timeout.
+    fn next_ready(&mut self, wanted: &Wanted<'_, '_>) -> Result<usize, (usize, Failure)> {
+        for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.asked) {
+            lane.ask(wanted, self.cancel).map_err(|failure| (index, failure))?;
+        }
         if self.lanes.len() == 1 {
             return Ok(0);
         }
@@ -136,14 +219,18 @@ impl Lanes {
             let (oldest, heard) = self.oldest();
             let silent_at = heard + limits::OWNER_SILENT_TIMEOUT;
             let left = silent_at.saturating_duration_since(process::now());
-            let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+            let slice = left.min(limits::CANCEL_CHECK_INTERVAL);
+            let timeout = PollTimeout::try_from(slice.as_millis() + 1).unwrap_or(PollTimeout::MAX);
             if let Some(index) = self.poll(timeout) {
                 // Lanes before it had nothing, so they are next in turn.
                 self.lanes.rotate_left(index);
                 return Ok(0);
             }
+            if self.cancel.is_cancelled() {
+                return Err((oldest, Failure::Broken("it is not needed any more".to_owned())));
+            }
             if process::now() >= silent_at {
-                return Err(oldest);
+                return Err((oldest, Failure::Silent));
             }
         }
     }
@@ -176,19 +263,13 @@ impl Lanes {
 
 /// Connects what is not connected. Several at once each on a thread of its own, so that hosts that
 /// are gone cost one timeout together.
-fn connect_all(routes: &Routes, lanes: &mut [Lane]) -> Vec<Result<(), Failure>> {
-    let connect = |lane: &mut Lane| {
-        if lane.slot.is_connected() {
-            return Ok(());
-        }
-        routes.nodes[lane.node].connect().map(|connection| lane.slot.set(connection))
-    };
+fn connect_all(lanes: &mut [Lane], cancel: &CancelToken) -> Vec<Result<(), Failure>> {
     if lanes.iter().filter(|lane| !lane.slot.is_connected()).count() < 2 {
-        return lanes.iter_mut().map(connect).collect();
+        return lanes.iter_mut().map(|lane| lane.connect(cancel)).collect();
     }
     thread::scope(|scope| {
         let threads: Vec<_> =
-            lanes.iter_mut().map(|lane| scope.spawn(move || connect(lane))).collect();
+            lanes.iter_mut().map(|lane| scope.spawn(move || lane.connect(cancel))).collect();
         let panicked = |_| Err(Failure::Broken("connecting panicked".to_owned()));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     })

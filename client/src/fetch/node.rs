@@ -8,11 +8,12 @@ use std::{
 use arc_swap::ArcSwapOption;
 use larder_wire::{ErrorKind, data::Ticket};
 
-use super::Fetcher;
+use super::target::Target;
 use crate::{
-    Cluster, Error,
+    Error,
     cluster::Member,
     local::{Slots, Socket},
+    patience::CancelToken,
     remote::{Connection, Failure, Pool},
 };
 
@@ -48,29 +49,25 @@ impl Node {
     }
 
     /// Asks for the right to read, and where to.
-    pub(super) async fn open(
-        &self,
-        cluster: &Cluster,
-        fetcher: &Fetcher,
-        slots: &Arc<Slots>,
-    ) -> Result<(), Error> {
-        let (node, open) = match cluster.open_on(&self.member, &fetcher.pinned).await {
+    pub(super) async fn open(&self, target: &Target, slots: &Arc<Slots>) -> Result<(), Error> {
+        let cluster = target.cluster.as_deref().expect("a node is a member of a cluster");
+        let (node, open) = match cluster.open_on(&self.member, &target.pinned).await {
             // Where the prefix can't be written to, each node keeps a manifest of its own, which it
             // finds, or makes, by the name that the user gave.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                cluster.open_on(&self.member, &fetcher.name).await?
+                cluster.open_on(&self.member, &target.name).await?
             }
             opened => opened?,
         };
-        let (wanted, found) = (fetcher.manifest.snapshot(), open.snapshot);
+        let (wanted, found) = (target.manifest.snapshot(), open.snapshot);
         if found != wanted {
             let what = format!("node {} opened snapshot {found} for {wanted}", self.member.id);
             return Err(Error::new(ErrorKind::Internal, what));
         }
         let address = reachable(&node.data_address, &self.member.control);
         self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
-        if fetcher.options.maps(&self.member.id) && !node.socket_path.is_empty() {
-            let (manifest, slots) = (fetcher.manifest.clone(), Arc::clone(slots));
+        if target.options.maps(&self.member.id) && !node.socket_path.is_empty() {
+            let (manifest, slots) = (target.manifest.clone(), Arc::clone(slots));
             self.socket.get_or_init(|| {
                 Socket::open(node.socket_path.into(), node.node_id, manifest, slots)
             });
@@ -85,14 +82,14 @@ impl Node {
     }
 
     /// A new connection.
-    pub(super) fn connect(&self) -> Result<Connection, Failure> {
+    pub(super) fn connect(&self, cancel: &CancelToken) -> Result<Connection, Failure> {
         let access = self.access.load_full();
         let access = access.ok_or_else(|| Failure::Broken("it was restarted".to_owned()))?;
         let addresses = access.address.to_socket_addrs();
         let addresses: Vec<SocketAddr> = addresses
             .map_err(|error| Failure::Broken(format!("{}: {error}", access.address)))?
             .collect();
-        let (connection, ok) = Connection::open(&addresses, access.ticket)?;
+        let (connection, ok) = Connection::open(&addresses, access.ticket, cancel)?;
         if ok.node_id == self.member.id {
             return Ok(connection);
         }

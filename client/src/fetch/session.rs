@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use larder_dataset::Manifest;
 use larder_extent::Attached;
 use larder_wire::limits;
 
-use super::{Fetcher, node::Node};
+use super::{node::Node, target::Target};
 use crate::{
-    Cluster,
     cluster::{Member, View},
     local::Slots,
     process,
@@ -19,8 +18,8 @@ use crate::{
 
 /// The open things of one process.
 pub(super) struct Session {
-    /// Absent without a cluster.
-    routes: Option<ArcSwap<Routes>>,
+    /// Absent without a cluster, and as long as none of its nodes ever answered.
+    routes: ArcSwapOption<Routes>,
     pub(super) slots: Arc<Slots>,
 }
 
@@ -32,39 +31,39 @@ pub(super) struct Routes {
 }
 
 impl Session {
-    pub(super) fn new(manifest: &Manifest, cluster: Option<&Cluster>) -> Self {
-        let shards = manifest.shard_count();
-        let routes = cluster.map(|cluster| Routes::new(cluster.view(), shards, &[]));
-        Self { routes: routes.map(ArcSwap::from_pointee), slots: Arc::new(Slots::new(shards)) }
+    /// Nothing is connected yet.
+    pub(super) fn new(manifest: &Manifest) -> Self {
+        let slots = Arc::new(Slots::new(manifest.shard_count()));
+        Self { routes: ArcSwapOption::empty(), slots }
     }
 
     /// The routes by the ring as it is now.
-    pub(super) fn routes(&self, fetcher: &Fetcher) -> Option<Arc<Routes>> {
-        let (routes, cluster) = (self.routes.as_ref()?, fetcher.cluster.as_ref()?);
-        let (current, view) = (routes.load_full(), cluster.view());
-        cluster.keep_up(&view);
-        if Arc::ptr_eq(&current.view, &view) {
-            return Some(current);
-        }
-        let shards = fetcher.manifest.shard_count();
-        let made = Arc::new(Routes::new(view, shards, &current.nodes));
-        routes.store(Arc::clone(&made));
+    pub(super) fn routes(&self, target: &Target) -> Option<Arc<Routes>> {
+        let cluster = target.cluster.as_ref()?;
+        cluster.keep_up();
+        let (current, view) = (self.routes.load_full(), cluster.view()?);
+        let current = match current {
+            Some(current) if Arc::ptr_eq(&current.view, &view) => return Some(current),
+            other => other,
+        };
+        let known = current.as_deref().map_or(&[][..], |routes| &routes.nodes);
+        let made = Arc::new(Routes::new(view, target.manifest.shard_count(), known));
+        self.routes.store(Some(Arc::clone(&made)));
         Some(made)
     }
 
     /// Maps a shard now, if the node that owns it is on this host and has it.
-    pub(super) fn attach(&self, fetcher: &Fetcher, shard: u32) -> Option<Arc<Attached>> {
-        if !fetcher.options.local {
+    pub(super) fn attach(&self, target: &Target, shard: u32) -> Option<Arc<Attached>> {
+        if !target.options.local {
             return None;
         }
-        let routes = self.routes(fetcher)?;
+        let routes = self.routes(target)?;
         let usable: Vec<bool> =
             routes.nodes.iter().map(|node| node.member.health.is_up()).collect();
-        let id = || fetcher.manifest.shard(shard).id;
+        let id = || target.manifest.shard(shard).id;
         let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
         if !node.is_open() {
-            let cluster = fetcher.cluster.as_deref()?;
-            runtime::block_on(node.open(cluster, fetcher, &self.slots)).ok()?;
+            runtime::block_on(node.open(target, &self.slots)).ok()?;
         }
         let (socket, patience) = (node.socket()?, limits::OWNER_SILENT_TIMEOUT);
         if !socket.wait_connected(patience) {

@@ -4,20 +4,24 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Dtype;
 
-use super::layout::{Column, Layout};
-use crate::{Sources, buffer::Buffer, sampler::LoaderState};
+use super::{
+    content::Samples,
+    layout::{Column, Layout},
+};
+use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
     pub(super) layout: Arc<Layout>,
     pub(super) buffer: Buffer,
     /// One a row.
-    pub(super) samples: Vec<u64>,
+    pub(super) samples: Samples,
     /// Below or equal to the number of rows.
     pub(super) padding: usize,
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
+    pub(super) longest: Option<LongestWait>,
 }
 
 impl Batch {
@@ -30,13 +34,20 @@ impl Batch {
     /// Whether there are no rows. A loader hands out no such batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+        self.len() == 0
     }
 
-    /// The number in the dataset of each row's sample, padding included.
+    /// The number of each row's sample in its snapshot, whatever part of it the dataset is; padding
+    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it is.
     #[must_use]
     pub fn samples(&self) -> &[u64] {
-        &self.samples
+        &self.samples.samples
+    }
+
+    /// In a batch of a [`Mixture`](crate::Mixture), which of its datasets each row is of.
+    #[must_use]
+    pub fn datasets(&self) -> Option<&[u32]> {
+        (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
     /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):
@@ -71,6 +82,14 @@ impl Batch {
         })
     }
 
+    /// Its tensors as memory for another language, in the order in which the loader was asked for
+    /// them. Nothing is copied; the memory goes back to the loader when the last of them is dropped.
+    #[must_use]
+    pub fn into_tensors(self) -> Vec<HostTensor> {
+        let rows = self.len();
+        self.layout.lift(&Memory::pooled(self.buffer), rows)
+    }
+
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
     /// this batch, whatever was fetched or handed out after it.
     #[must_use]
@@ -82,6 +101,12 @@ impl Batch {
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.sources
+    }
+
+    /// What fetching the rows waited for longest; `None` when all were mapped.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<&LongestWait> {
+        self.longest.as_ref()
     }
 
     /// How long it took to fetch the rows.

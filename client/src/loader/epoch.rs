@@ -1,12 +1,20 @@
 //! The iterator over the batches of one epoch, and the record of what it handed out.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 
 use arc_swap::ArcSwap;
 
-use super::{batch::Batch, fetch::BatchFetcher, pass::Pass, prefetch::Prefetch};
+use super::{
+    batch::Batch,
+    fetch::BatchFetcher,
+    pass::Pass,
+    prefetch::Prefetch,
+    slowest::{SlowBatch, Slowest},
+};
 use crate::{
-    Error, process,
+    Error,
+    patience::CancelToken,
+    process,
     sampler::{EpochDigest, LoaderState, PlanId},
     stats::{BatchCost, LoaderStats},
 };
@@ -23,14 +31,22 @@ pub(super) struct Progress {
 /// [`Loader::epoch`](super::Loader::epoch).
 ///
 /// An error is the last item: the batches before it have come, and
-/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it stops the threads at the
-/// end of the batch they are at, and does not wait for them.
+/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its threads
+/// are fetching, and does not wait for them: they end within about a tenth of a second, whatever
+/// they waited for (within a second if that was a host that does not answer).
 pub struct Epoch {
     pass: Arc<Pass>,
     prefetch: Prefetch<Batch>,
+    /// Of all that is fetched ahead.
+    cancel: CancelToken,
+    /// Batches handed out.
+    handed_out: u64,
     progress: Progress,
     /// Where the loader looks.
     published: Arc<ArcSwap<Progress>>,
+    /// For the next batch, so far.
+    waited: Duration,
+    slowest: Arc<Slowest>,
 }
 
 impl Progress {
@@ -46,14 +62,16 @@ impl Epoch {
         depth: usize,
         fetcher: Arc<BatchFetcher>,
         published: Arc<ArcSwap<Progress>>,
+        slowest: Arc<Slowest>,
     ) -> Result<Self, Error> {
-        let progress = **published.load();
+        let (progress, cancel) = (**published.load(), CancelToken::new());
         let work = {
-            let pass = Arc::clone(&pass);
-            move |batch| fetcher.fetch(&pass, batch)
+            let (pass, cancel) = (Arc::clone(&pass), cancel.clone());
+            move |batch| fetcher.fetch(&pass, batch, &cancel)
         };
         let prefetch = Prefetch::start(pass.count(), depth, work)?;
-        Ok(Self { pass, prefetch, progress, published })
+        let waited = Duration::ZERO;
+        Ok(Self { pass, prefetch, cancel, handed_out: 0, progress, published, waited, slowest })
     }
 
     /// The name of this pass: equal on all ranks, or they do not iterate the same order.
@@ -68,17 +86,35 @@ impl Epoch {
         self.pass.count()
     }
 
+    /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must look
+    /// up from waiting now and then, as an interpreter that handles signals must.
+    pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch, Error>>> {
+        let begun = process::now();
+        let ready = self.prefetch.wait(patience);
+        self.waited += process::now().saturating_duration_since(begun);
+        if ready { Poll::Ready(self.next()) } else { Poll::Pending }
+    }
+
     /// Counts a batch that is handed out.
     fn record(&mut self, batch: &Batch, waiting: Duration) {
-        let counted = &batch.samples()[..batch.len() - batch.padding()];
-        counted.iter().for_each(|&sample| self.progress.digest.add(sample));
+        let counted = batch.len() - batch.padding();
+        batch.samples.count(counted, &mut self.progress.digest);
         self.progress.stats.record(&BatchCost {
-            samples: counted.len() as u64,
+            samples: counted as u64,
             padding: batch.padding() as u64,
             sources: batch.sources(),
             fetching: batch.fetching(),
             waiting,
         });
+        self.slowest.offer(waiting, batch.fetching(), || SlowBatch {
+            epoch: self.plan().epoch(),
+            batch: self.handed_out,
+            waiting,
+            fetching: batch.fetching(),
+            hops: batch.sources().hops(),
+            longest: batch.longest_wait().cloned(),
+        });
+        self.handed_out += 1;
         self.progress.state = batch.state();
         self.publish();
     }
@@ -96,7 +132,8 @@ impl Iterator for Epoch {
         let next = self.prefetch.next();
         match &next {
             Some(Ok(batch)) => {
-                self.record(batch, process::now().saturating_duration_since(begun));
+                let waited = mem::take(&mut self.waited);
+                self.record(batch, waited + process::now().saturating_duration_since(begun));
             }
             None if !self.prefetch.failed() => {
                 // Also on a rank that had nothing of the last batch.
@@ -110,6 +147,12 @@ impl Iterator for Epoch {
 }
 
 impl std::iter::FusedIterator for Epoch {}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
 
 impl fmt::Debug for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,47 +1,148 @@
-//! From the number of a batch to the batch: which rows, into which buffer.
+//! From the number of a batch to the batch: which rows of which dataset, into which buffer.
 
 use std::sync::Arc;
 
 use larder_dataset::Manifest;
 
-use super::{batch::Batch, layout::Layout, pass::Pass};
-use crate::{Error, RowRef, Sources, buffer::BufferPool, process};
+use super::{
+    batch::Batch,
+    content::Samples,
+    layout::{Layout, check_rows},
+    pass::Pass,
+};
+use crate::{
+    Error, HostTensor, Memory, RowRef,
+    buffer::{Buffer, BufferPool},
+    fetch::{Gathered, Placed},
+    patience::CancelToken,
+    process,
+};
 
-/// Reads rows: `out[k]` gets tensor `tensors[k]` of all `rows`, in their order. A dataset hands its
-/// [`Fetcher::gather`](crate::Fetcher::gather).
-pub(crate) type Gather =
-    dyn Fn(&[RowRef], &[usize], &mut [&mut [u8]]) -> Result<Sources, Error> + Send + Sync;
+/// Reads rows: `out[k]` gets tensor `tensors[k]` of all rows, at their places, unless the token is
+/// used first. A dataset hands its [`Fetcher::gather`](crate::Fetcher::gather).
+pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelToken) -> Result<Gathered, Error>
+    + Send
+    + Sync;
+
+/// A snapshot that rows are read from.
+pub(super) struct Shelf {
+    manifest: Manifest,
+    /// The tensors of a batch, as this snapshot numbers them.
+    tensors: Box<[usize]>,
+    gather: Arc<Gather>,
+}
 
 /// Everything that fetching a batch takes, shared by the threads that do.
 pub(super) struct BatchFetcher {
-    pub(super) manifest: Manifest,
+    /// One for each dataset.
+    pub(super) shelves: Box<[Shelf]>,
     pub(super) layout: Arc<Layout>,
     pub(super) buffers: Arc<BufferPool>,
-    pub(super) gather: Arc<Gather>,
+}
+
+impl Shelf {
+    /// The tensors of `layout` in this snapshot.
+    ///
+    /// # Errors
+    /// As [`Layout::tensors_in`].
+    pub(super) fn new(
+        manifest: Manifest,
+        gather: Arc<Gather>,
+        layout: &Layout,
+    ) -> Result<Self, Error> {
+        Ok(Self { tensors: layout.tensors_in(&manifest)?, manifest, gather })
+    }
+
+    fn locate(&self, sample: u64) -> RowRef {
+        let (shard, row) = self.manifest.locate(sample).expect("a sample of this snapshot");
+        RowRef { shard, row }
+    }
 }
 
 impl BatchFetcher {
-    /// Fetches a batch of a pass.
-    pub(super) fn fetch(&self, pass: &Pass, batch: u64) -> Result<Batch, Error> {
+    /// Fetches a batch of a pass, unless `cancel` is used first.
+    pub(super) fn fetch(
+        &self,
+        pass: &Pass,
+        batch: u64,
+        cancel: &CancelToken,
+    ) -> Result<Batch, Error> {
         let begun = process::now();
-        let mut samples = Vec::new();
-        let padding = pass.fill(batch, &mut samples);
-        let locate = |&sample: &u64| {
-            let (shard, row) = self.manifest.locate(sample).expect("a sample of this snapshot");
-            RowRef { shard, row }
-        };
-        let rows: Vec<RowRef> = samples.iter().map(locate).collect();
-        let mut buffer = self.buffers.take();
-        let mut parts = self.layout.split(&mut buffer, rows.len());
-        let sources = (self.gather)(&rows, self.layout.tensors(), &mut parts)?;
+        let (samples, padding) = pass.samples(batch);
+        let (buffer, gathered) = self.read(&samples, cancel)?;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
             buffer,
             padding: usize::try_from(padding).expect("no more than rows in memory"),
             samples,
             state: pass.state_after(batch),
-            sources,
+            sources: gathered.sources,
+            longest: gathered.longest,
             fetching: process::now().saturating_duration_since(begun),
         })
     }
+
+    /// The rows of these samples, no more than a buffer has room for, in their order.
+    fn read(&self, samples: &Samples, cancel: &CancelToken) -> Result<(Buffer, Gathered), Error> {
+        let mut buffer = self.buffers.take();
+        let mut parts = self.layout.split(&mut buffer, samples.len());
+        let gathered = match &*self.shelves {
+            [shelf] => {
+                let rows: Vec<RowRef> =
+                    samples.samples.iter().map(|&at| shelf.locate(at)).collect();
+                (shelf.gather)(Placed::all(&rows), &shelf.tensors, &mut parts, cancel)?
+            }
+            _ => self.read_mixed(samples, &mut parts, cancel)?,
+        };
+        Ok((buffer, gathered))
+    }
+
+    /// The same from several snapshots, one after the other: each row to its own place.
+    fn read_mixed(
+        &self,
+        Samples { samples, datasets }: &Samples,
+        parts: &mut [&mut [u8]],
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let mut gathered = Gathered::default();
+        for (dataset, shelf) in (0..).zip(&self.shelves) {
+            let places: Vec<u32> = (0..)
+                .zip(datasets)
+                .filter(|(_, of)| **of == dataset)
+                .map(|(place, _)| place)
+                .collect();
+            if places.is_empty() {
+                continue;
+            }
+            let rows: Vec<RowRef> =
+                places.iter().map(|&place| shelf.locate(samples[place as usize])).collect();
+            let placed = Placed::at(&rows, &places);
+            gathered += (shelf.gather)(placed, &shelf.tensors, parts, cancel)?;
+        }
+        Ok(gathered)
+    }
+}
+
+/// Reads chosen samples of `tensors`, or of all, into memory of their own.
+///
+/// # Errors
+/// As [`Layout::new`], and as the gather.
+///
+/// # Panics
+/// For a sample that the snapshot has not.
+pub(crate) fn take(
+    manifest: &Manifest,
+    gather: &Arc<Gather>,
+    samples: &[u64],
+    tensors: Option<&[String]>,
+) -> Result<Vec<HostTensor>, Error> {
+    let rows = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+    check_rows(rows)?;
+    let layout = Layout::new(manifest, tensors, rows)?;
+    let buffers = BufferPool::new(layout.buffer_bytes(), 0);
+    let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), &layout)?;
+    let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
+    let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
+    let (buffer, _) = fetcher.read(&samples, &CancelToken::new())?;
+    Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len()))
 }

@@ -1,25 +1,23 @@
 //! Where each tensor lies in the buffer of a batch: back to back, each at a page border.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use larder_dataset::{Dtype, Manifest, RowLocator, Tensor};
 use larder_wire::limits;
 
-use crate::{Error, ErrorKind, buffer::ALIGNMENT};
+use crate::{Error, ErrorKind, HostTensor, Memory, buffer::ALIGNMENT};
 
 /// The tensors of a batch, and the bytes of a full one.
 #[derive(Debug)]
 pub(super) struct Layout {
     columns: Box<[Column]>,
-    /// The columns' tensors, by their numbers in the manifest.
-    tensors: Box<[usize]>,
     buffer_bytes: usize,
 }
 
 /// One tensor of a batch.
 #[derive(Debug)]
 pub(super) struct Column {
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) dtype: Dtype,
     /// Of one sample.
     pub(super) shape: Box<[u64]>,
@@ -55,7 +53,7 @@ impl Layout {
             columns.push(column);
             buffer_bytes = end;
         }
-        Ok(Arc::new(Self { columns: columns.into(), tensors, buffer_bytes }))
+        Ok(Arc::new(Self { columns: columns.into(), buffer_bytes }))
     }
 
     /// Bytes of a buffer for a full batch.
@@ -67,9 +65,24 @@ impl Layout {
         &self.columns
     }
 
-    /// The numbers of the tensors in the manifest, in the order of the columns.
-    pub(super) fn tensors(&self) -> &[usize] {
-        &self.tensors
+    /// The numbers of the columns' tensors in a manifest, in their order.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it has not the same: with the same name, elements and shape of a sample.
+    pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
+        let number = |column: &Column| {
+            let index = tensor_index(manifest, &column.name)?;
+            let tensor = &manifest.tensors()[index];
+            if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape {
+                return Ok(index);
+            }
+            let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
+            let (its_dtype, its_shape) = (tensor.dtype(), tensor.shape());
+            Err(invalid(format!(
+                "tensor '{name}' is {its_dtype} {its_shape:?} where others have {dtype} {shape:?}"
+            )))
+        };
+        self.columns.iter().map(number).collect()
     }
 
     /// The parts of a buffer that `rows` rows of each tensor go into.
@@ -84,6 +97,17 @@ impl Layout {
             rest = after;
         }
         parts
+    }
+
+    /// The tensors of `rows` rows, in the memory that a buffer has become.
+    pub(super) fn lift(&self, memory: &Memory, rows: usize) -> Vec<HostTensor> {
+        let lift = |column: &Column| HostTensor {
+            name: Arc::clone(&column.name),
+            dtype: column.dtype,
+            shape: iter::once(rows as u64).chain(column.shape.iter().copied()).collect(),
+            memory: memory.part(column.offset, rows * column.row_bytes),
+        };
+        self.columns.iter().map(lift).collect()
     }
 }
 

@@ -7,7 +7,6 @@ use std::{
     process,
 };
 
-use larder_dataset::SnapshotId;
 use larder_wire::{
     data::{
         Data, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket, WireError,
@@ -17,9 +16,11 @@ use larder_wire::{
 };
 
 use super::{
-    Batch, Failure, Job, Progress,
+    Failure, Job, Progress, Wanted,
     receive::{Run, receive},
+    stream::Stream,
 };
+use crate::{Copies, patience::CancelToken};
 
 /// What is read ahead of a frame: headers and most tables come with one system call, and little
 /// payload is copied twice.
@@ -27,7 +28,7 @@ const READ_AHEAD_BYTES: usize = 8 << 10;
 
 /// A socket that said HELLO.
 pub(crate) struct Connection {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Stream>,
     /// The request that is being answered, or the last one.
     request: u64,
     /// Whether a request was answered on it: a fresh connection that fails speaks against the node, an
@@ -44,8 +45,10 @@ pub(crate) struct Connection {
 /// What a frame brought.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// Rows, or a sign of life.
-    More,
+    /// A sign of life.
+    Alive,
+    /// Rows, which are in the batch.
+    Rows,
     /// The request is complete.
     End(GatherEnd),
 }
@@ -55,14 +58,10 @@ impl Connection {
     pub(crate) fn open(
         addresses: &[SocketAddr],
         ticket: Ticket,
+        cancel: &CancelToken,
     ) -> Result<(Self, HelloOk), Failure> {
-        let stream = connect(addresses)?;
-        let set = |stream: &TcpStream| {
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(limits::OWNER_SILENT_TIMEOUT))?;
-            stream.set_write_timeout(Some(limits::OWNER_SILENT_TIMEOUT))
-        };
-        set(&stream).map_err(|error| Failure::from_io(&error))?;
+        let stream = Stream::new(connect(addresses)?, cancel.clone());
+        let stream = stream.map_err(|error| Failure::from_io(&error))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
             request: 0,
@@ -93,19 +92,19 @@ impl Connection {
         }
     }
 
-    /// Asks for the rows of a job. `rows` and `tensors` are the whole batch's.
+    /// Asks for the rows of a job, for as long as the call is not cancelled.
     pub(crate) fn ask(
         &mut self,
-        snapshot: SnapshotId,
+        wanted: &Wanted<'_, '_>,
         job: &Job,
-        rows: &[RowRef],
-        tensors: &[u16],
+        cancel: &CancelToken,
     ) -> Result<(), Failure> {
         self.request += 1;
         self.busy = true;
-        let wanted: Vec<RowRef> = job.at.iter().map(|&at| rows[at as usize]).collect();
-        let tensors = &tensors[job.slots.clone()];
-        Gather::encode_parts(snapshot, tensors, &wanted, job.verify, self.request, &mut self.frame);
+        self.reader.get_mut().serve(cancel);
+        let rows: Vec<RowRef> = job.at.iter().map(|&at| wanted.rows[at as usize]).collect();
+        let (snapshot, tensors) = (wanted.snapshot, &wanted.tensors[job.slots.clone()]);
+        Gather::encode_parts(snapshot, tensors, &rows, job.verify, self.request, &mut self.frame);
         self.send()
     }
 
@@ -121,12 +120,12 @@ impl Connection {
         &mut self,
         job: &Job,
         progress: &mut Progress,
-        batch: &mut Batch<'_, '_>,
+        wanted: &mut Wanted<'_, '_>,
     ) -> Result<Received, Failure> {
         let header = read_header(&mut self.reader)?;
         read_body(&mut self.reader, &header, &mut self.body)?;
         if header.kind() == Kind::Pong {
-            return Ok(Received::More);
+            return Ok(Received::Alive);
         }
         if header.request() != self.request {
             let why = format!("an answer to request {} came to {}", header.request(), self.request);
@@ -135,8 +134,8 @@ impl Connection {
         match header.kind() {
             Kind::Data => {
                 self.data.decode_into(&header, &self.body)?;
-                self.receive_rows(job, progress, batch)?;
-                Ok(Received::More)
+                self.receive_rows(job, progress, wanted)?;
+                Ok(Received::Rows)
             }
             Kind::GatherEnd if job.is_complete(*progress) => {
                 let end = GatherEnd::decode(&self.body)?;
@@ -159,8 +158,9 @@ impl Connection {
         &mut self,
         job: &Job,
         progress: &mut Progress,
-        batch: &mut Batch<'_, '_>,
+        wanted: &mut Wanted<'_, '_>,
     ) -> Result<(), Failure> {
+        let batch = &mut wanted.batch;
         self.is_due(job, *progress, batch.row_bytes)?;
         let slot = job.slots.start + progress.slots;
         let rows = self.data.rows();
@@ -171,6 +171,7 @@ impl Connection {
         let received = receive(&mut self.reader, &run, out, &mut self.staging, &mut done);
         let first = progress.rows;
         job.advance(progress, done);
+        wanted.copies += Copies::remote((done * run.row_bytes) as u64, run.copies());
         received.map_err(|failure| match failure {
             Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
             other => other,

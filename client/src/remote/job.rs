@@ -1,6 +1,24 @@
-//! What is asked in one request, and how much of it has come.
+//! What a gather wants, what is asked in one request of it, and how much of that has come.
 
 use std::ops::Range;
+
+use larder_dataset::SnapshotId;
+use larder_wire::data::RowRef;
+
+use super::Batch;
+use crate::Copies;
+
+/// All that one gather wants, and the batch that it goes to.
+pub(crate) struct Wanted<'a, 'b> {
+    pub(crate) snapshot: SnapshotId,
+    /// In the order of the batch.
+    pub(crate) rows: &'a [RowRef],
+    /// One for each slot of the batch.
+    pub(crate) tensors: &'a [u16],
+    pub(crate) batch: Batch<'a, 'b>,
+    /// What was put into the batch so far.
+    pub(crate) copies: Copies,
+}
 
 /// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one request.
 #[derive(Debug, Clone, PartialEq, Eq)]

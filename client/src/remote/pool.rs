@@ -3,13 +3,12 @@
 use std::{
     ops::{Deref, DerefMut},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
 };
 
 use larder_wire::limits;
 
 use super::Connection;
-use crate::process;
+use crate::patience::Patience;
 
 /// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections; who finds all in use waits.
 ///
@@ -41,15 +40,13 @@ impl Pool {
     }
 
     /// A slot, waiting for one if need be, but not longer than `patience`.
-    pub(crate) fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
-        let deadline: Instant = process::now() + patience;
+    pub(crate) fn take(self: &Arc<Self>, patience: &Patience) -> Option<Slot> {
         let mut state = self.state();
         loop {
             if let Some(slot) = self.take_from(&mut state) {
                 return Some(slot);
             }
-            let left = deadline.checked_duration_since(process::now())?;
-            let waited = self.freed.wait_timeout(state, left);
+            let waited = self.freed.wait_timeout(state, patience.slice()?);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -109,7 +106,14 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::patience::CancelToken;
+
+    fn patience(seconds: u64, cancel: &CancelToken) -> Patience {
+        Patience::new(Duration::from_secs(seconds), cancel)
+    }
 
     #[test]
     fn no_more_slots_are_out_than_connections_may_be_open() {
@@ -117,7 +121,10 @@ mod tests {
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         assert!(pool.try_take().is_none());
-        assert!(pool.take(Duration::ZERO).is_none());
+        assert!(pool.take(&patience(0, &CancelToken::never())).is_none());
+        let cancelled = CancelToken::new();
+        cancelled.cancel();
+        assert!(pool.take(&patience(3600, &cancelled)).is_none());
         drop(slots);
         assert!(pool.try_take().is_some());
     }
@@ -128,7 +135,7 @@ mod tests {
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.take(Duration::from_secs(60)).is_some());
+            let waiting = scope.spawn(|| pool.take(&patience(60, &CancelToken::never())).is_some());
             drop(slots);
             assert!(waiting.join().unwrap());
         });

@@ -40,6 +40,19 @@ pub(super) struct Run<'a> {
     pub(super) row_bytes: usize,
 }
 
+impl Run<'_> {
+    /// How often a byte of it is moved: short rows that do not stand side by side are staged.
+    pub(super) fn copies(&self) -> u64 {
+        let together = is_contiguous(self.at);
+        if together || self.row_bytes >= SCATTER_ROW_BYTES_MIN { 1 } else { 2 }
+    }
+}
+
+/// Whether rows at these places, which ascend, stand side by side.
+fn is_contiguous(at: &[u32]) -> bool {
+    at.first().zip(at.last()).is_none_or(|(first, last)| (last - first) as usize == at.len() - 1)
+}
+
 /// Receives the payload of a run into `out`, the buffer of its tensor. Counts in `done` the rows
 /// that are in place and sound.
 pub(super) fn receive(

@@ -31,15 +31,26 @@ pub struct EpochDigest {
 impl EpochDigest {
     /// The digest of no sample yet.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
     pub fn new(plan: PlanId) -> Self {
-        Self { plan, seed: plan.key(KeyUse::Digest) as u64, count: 0, sum: 0 }
+        Self { plan, seed: plan.number(KeyUse::Digest), count: 0, sum: 0 }
     }
 
     /// Counts one delivered sample. About 2 ns.
     pub fn add(&mut self, sample: u64) {
+        self.add_bytes(&sample.to_le_bytes());
+    }
+
+    /// Counts one delivered sample of a mixture: a sample of its source number `source`.
+    pub fn add_mixed(&mut self, source: u32, sample: u64) {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&sample.to_le_bytes());
+        bytes[8..].copy_from_slice(&source.to_le_bytes());
+        self.add_bytes(&bytes);
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
         self.count = self.count.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(&sample.to_le_bytes(), self.seed));
+        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(bytes, self.seed));
     }
 
     /// Takes in what another worker or rank delivered, or what came before a resume.
@@ -57,18 +68,20 @@ impl EpochDigest {
     }
 
     /// What the whole epoch must come to: all declared samples, each once. About 0.2 s for 100
-    /// million samples; [`of_samples`](Self::of_samples) over parts of [`Order::samples`] and a
+    /// million samples; [`of_samples`](Self::of_samples) over parts of [`View::samples`] and a
     /// merge spread it over threads.
+    ///
+    /// [`View::samples`]: super::View::samples
     #[must_use]
     pub fn expected(order: &Order) -> Self {
-        Self::of_samples(order.plan(), order.samples())
+        Self::of_samples(order.plan(), order.view().samples())
     }
 
     /// The digest of each sample of `samples` once.
     #[must_use]
-    pub fn of_samples(plan: PlanId, samples: Range<u64>) -> Self {
+    pub fn of_samples(plan: PlanId, samples: impl IntoIterator<Item = u64>) -> Self {
         let mut digest = Self::new(plan);
-        samples.for_each(|sample| digest.add(sample));
+        samples.into_iter().for_each(|sample| digest.add(sample));
         digest
     }
 
@@ -138,8 +151,8 @@ mod tests {
 
     fn order(samples: u32, epoch: u64) -> Order {
         let shape = DatasetShape::from_rows([samples / 2, samples - samples / 2]).unwrap();
-        let view = View::all([3; 16], shape.samples());
-        Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view, &shape).unwrap()
+        let view = View::all([3; 16], shape);
+        Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
     }
 
     fn digest(order: &Order, samples: impl IntoIterator<Item = u64>) -> EpochDigest {

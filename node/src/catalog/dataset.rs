@@ -1,11 +1,12 @@
 //! One open dataset.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
 use larder_extent::Sealed;
+use larder_store::NoRoom;
 use larder_wire::{Error, ErrorKind};
 
 use super::OriginHealth;
@@ -15,10 +16,13 @@ use super::OriginHealth;
 pub struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
+    manifest_uri: OriginUri,
     origin: Origin,
     health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
+    /// Somebody was told that shards of it are never kept.
+    warned: AtomicBool,
     last_used: Mutex<Instant>,
 }
 
@@ -26,6 +30,7 @@ impl Dataset {
     pub(crate) fn new(
         manifest: Manifest,
         manifest_extent: Arc<Sealed>,
+        manifest_uri: OriginUri,
         origin: Origin,
         now: Instant,
     ) -> Self {
@@ -34,9 +39,11 @@ impl Dataset {
         Self {
             manifest,
             manifest_extent,
+            manifest_uri,
             origin,
             health: OriginHealth::default(),
             vouched,
+            warned: AtomicBool::new(false),
             last_used: Mutex::new(now),
         }
     }
@@ -51,6 +58,12 @@ impl Dataset {
     #[must_use]
     pub fn manifest_extent(&self) -> &Arc<Sealed> {
         &self.manifest_extent
+    }
+
+    /// The object that the manifest was read from when the dataset was opened.
+    #[must_use]
+    pub fn manifest_uri(&self) -> &OriginUri {
+        &self.manifest_uri
     }
 
     /// Where its bytes come from.
@@ -99,6 +112,17 @@ impl Dataset {
         }
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Says once that shards of this dataset are larger than the node's memory: it works, slowly.
+    pub(crate) fn warn_never_kept(&self, reason: &NoRoom) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let uri = self.uri();
+            tracing::warn!(
+                "shards of {uri} are never kept, their rows are read by range each time: {reason}, \
+                 or index the dataset with smaller shards (--shard-bytes)"
+            );
+        }
     }
 
     pub(super) fn touch(&self, now: Instant) {

@@ -15,8 +15,8 @@ mod safetensors;
 mod tokens;
 
 use crate::{
-    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginUri,
-    limits, origin::Target, uri::check_tag,
+    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
+    OriginUri, limits, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;
@@ -288,7 +288,8 @@ async fn readable_versions(
     match origin.read_header(&target, 0, 1).await {
         Ok(_) => {}
         Err(
-            FetchError::Denied { .. } | FetchError::NotFound { .. } | FetchError::NotAsAsked { .. },
+            FetchError::Origin(OriginError::Denied { .. } | OriginError::NotFound { .. })
+            | FetchError::NotAsAsked { .. },
         ) => {
             let groups = plan.groups.iter_mut().flat_map(|group| &mut group.objects);
             groups.for_each(|object| object.version = None);

@@ -14,6 +14,7 @@
 
 pub mod limits;
 
+mod cause;
 mod dtype;
 mod error;
 mod id;
@@ -23,6 +24,7 @@ mod open;
 mod origin;
 mod uri;
 
+pub use cause::root_cause;
 pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};

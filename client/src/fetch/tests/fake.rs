@@ -15,6 +15,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -35,6 +36,8 @@ use super::fixture::Fixture;
 /// Rows of one DATA frame.
 pub(super) const FRAME_ROWS: usize = 5;
 
+const PONG_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What the node does with its next gather. Without a script it serves.
 pub(super) enum Act {
     Serve,
@@ -48,6 +51,11 @@ pub(super) enum Act {
     },
     /// Says nothing until the client hangs up.
     Silence,
+    /// Breaks off within the payload of the first DATA frame, and says nothing more until the client
+    /// hangs up.
+    Half,
+    /// Shows signs of life and gives nothing, until the client hangs up.
+    Busy,
     /// Shows signs of life, then serves.
     Slow {
         pongs: usize,
@@ -67,7 +75,7 @@ pub(super) struct Asked {
 pub(super) struct State {
     id: String,
     fixture: Arc<Fixture>,
-    members: Arc<Mutex<Vec<Member>>>,
+    pub(super) members: Arc<Mutex<Vec<Member>>>,
     data: SocketAddr,
     socket: PathBuf,
     dead: AtomicBool,
@@ -80,6 +88,8 @@ pub(super) struct State {
     /// Which references are answered with NOT_FOUND: all whose text ends so.
     pub(super) unknown: Mutex<Option<&'static str>>,
     pub(super) releases: Mutex<Vec<u32>>,
+    /// Whether it says that it had to read all rows from the origin.
+    pub(super) cold: AtomicBool,
     local: Mutex<Option<UnixStream>>,
 }
 
@@ -134,6 +144,7 @@ impl FakeNode {
             attaches: AtomicUsize::new(0),
             unknown: Mutex::default(),
             releases: Mutex::default(),
+            cold: AtomicBool::new(false),
             local: Mutex::default(),
         });
         let own = Arc::clone(&state);
@@ -242,6 +253,19 @@ impl State {
                 let _ = read_header(stream);
                 return None;
             }
+            Act::Half => {
+                let mut whole = Vec::new();
+                self.send(&mut whole, request, gather, 1, None);
+                stream.write_all(&whole[..whole.len() / 2]).ok()?;
+                let _ = read_header(stream);
+                return None;
+            }
+            Act::Busy => loop {
+                Pong.encode(request, &mut out);
+                stream.write_all(&out).ok()?;
+                out.clear();
+                thread::park_timeout(PONG_INTERVAL);
+            },
             Act::Slow { pongs } => {
                 for _ in 0..pongs {
                     Pong.encode(request, &mut out);
@@ -261,7 +285,7 @@ impl State {
 
     fn send(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut impl Write,
         request: u64,
         gather: &Gather,
         frames: usize,
@@ -297,7 +321,9 @@ impl State {
             }
         }
         let mut out = Vec::new();
-        let end = GatherEnd { rows_memory: gather.rows.len() as u64, rows_origin: 0 };
+        let (rows, cold) = (gather.rows.len() as u64, self.cold.load(SeqCst));
+        let rows_origin = if cold { rows } else { 0 };
+        let end = GatherEnd { rows_memory: rows - rows_origin, rows_origin };
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }

@@ -21,7 +21,7 @@ pub(crate) fn open(
     let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
     let dataset = options.open(reference)?;
     drop(progress);
-    if dataset.cluster().is_none() {
+    if !dataset.opened_by_node() {
         return Err(Failure::new(Exit::Unavailable, format!("no node of {cluster} answers"))
             .hint("larder doctor says why; without --cluster the origin itself is read"));
     }

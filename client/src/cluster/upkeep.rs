@@ -1,0 +1,155 @@
+//! Keeping what is known of a cluster true: who its members are, which of them answer, and what the
+//! user is told when all are gone and when they are back.
+//!
+//! Everything but [`Cluster::learn`] happens in the background, when it is due and somebody uses the
+//! cluster: a cluster that nobody uses is left alone.
+
+use std::sync::{
+    Arc,
+    atomic::Ordering::{AcqRel, Relaxed},
+};
+
+use futures_util::{StreamExt, stream};
+use larder_wire::{ErrorKind, Ring, limits};
+
+use super::{Cluster, Member, View, control::Control};
+use crate::{Error, process, runtime};
+
+/// Members asked for a newer ring before that is put off.
+const REFRESH_MEMBERS_MAX: usize = 3;
+
+/// Addresses asked for the ring side by side: one that is gone holds up few others.
+const ADDRESSES_ASKED_AT_ONCE: usize = 8;
+
+impl Cluster {
+    /// The members, asking the addresses now if none is known.
+    ///
+    /// # Errors
+    /// `Unavailable` when none answers.
+    pub(super) fn learn(&self) -> Result<Arc<View>, Error> {
+        match self.view() {
+            Some(view) => Ok(view),
+            None => runtime::block_on(self.introduce()),
+        }
+    }
+
+    /// What is due by now is started in the background: a look at the ring, probes of members that
+    /// are down. Costs a clock reading when nothing is.
+    pub(crate) fn keep_up(self: &Arc<Self>) {
+        let now = process::uptime();
+        let Some(view) = self.view() else {
+            if self.introduction.claim_probe(now) {
+                self.in_background(async |cluster| cluster.meet().await);
+            }
+            return;
+        };
+        let due = view.members.iter().filter(|member| !member.health.is_up());
+        for member in due.filter(|member| member.health.claim_probe(now)) {
+            let member = Arc::clone(member);
+            self.in_background(async move |cluster| cluster.probe(&member).await);
+        }
+        let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
+        let interval = limits::RING_REFRESH_INTERVAL.as_millis();
+        if u128::from(millis.saturating_sub(asked_at)) >= interval
+            && self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_ok()
+        {
+            self.in_background(async |cluster| cluster.refresh().await);
+        }
+    }
+
+    /// Says, once until nodes are back, that the origin is read because no node helps.
+    pub(crate) fn report_outage(&self, what: impl std::fmt::Display, why: Option<&Error>) {
+        if self.outage.swap(true, AcqRel) {
+            return;
+        }
+        let why = why.map_or("all are down".to_owned(), ToString::to_string);
+        tracing::warn!(%what, why, "no node answers: it is read from the origin, which is slower");
+    }
+
+    /// A node gave what it was asked for.
+    pub(crate) fn report_service(&self) {
+        if self.outage.load(Relaxed) && self.outage.swap(false, AcqRel) {
+            tracing::info!("nodes answer again: rows come from them");
+        }
+    }
+
+    fn in_background<F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        runtime::spawn(work(Arc::clone(self)));
+    }
+
+    async fn meet(&self) {
+        match self.introduce().await {
+            Ok(view) => tracing::info!(nodes = view.members.len(), "the cluster answers"),
+            Err(error) => tracing::debug!(%error, "the cluster is still away"),
+        }
+    }
+
+    /// Learns the ring from whichever address answers.
+    async fn introduce(&self) -> Result<Arc<View>, Error> {
+        let ring = first_ring(&self.control, &self.addresses).await?;
+        let view = Arc::new(View::new(ring, &[]));
+        // Whoever was faster stays: its members may be in use.
+        let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
+        self.introduction.recover();
+        self.asked_at.store(now_millis(), Relaxed);
+        Ok(before.as_ref().map_or(view, Arc::clone))
+    }
+
+    async fn probe(&self, member: &Member) {
+        match self.control.describe(&member.control).await {
+            Ok(node) if !node.draining => {
+                tracing::info!(node = %member.id, "a node answers again");
+                member.health.recover();
+            }
+            Ok(_) => tracing::debug!(node = %member.id, "a node is draining"),
+            Err(error) => tracing::debug!(node = %member.id, %error, "a node is still away"),
+        }
+    }
+
+    /// Takes over a newer ring, if a member knows one. When all members are gone the addresses are
+    /// asked, behind which other nodes may stand by now.
+    pub(crate) async fn refresh(&self) {
+        let Some(view) = self.view() else { return };
+        let up: Vec<_> = view.members.iter().filter(|member| member.health.is_up()).collect();
+        if up.is_empty() {
+            let found = first_ring(&self.control, &self.addresses).await.ok();
+            return self.turn_to(&view, found.filter(|ring| ring.digest() != view.ring.digest()));
+        }
+        for member in up.into_iter().take(REFRESH_MEMBERS_MAX) {
+            let Ok(ring) = self.control.ring(&member.control).await else {
+                continue;
+            };
+            let newer = ring.version() > view.ring.version();
+            return self.turn_to(&view, newer.then_some(ring));
+        }
+    }
+
+    fn turn_to(&self, view: &View, ring: Option<Ring>) {
+        if let Some(ring) = ring {
+            tracing::info!(version = ring.version(), "the ring changed");
+            self.view.store(Some(Arc::new(View::new(ring, &view.members))));
+        }
+    }
+}
+
+fn now_millis() -> u64 {
+    u64::try_from(process::uptime().as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
+    let asked: Vec<_> = addresses.iter().map(|address| control.ring(address)).collect();
+    let mut answers = stream::iter(asked).buffer_unordered(ADDRESSES_ASKED_AT_ONCE);
+    let mut reasons = Vec::new();
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(ring) => return Ok(ring),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    let hint = "check that larder-node runs there and that --cluster or LARDER_CLUSTER names its --listen address";
+    let error = Error::new(ErrorKind::Unavailable, "no node of the cluster answers");
+    Err(error.because(reasons.join("; ")).hint(hint))
+}

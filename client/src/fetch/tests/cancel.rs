@@ -1,0 +1,100 @@
+//! What nobody needs any more ends, whatever it waits for, and leaves nothing half-read behind.
+
+use std::{fs, sync::Arc};
+
+use super::*;
+use crate::{
+    LoaderBuilder,
+    dataset::all_samples,
+    loader::{Gather, Source},
+    patience::CancelToken,
+    sampler::Shuffle,
+};
+
+/// Long enough never to pass unless something hangs.
+const HUNG: Duration = Duration::from_secs(60);
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = process::now() + HUNG;
+    while !reached() {
+        assert!(process::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A fetcher that would go on for an hour.
+fn patient(fixture: &Fixture, address: &str) -> Arc<Fetcher> {
+    let options = FetchOptions { local: false, patience: HUNG * 60, ..FetchOptions::default() };
+    let cluster = Cluster::connect(address).unwrap();
+    Fetcher::new(fixture.manifest.clone(), &name(fixture), Some(cluster), options)
+}
+
+#[test]
+fn dropping_an_epoch_ends_its_threads_though_nodes_are_silent_or_break_off_in_a_frame() {
+    let scripts: [(usize, fn() -> Act); 4] =
+        [(1, || Act::Silence), (2, || Act::Silence), (1, || Act::Half), (2, || Act::Busy)];
+    for (nodes, act) in scripts {
+        let fixture = Fixture::new();
+        let (nodes, address) = cluster(&fixture, nodes, false);
+        let fetcher = patient(&fixture, &address);
+        nodes.iter().for_each(|node| node.plan((0..1000).map(|_| act())));
+        // With no origin to fall back to, nothing would end by itself.
+        let origin = fixture.folder.path().join("data.bin");
+        fs::remove_file(origin).unwrap();
+        let own = Arc::clone(&fetcher);
+        let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
+            own.gather_unless(rows, tensors, out, cancel)
+        });
+        let (manifest, view) = (fixture.manifest.clone(), all_samples(&fixture.manifest).unwrap());
+        let builder = LoaderBuilder::new(Source { manifest, view, gather, cluster: None });
+        // More batches ahead than connections: some wait for one.
+        let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
+        let mut loader = builder.build().unwrap();
+        let epoch = loader.epoch(0).unwrap();
+        wait_until("a node is asked", || nodes.iter().any(|node| !node.asked().is_empty()));
+        drop((epoch, loader));
+        wait_until("the threads end", || Arc::strong_count(&fetcher) == 1);
+        nodes.iter().for_each(|node| node.state.script.lock().unwrap().clear());
+        let sources = gather_all(&fixture, &fetcher);
+        assert_eq!(sources.rows_remote, SAMPLES);
+    }
+}
+
+fn gather_all(fixture: &Fixture, fetcher: &Fetcher) -> Sources {
+    gather(fixture, fetcher, &shuffled(fixture)).unwrap()
+}
+
+#[test]
+fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let fetcher = patient(&fixture, &address);
+    gather_all(&fixture, &fetcher);
+    nodes[0].plan([Act::Half]);
+    let (cancel, rows) = (CancelToken::new(), shuffled(&fixture));
+    std::thread::scope(|scope| {
+        let gathering = scope.spawn(|| {
+            let mut images = vec![0; rows.len() * IMAGE_BYTES];
+            fetcher.gather_unless(rows[..].into(), &[0], &mut [&mut images], &cancel).map(|_| ())
+        });
+        wait_until("the node is asked again", || nodes[0].asked().len() == 2);
+        cancel.cancel();
+        let error = gathering.join().unwrap().unwrap_err();
+        assert!(error.to_string().contains("cancelled"), "{error}");
+    });
+    assert_eq!(nodes[0].state.connections.load(SeqCst), 1);
+    gather_all(&fixture, &fetcher);
+    assert_eq!(nodes[0].state.connections.load(SeqCst), 2);
+    assert_eq!(nodes[0].asked().len(), 3, "the node was asked at once, as one that is well");
+}
+
+#[test]
+fn what_was_cancelled_before_it_began_asks_nobody() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let (fetcher, cancel) = (patient(&fixture, &address), CancelToken::new());
+    cancel.cancel();
+    let (rows, mut labels) = (shuffled(&fixture), vec![0; 96 * LABEL_BYTES]);
+    fetcher.gather_unless(rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap_err();
+    assert!(nodes[0].asked().is_empty());
+}

@@ -1,0 +1,61 @@
+//! Nodes that were all away when somebody wanted them first.
+
+use super::*;
+use crate::runtime;
+
+/// Two nodes that are not up yet.
+fn asleep(fixture: &Arc<Fixture>) -> (Vec<FakeNode>, String) {
+    let (mut nodes, address) = cluster(fixture, 2, false);
+    nodes.iter_mut().for_each(FakeNode::kill);
+    (nodes, address)
+}
+
+#[test]
+fn nodes_that_start_after_the_client_are_used_from_then_on() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = asleep(&fixture);
+    let cluster = Cluster::new(&address).unwrap();
+    let options = FetchOptions::default();
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
+    let rows = shuffled(&fixture);
+    for _ in 0..3 {
+        assert_eq!(gather(&fixture, &fetcher, &rows).unwrap().rows_origin, SAMPLES);
+    }
+    nodes.iter_mut().for_each(FakeNode::restart);
+    let deadline = process::now() + Duration::from_secs(60);
+    while gather(&fixture, &fetcher, &rows).unwrap().rows_remote < SAMPLES {
+        assert!(process::now() < deadline, "the nodes were never asked");
+    }
+    assert!(nodes.iter().all(|node| !node.asked().is_empty()));
+}
+
+#[test]
+fn a_cluster_nobody_has_met_has_no_members_and_says_so_when_asked_for_something() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = asleep(&fixture);
+    let cluster = Cluster::new(&address).unwrap();
+    assert!(cluster.members().is_empty());
+    assert_eq!(cluster.memory(), crate::ClusterMemory::default());
+    let error = cluster.open_dataset(&name(&fixture)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    nodes.iter_mut().for_each(FakeNode::restart);
+    // Whoever asks for something now need not wait for the next look in the background.
+    cluster.open_dataset(&name(&fixture)).unwrap();
+    assert_eq!(cluster.members().len(), 2);
+}
+
+#[test]
+fn addresses_are_asked_again_when_all_members_they_named_are_gone() {
+    let fixture = Fixture::new();
+    let (mut nodes, address) = cluster(&fixture, 2, false);
+    let members = nodes[0].state.members.lock().unwrap().clone();
+    // The node at the address says that all is with the other one, which then goes.
+    *nodes[0].state.members.lock().unwrap() = vec![members[1].clone()];
+    let client = Cluster::connect(&address).unwrap();
+    nodes[1].kill();
+    client.open_dataset(&name(&fixture)).unwrap_err();
+    *nodes[0].state.members.lock().unwrap() = vec![members[0].clone()];
+    runtime::block_on(client.refresh());
+    assert_eq!(client.members()[0].id, "node-0");
+    client.open_dataset(&name(&fixture)).unwrap();
+}

@@ -1,0 +1,152 @@
+//! How long a call goes on, and whether anybody still waits for what it brings.
+//!
+//! Every wait of a call is cut into slices, and at the end of each the token is looked at. So to
+//! cancel is one store: nothing has to be found and woken, whatever is being waited for, and a fork
+//! in between leaves no lock behind. An idle wait costs some twenty wake-ups a second.
+//!
+//! Non-goals: what is cancelled is not undone; whoever gives up leaves things as after a failure.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::{Either, select};
+use larder_wire::limits;
+
+use crate::{Error, ErrorKind, process};
+
+/// Says to calls that nobody needs them any more. Clones are the same token.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CancelToken {
+    /// Absent in a token that is never used.
+    cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl CancelToken {
+    /// A token to be used once.
+    pub(crate) fn new() -> Self {
+        Self { cancelled: Some(Arc::default()) }
+    }
+
+    /// For calls that always go on to their end.
+    pub(crate) const fn never() -> Self {
+        Self { cancelled: None }
+    }
+
+    pub(crate) fn cancel(&self) {
+        if let Some(cancelled) = &self.cancelled {
+            cancelled.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
+    }
+
+    /// # Errors
+    /// When it was used.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_cancelled() { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// What `work` comes to.
+    ///
+    /// # Errors
+    /// When the token is used first.
+    pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let until_cancelled = pin!(async {
+            while !self.is_cancelled() {
+                tokio::time::sleep(limits::CANCEL_CHECK_INTERVAL).await;
+            }
+        });
+        match select(pin!(work), until_cancelled).await {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right(_) => Err(cancelled()),
+        }
+    }
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Internal, "the read was cancelled: nobody needs its rows")
+}
+
+/// The deadline of a call, and its token.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    deadline: Instant,
+    cancel: CancelToken,
+}
+
+impl Patience {
+    /// For `time` from now on.
+    pub(crate) fn new(time: Duration, cancel: &CancelToken) -> Self {
+        Self { deadline: process::now() + time, cancel: cancel.clone() }
+    }
+
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    /// Time until the deadline.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(process::now())
+    }
+
+    /// How long to wait for something before looking at the token again; `None` when it is time to
+    /// give up.
+    pub(crate) fn slice(&self) -> Option<Duration> {
+        let slice = self.left().min(limits::CANCEL_CHECK_INTERVAL);
+        (!slice.is_zero() && !self.cancel.is_cancelled()).then_some(slice)
+    }
+
+    /// Waits for `time`, unless it is cancelled.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let pause = Self { deadline: process::now() + time, cancel: self.cancel.clone() };
+        while let Some(slice) = pause.slice() {
+            thread::park_timeout(slice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+    use crate::runtime;
+
+    #[test]
+    fn clones_of_a_token_are_one_and_one_that_is_never_used_stays_so() {
+        let (token, never) = (CancelToken::new(), CancelToken::never());
+        let clone = token.clone();
+        assert!(token.check().is_ok());
+        clone.cancel();
+        never.cancel();
+        assert!(token.check().is_err() && never.check().is_ok());
+    }
+
+    #[test]
+    fn what_is_cancelled_waits_no_longer_whatever_it_waits_for() {
+        let token = CancelToken::new();
+        assert_eq!(runtime::block_on(token.unless(ready(7))).ok(), Some(7));
+        let patience = Patience::new(Duration::from_secs(3600), &token);
+        assert!(patience.slice().is_some());
+        token.cancel();
+        assert!(runtime::block_on(token.unless(pending::<()>())).is_err());
+        assert_eq!(patience.slice(), None);
+        patience.sleep(Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn patience_ends_at_its_deadline() {
+        let patience = Patience::new(Duration::ZERO, &CancelToken::never());
+        assert_eq!((patience.left(), patience.slice()), (Duration::ZERO, None));
+    }
+}
