@@ -63,6 +63,35 @@ impl Dataset {
         self.inner.name().reference.uri().to_string()
     }
 
+    /// The address pinned to the snapshot.
+    #[getter]
+    fn pinned_uri(&self) -> String {
+        self.inner.pinned_uri()
+    }
+
+    /// Names snapshot and selection: equal for equal samples in equal order.
+    #[getter]
+    fn view(&self) -> String {
+        let digest = self.inner.view().digest();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Only these samples, as they are counted now.
+    fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
+    }
+
+    /// Only the samples with these numbers, which ascend.
+    fn select_indices(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
+    }
+
+    /// Disjoint random parts of these sizes, which together are all.
+    fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
+        let parts = self.inner.split(&fractions, seed).or_raise(py)?;
+        Ok(parts.into_iter().map(|inner| Self { inner }).collect())
+    }
+
     /// The name of the snapshot, in hexadecimal digits.
     #[getter]
     fn snapshot(&self) -> String {
@@ -100,6 +129,31 @@ impl Dataset {
         let inner = self.inner.clone();
         let taken = interruptible(py, move || inner.take(&samples, tensors.as_deref()))?;
         arrays(py, taken)
+    }
+
+    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
+    /// are rows of one shard in the memory of a node on this host.
+    fn slice<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        end: u64,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let sliced = interruptible(py, move || inner.slice(start..end, tensors.as_deref()))?;
+        arrays(py, sliced)
+    }
+
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
+    fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let mut tensors =
+            interruptible(py, move || inner.slice(index..index.saturating_add(1), None))?;
+        for tensor in &mut tensors {
+            tensor.shape.remove(0);
+        }
+        arrays(py, tensors)
     }
 
     /// A loader of batches.
