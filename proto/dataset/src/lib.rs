@@ -14,6 +14,7 @@
 
 pub mod limits;
 
+mod checksums;
 mod dtype;
 mod error;
 mod id;
@@ -23,6 +24,7 @@ mod open;
 mod origin;
 mod uri;
 
+pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};
