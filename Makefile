@@ -2,8 +2,11 @@
 CARGO ?= cargo
 VENV  := target/venv
 PY    := $(VENV)/bin/python
+TOOLS := target/tools/bin
+# Programs of others, where they are installed already; else into target/tools.
+CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 
-.PHONY: help demo test test-full check fmt bench deny clean-venv
+.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,10 +17,19 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 
 test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
+	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
 test-full: test deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak
 	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+
+python: $(PY) ## the Python package, built and importable in target/venv
+	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli
+	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
+	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
+
+pytest: python ## the tests of the Python package
+	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
 
 check: ## format and lints, no tests
 	$(CARGO) fmt --all --check
@@ -30,9 +42,16 @@ bench: ## figures as ratios to a baseline of the same run: a table, and JSON und
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	target/release/larder-benches --out target/bench $(BENCH_ARGS)
 
-deny: ## licences, advisories, banned crates (installs cargo-deny when missing)
-	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny --all-features check bans licenses sources
+deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
+	$(CARGO_DENY) --all-features check bans licenses sources
+
+# Not part of `deny`: it clones the RustSec database, so it needs that network and its answer changes from day to day.
+advisories: $(CARGO_DENY) ## known vulnerabilities of the crates that are used
+	$(CARGO_DENY) --all-features check advisories
+
+# Unoptimised: it runs for seconds and would compile for many minutes.
+$(TOOLS)/cargo-deny:
+	$(CARGO) install --locked --debug --root target/tools cargo-deny
 
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use larder_client::{Dataset, RowRef};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::Error;
 use crate::matrix::Matrix;
@@ -57,34 +58,42 @@ impl Bare {
     }
 }
 
-/// A node over a folder.
+/// A node over an origin.
 pub(crate) struct Node {
     server: Server,
     address: String,
+    _socket: TempDir,
 }
 
 impl Node {
-    /// Starts `larder-node` of the same build.
-    pub(crate) fn start(folder: &Path) -> Result<Self, Error> {
+    /// Starts `larder-node` of the same build; `env` is how it reaches its origin.
+    pub(crate) fn start(origin: &str, env: &[(String, String)]) -> Result<Self, Error> {
+        let folder = tempfile::tempdir()?;
         let program = std::env::current_exe()?.with_file_name("larder-node");
         let mut command = Command::new(&program);
         command
             .args(["-o", "json", "--exit-with-stdin", "--node-id", "bench", "--memory", "4GiB"])
             .args(["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"])
-            .args(["--origin", &format!("file://{}", folder.display())])
+            .args(["--origin", origin])
             .arg("--socket")
-            .arg(folder.join("run/larder.sock"))
+            .arg(folder.path().join("run/larder.sock"))
+            .envs(env.iter().cloned())
             .env("RUST_LOG", "error");
         let server = Server::start(&mut command)
             .map_err(|error| format!("{} (is it built?): {error}", program.display()))?;
         let ready: Value = serde_json::from_str(&server.line)?;
         let listen = ready["listen"].as_str().ok_or("the node does not say where it listens")?;
         let address = format!("http://{listen}");
-        Ok(Self { server, address })
+        Ok(Self { server, address, _socket: folder })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.server.child.id()
+    }
+
+    /// Opens a dataset through it, cold as it is.
+    pub(crate) fn connect(&self, uri: &str) -> Result<Dataset, Error> {
+        Ok(Dataset::open(uri, Some(&self.address))?)
     }
 
     /// Opens a dataset, waits until all of it is resident (and mapped, if `local`), and compares one batch.

@@ -2,12 +2,13 @@
 //!
 //! Matrices of random bytes lie as `.npy` files in memory (`/dev/shm`); a release `larder-node` with them as its origin
 //! and the baselines run as children of this process, on loopback. Everything is resident before a clock starts, and
-//! what a contender delivers is compared with the files once.
+//! what a contender delivers is compared with the files once. Cold epochs stand apart, in [`cold`].
 //!
-//! Non-goals: absolute figures (compare the columns, not the days); cold reads, which the origin decides.
+//! Non-goals: absolute figures (compare the columns, not the days).
 
 mod bare;
 mod children;
+mod cold;
 mod loader;
 mod local;
 mod matrix;
@@ -49,6 +50,8 @@ enum Part {
     Remote,
     Local,
     Loader,
+    /// Needs garage, an S3 server: see benches/README.md
+    Cold,
 }
 
 fn main() -> ExitCode {
@@ -72,24 +75,37 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 }
 
 fn run(args: &Args) -> Result<(), Error> {
+    let mut report = Report::new(if args.quick { 2 } else { 9 });
+    if args.only != Some(Part::Cold) {
+        resident(args, &mut report)?;
+    }
+    match (args.only, larder_tests::garage::find()) {
+        (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,
+        (Some(Part::Cold), Err(why)) => return Err(why.into()),
+        (None, Err(why)) => report.not_measured("cold epochs", &why),
+        (Some(_), _) => {}
+    }
+    report.write(&args.out)
+}
+
+/// What is measured with everything in memory.
+fn resident(args: &Args, report: &mut Report) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
-    let node = Node::start(folder.path())?;
-    let rounds = if args.quick { 2 } else { 9 };
+    let node = Node::start(&format!("file://{}", folder.path().display()), &[])?;
     let wants = |part| args.only.is_none_or(|only| only == part);
-    let mut report = Report::new(rounds);
     for (index, shape) in SHAPES.into_iter().enumerate() {
         let data = folder.path().join(format!("rows-of-{}", shape.row_bytes));
         shape.write(&data)?;
         let matrix = shape.map(&data)?;
         if wants(Part::Remote) {
-            remote::measure(&mut report, &node, &data, index, &matrix)?;
+            remote::measure(report, &node, &data, index, &matrix)?;
         }
         if wants(Part::Local) {
-            local::measure(&mut report, &node, &data, &matrix)?;
+            local::measure(report, &node, &data, &matrix)?;
         }
         if wants(Part::Loader) && index == 0 {
-            loader::measure(&mut report, &node, &data, &matrix)?;
+            loader::measure(report, &node, &data, &matrix)?;
         }
     }
-    report.write(&args.out)
+    Ok(())
 }

@@ -51,12 +51,8 @@ impl Shape {
         let mut random = Random::new(self.row_bytes as u64);
         for file in 0..FILES {
             let mut out = BufWriter::with_capacity(1 << 20, File::create(path_of(folder, file))?);
-            let text = format!(
-                "{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, {}), }}",
-                self.rows_per_file, self.row_bytes
-            );
-            out.write_all(b"\x93NUMPY\x01\x00\x76\x00")?;
-            out.write_all(format!("{text:<width$}\n", width = HEADER_BYTES - 11).as_bytes())?;
+            let shape = format!("{}, {}", self.rows_per_file, self.row_bytes);
+            out.write_all(&npy_header("|u1", &shape))?;
             for _ in 0..self.rows_per_file as usize * self.row_bytes / 8 {
                 out.write_all(&random.next().to_le_bytes())?;
             }
@@ -79,6 +75,13 @@ impl Shape {
         let mut row = || u32::try_from(random.next() % rows).expect("below a u32");
         (0..count).map(|_| (0..self.batch).map(|_| row()).collect()).collect()
     }
+}
+
+/// The header of a `.npy` file in C order.
+pub(crate) fn npy_header(descr: &str, shape: &str) -> Vec<u8> {
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    let padded = format!("{text:<width$}\n", width = HEADER_BYTES - 11);
+    [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), padded.as_bytes()].concat()
 }
 
 fn path_of(folder: &Path, file: u32) -> PathBuf {
@@ -118,14 +121,14 @@ impl Matrix {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

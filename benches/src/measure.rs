@@ -15,6 +15,8 @@ pub(crate) struct Round {
     pub(crate) client_cpu: Duration,
     /// CPU time of the serving process; zero when there is none.
     pub(crate) server_cpu: Duration,
+    /// CPU time of the origin behind it; zero when there is none.
+    pub(crate) origin_cpu: Duration,
 }
 
 impl Round {
@@ -29,9 +31,10 @@ impl Round {
         self.gib() / self.wall.as_secs_f64()
     }
 
-    /// CPU seconds per GiB: client, server.
-    pub(crate) fn cpu(&self) -> (f64, f64) {
-        (self.client_cpu.as_secs_f64() / self.gib(), self.server_cpu.as_secs_f64() / self.gib())
+    /// CPU seconds per GiB: client, server, origin.
+    pub(crate) fn cpu(&self) -> [f64; 3] {
+        [self.client_cpu, self.server_cpu, self.origin_cpu]
+            .map(|cpu| cpu.as_secs_f64() / self.gib())
     }
 }
 
@@ -40,26 +43,40 @@ pub(crate) struct Begun {
     wall: Instant,
     client_cpu: Duration,
     server: Option<(u32, Duration)>,
+    origin: Option<(u32, Duration)>,
 }
 
 /// Begins a round; `server` is the process that serves it.
 pub(crate) fn begin(server: Option<u32>) -> Begun {
     let server = server.map(|pid| (pid, cpu_of(pid)));
-    Begun { client_cpu: own_cpu(), server, wall: now() }
+    Begun { client_cpu: own_cpu(), server, origin: None, wall: now() }
+}
+
+/// Begins a round that reads from the origin; `origin` is its process.
+pub(crate) fn begin_over(server: Option<u32>, origin: u32) -> Begun {
+    Begun { origin: Some((origin, cpu_of(origin))), ..begin(server) }
 }
 
 impl Begun {
+    /// How long it has lasted.
+    pub(crate) fn so_far(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
     /// Ends the round after `bytes` of payload.
     pub(crate) fn end(self, bytes: usize) -> Round {
         Round {
             bytes: bytes as u64,
             wall: self.wall.elapsed(),
             client_cpu: own_cpu().saturating_sub(self.client_cpu),
-            server_cpu: self
-                .server
-                .map_or(Duration::ZERO, |(pid, before)| cpu_of(pid).saturating_sub(before)),
+            server_cpu: used_since(self.server),
+            origin_cpu: used_since(self.origin),
         }
     }
+}
+
+fn used_since(process: Option<(u32, Duration)>) -> Duration {
+    process.map_or(Duration::ZERO, |(pid, before)| cpu_of(pid).saturating_sub(before))
 }
 
 fn now() -> Instant {

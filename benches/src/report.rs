@@ -14,6 +14,23 @@ pub(crate) struct Report {
     load_at_start: String,
     load_at_end: String,
     figures: Vec<Figure>,
+    times: Vec<Times>,
+    not_measured: Vec<String>,
+}
+
+/// Seconds, with nothing to compare them with.
+#[derive(Debug, Serialize)]
+struct Times {
+    title: String,
+    contenders: Vec<Seconds>,
+}
+
+#[derive(Debug, Serialize)]
+struct Seconds {
+    name: String,
+    median: f64,
+    min: f64,
+    max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -34,16 +51,24 @@ struct Contender {
     ratio: f64,
     client_cpu_s_per_gib: f64,
     server_cpu_s_per_gib: f64,
+    origin_cpu_s_per_gib: f64,
 }
 
 impl Report {
     pub(crate) fn new(rounds: usize) -> Self {
         let load = load();
         println!(
-            "load {load}; medians of {rounds} rounds; the first line of each figure is its baseline"
+            "load {load}; medians of {rounds} rounds; the first line of each figure is its baseline; CPU in seconds per GiB"
         );
         println!("the baselines check nothing, every row of larder was compared with its CRC32C");
-        Self { rounds, load_at_start: load, load_at_end: String::new(), figures: Vec::new() }
+        Self {
+            rounds,
+            load_at_start: load,
+            load_at_end: String::new(),
+            figures: Vec::new(),
+            times: Vec::new(),
+            not_measured: Vec::new(),
+        }
     }
 
     pub(crate) fn rounds(&self) -> usize {
@@ -74,6 +99,24 @@ impl Report {
         self.add_scaled(title, "samples/s", names, results, scale);
     }
 
+    /// Adds how long things took, in seconds.
+    pub(crate) fn add_times(&mut self, title: &str, names: &[&str], results: &[Vec<f64>]) {
+        println!("\n{title}: s");
+        println!("  {:<40}{:>10}{:>10}{:>10}", "", "median", "min", "max");
+        let seconds = |(name, times): (&&str, &Vec<f64>)| Seconds::new(name, times);
+        let contenders: Vec<Seconds> = names.iter().zip(results).map(seconds).collect();
+        for one in &contenders {
+            println!("  {:<40}{:>10.3}{:>10.3}{:>10.3}", one.name, one.median, one.min, one.max);
+        }
+        self.times.push(Times { title: title.to_owned(), contenders });
+    }
+
+    /// Says what is missing from these figures, and why.
+    pub(crate) fn not_measured(&mut self, what: &str, why: &str) {
+        println!("\n{what}: not measured: {why}");
+        self.not_measured.push(format!("{what}: {why}"));
+    }
+
     fn add_scaled(
         &mut self,
         title: &str,
@@ -84,8 +127,8 @@ impl Report {
     ) {
         println!("\n{title}: {unit}");
         println!(
-            "  {:<36}{:>10}{:>10}{:>10}{:>8}{:>11}{:>11}",
-            "", "median", "min", "max", "ratio", "cl cpu/GiB", "srv cpu/GiB"
+            "  {:<40}{:>8}{:>8}{:>8}{:>7}{:>12}{:>12}{:>12}",
+            "", "median", "min", "max", "ratio", "client cpu", "server cpu", "origin cpu"
         );
         let baseline = &results[0];
         let contender =
@@ -93,14 +136,15 @@ impl Report {
         let contenders: Vec<Contender> = names.iter().zip(results).map(contender).collect();
         for one in &contenders {
             println!(
-                "  {:<36}{:>10.2}{:>10.2}{:>10.2}{:>8.2}{:>11.3}{:>11.3}",
+                "  {:<40}{:>8.2}{:>8.2}{:>8.2}{:>7.2}{:>12.3}{:>12.3}{:>12.3}",
                 one.name,
                 one.value,
                 one.min,
                 one.max,
                 one.ratio,
                 one.client_cpu_s_per_gib,
-                one.server_cpu_s_per_gib
+                one.server_cpu_s_per_gib,
+                one.origin_cpu_s_per_gib
             );
         }
         self.figures.push(Figure { title: title.to_owned(), unit, contenders });
@@ -121,6 +165,7 @@ impl Report {
 impl Contender {
     fn new(name: &str, rounds: &[Round], baseline: &[Round], scale: f64) -> Self {
         let rates = || rounds.iter().map(|round| round.rate() * scale);
+        let cpu = |whose: usize| median(rounds.iter().map(|round| round.cpu()[whose]));
         let ratios = rounds.iter().zip(baseline).map(|(ours, plain)| ours.rate() / plain.rate());
         Self {
             name: name.to_owned(),
@@ -128,8 +173,20 @@ impl Contender {
             min: rates().fold(f64::INFINITY, f64::min),
             max: rates().fold(0.0, f64::max),
             ratio: median(ratios),
-            client_cpu_s_per_gib: median(rounds.iter().map(|round| round.cpu().0)),
-            server_cpu_s_per_gib: median(rounds.iter().map(|round| round.cpu().1)),
+            client_cpu_s_per_gib: cpu(0),
+            server_cpu_s_per_gib: cpu(1),
+            origin_cpu_s_per_gib: cpu(2),
+        }
+    }
+}
+
+impl Seconds {
+    fn new(name: &str, times: &[f64]) -> Self {
+        Self {
+            name: name.to_owned(),
+            median: median(times.iter().copied()),
+            min: times.iter().copied().fold(f64::INFINITY, f64::min),
+            max: times.iter().copied().fold(0.0, f64::max),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A dataset: one snapshot, opened through a node or straight from the origin.
+//! A dataset: one snapshot or some of its samples, opened through a node or straight from the origin.
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
@@ -14,18 +14,23 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Te
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, LoaderBuilder, RowRef,
-    loader::{Gather, tensor_index},
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
+    LoaderBuilder, RowRef,
+    loader::{self, Gather, tensor_index},
     runtime,
+    sampler::{self, DatasetShape, Selection, View},
 };
 
 mod origin;
 
-/// An opened snapshot of a dataset. Cheap to clone.
+/// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
+/// of it. Cheap to clone; what is made of it shares its connections and maps.
 #[derive(Clone)]
 pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
+    /// Which of the snapshot's samples it has.
+    view: View,
     indexed_now: bool,
     opened_by_node: bool,
 }
@@ -87,8 +92,9 @@ impl OpenOptions {
             Some(opened) => opened,
             None => from_origin(&name)?,
         };
+        let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        Ok(Dataset { name, fetcher, indexed_now, opened_by_node })
+        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
 }
 
@@ -116,6 +122,12 @@ fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
     let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
     Ok((opened.manifest, opened.indexed_now))
+}
+
+/// The view of every sample of a snapshot.
+pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
+    let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
+    Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -153,10 +165,38 @@ impl Dataset {
         self.manifest().snapshot()
     }
 
-    /// Number of samples.
+    /// Number of samples: those of its view.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.manifest().samples()
+        self.view.len()
+    }
+
+    /// Which samples of the snapshot it has, and in which order it counts them.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The same dataset with only some of its samples: a range of them, indices in ascending order,
+    /// or a [`Part`](crate::sampler::Part). They are counted from 0 in what it is called on.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the selection reaches past the samples or is otherwise wrong; see
+    /// [`View::select`].
+    pub fn select(&self, selection: impl Into<Selection>) -> Result<Self, Error> {
+        let view = self.view.select(selection).map_err(cannot_select)?;
+        Ok(Self { view, ..self.clone() })
+    }
+
+    /// Its samples split at random into disjoint parts that together are all of them:
+    /// `split(&[0.9, 0.1], 0)` for training and validation. The same in every process, whatever
+    /// its rank; see [`View::split`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for fractions that are not above 0 or do not add up to 1.
+    pub fn split(&self, fractions: &[f64], seed: u64) -> Result<Vec<Self>, Error> {
+        let views = self.view.split(fractions, seed).map_err(cannot_select)?;
+        Ok(views.into_iter().map(|view| Self { view, ..self.clone() }).collect())
     }
 
     /// The tensors of each sample.
@@ -202,7 +242,7 @@ impl Dataset {
         self.opened_by_node
     }
 
-    /// One sample of one tensor: its bytes, little-endian, in C order.
+    /// One sample of one tensor, counted from 0 in the view: its bytes, little-endian, in C order.
     ///
     /// # Errors
     /// `InvalidArgument` when there is no such sample or tensor; else as [`Fetcher::gather`].
@@ -238,17 +278,38 @@ impl Dataset {
         Ok(bytes)
     }
 
-    /// A loader of its batches; see [`Loader`](crate::Loader).
-    pub fn loader(&self) -> LoaderBuilder {
-        let fetcher = Arc::clone(&self.fetcher);
-        let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
-            fetcher.gather_unless(rows, tensors, out, cancel)
-        });
-        LoaderBuilder::new(self.manifest().clone(), gather, self.cluster().cloned())
+    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their own.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have (65,536); else as [`Fetcher::gather`].
+    pub fn take(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
+            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+        }
+        let samples: Vec<u64> = samples.iter().map(|&index| self.view.sample_at(index)).collect();
+        loader::take(self.manifest(), &self.gather(), &samples, tensors)
     }
 
-    fn locate(&self, sample: u64) -> Option<RowRef> {
-        self.manifest().locate(sample).map(|(shard, row)| RowRef { shard, row })
+    /// A loader of its batches; see [`Loader`](crate::Loader).
+    pub fn loader(&self) -> LoaderBuilder {
+        let (manifest, view) = (self.manifest().clone(), self.view.clone());
+        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned())
+    }
+
+    fn gather(&self) -> Arc<Gather> {
+        let fetcher = Arc::clone(&self.fetcher);
+        Arc::new(move |rows, tensors, out, cancel| {
+            fetcher.gather_unless(rows, tensors, out, cancel)
+        })
+    }
+
+    fn locate(&self, index: u64) -> Option<RowRef> {
+        self.manifest().locate(self.view.sample_at(index)).map(|(shard, row)| RowRef { shard, row })
     }
 
     /// Bytes of these samples.
@@ -271,11 +332,16 @@ impl Dataset {
     }
 }
 
+fn cannot_select(error: sampler::Error) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "cannot select these samples").with_source(error)
+}
+
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
             .field("name", &self.name)
             .field("manifest", self.manifest())
+            .field("view", &self.view)
             .field("cluster", &self.cluster())
             .finish_non_exhaustive()
     }

@@ -31,6 +31,7 @@ mod route;
 mod buffer;
 mod dataset;
 mod loader;
+mod memory;
 pub mod sampler;
 mod stats;
 
@@ -43,5 +44,9 @@ pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
-pub use loader::{Batch, BatchTensor, Epoch, Loader, LoaderBuilder, ShuffleMode, SlowBatch};
+pub use loader::{
+    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
+    SlowBatch,
+};
+pub use memory::{HostTensor, Memory};
 pub use stats::LoaderStats;

@@ -22,6 +22,7 @@ mod fetch;
 mod layout;
 mod pass;
 mod prefetch;
+mod schedule;
 mod shuffle;
 mod slowest;
 
@@ -42,8 +43,9 @@ use slowest::Slowest;
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
 pub use epoch::Epoch;
-pub(crate) use fetch::Gather;
+pub(crate) use fetch::{Gather, take};
 pub(crate) use layout::tensor_index;
+pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;
 pub use slowest::SlowBatch;
 
@@ -127,6 +129,15 @@ impl Loader {
         Ok(())
     }
 
+    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and shuffle
+    /// are those of the state; the loader itself stays where it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a state of another snapshot, selection or order version.
+    pub fn schedule(&self, state: LoaderState) -> Result<Schedule, Error> {
+        Ok(Schedule::new(self.job.pass(state)?))
+    }
+
     /// Where the job stands after the batch that was handed out last, whatever was fetched ahead. At
     /// the end of an epoch: at the start of the next.
     ///
@@ -175,6 +186,15 @@ impl Loader {
     #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.job.shuffle
+    }
+
+    /// How many batches this rank gets in an epoch that is iterated from its start.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn batches_per_epoch(&self) -> Result<u64, Error> {
+        let start = LoaderState::new(self.job.plan(0), 0);
+        Ok(self.job.pass(start)?.count())
     }
 
     fn turn_to(&mut self, pass: Pass) {

@@ -90,20 +90,23 @@ impl Fallback {
             false => vec![&order],
         };
         let plans = groups.into_iter().map(async |group| {
-            let slots = job.slots.clone();
-            if !checked {
-                return Ok(slots
-                    .flat_map(|slot| plan::plain(manifest, group, slot, asked))
-                    .collect());
+            let mut reads = Vec::new();
+            let sums = match checked {
+                true => Some(tables.shard(manifest, asked.shard(group[0])).await?),
+                false => None,
+            };
+            for slot in job.slots.clone() {
+                reads.extend(match &sums {
+                    Some(sums) => plan::checked(manifest, group, slot, asked, sums),
+                    None => plan::plain(manifest, group, slot, asked),
+                });
             }
-            let shard = asked.shard(group[0]);
-            let sums = tables.shard(manifest, shard).await?;
-            Ok(slots.flat_map(|slot| plan::checked(manifest, group, slot, asked, &sums)).collect())
+            Ok::<Vec<Read>, Error>(reads)
         });
         let plans: Vec<_> = plans.collect();
         let mut done = stream::iter(plans)
             .buffered(limits::ORIGIN_FALLBACK_READS_MAX)
-            .map_ok(|reads: Vec<Read>| stream::iter(reads.into_iter().map(Ok::<_, Error>)))
+            .map_ok(|reads| stream::iter(reads.into_iter().map(Ok::<_, Error>)))
             .try_flatten()
             .map_ok(|read| fetch(origin, manifest, read))
             .try_buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
@@ -133,12 +136,12 @@ impl Done {
 }
 
 /// Makes a read, a second time if what came is not what its checksum says: then it is the origin's
-/// bytes that differ, or were from the start.
+/// bytes that differ, and not what was made of them on the way.
 async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done, Error> {
     let begun = process::now();
     let mut differs = None;
     for _ in 0..2 {
-        let bytes = fetch_once(origin, manifest, &read).await.map_err(from_fetch)?;
+        let bytes = fetch_confirmed(origin, manifest, &read).await.map_err(from_fetch)?;
         match read.check.as_ref().map_or(Ok(()), |check| check.compare(&bytes)) {
             Ok(()) => return Ok(Done { read, bytes, waited: process::now() - begun }),
             Err(which) => differs = Some(which),
@@ -149,6 +152,20 @@ async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done,
     Err(Error::new(ErrorKind::DataLoss, what)
         .because(format!("{} differs from its checksum", differs.unwrap_or_default()))
         .hint("larder dataset verify says what else differs; index the dataset again if its files were meant to change"))
+}
+
+/// An answer that would be final (denied, changed, gone) is asked for once more, as nodes do.
+async fn fetch_confirmed(
+    origin: &Origin,
+    manifest: &Manifest,
+    read: &Read,
+) -> Result<Vec<u8>, FetchError> {
+    let fetched = fetch_once(origin, manifest, read).await;
+    if !fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
+        return fetched;
+    }
+    tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
+    fetch_once(origin, manifest, read).await
 }
 
 async fn fetch_once(
@@ -169,37 +186,17 @@ async fn fetch_once(
 }
 
 fn from_dataset(error: DatasetError) -> Error {
-    match error {
-        DatasetError::Origin(error) => from_origin(error),
-        DatasetError::Fetch(error) => from_fetch(error),
-        other => {
-            Error::new(ErrorKind::Internal, "cannot find checksums of rows").with_source(other)
-        }
-    }
+    let kind = ErrorKind::from(&error);
+    Error::new(kind, "cannot read checksums of rows").with_source(error)
 }
 
 fn from_origin(error: OriginError) -> Error {
-    let kind = match error {
-        OriginError::Credentials { .. } | OriginError::Denied { .. } => ErrorKind::PermissionDenied,
-        OriginError::Settings { .. } => ErrorKind::InvalidArgument,
-        OriginError::NotFound { .. } => ErrorKind::NotFound,
-        _ => ErrorKind::OriginUnavailable,
-    };
+    let kind = ErrorKind::from(&error);
     Error::new(kind, "cannot reach the origin").with_source(error)
 }
 
 fn from_fetch(error: FetchError) -> Error {
-    let kind = if error.is_retryable() {
-        ErrorKind::OriginUnavailable
-    } else if error.is_changed() {
-        ErrorKind::DataChanged
-    } else {
-        match error {
-            FetchError::Denied { .. } => ErrorKind::PermissionDenied,
-            FetchError::NotFound { .. } => ErrorKind::NotFound,
-            _ => ErrorKind::OriginUnavailable,
-        }
-    };
+    let kind = ErrorKind::from(&error);
     let error = Error::new(kind, "cannot read rows from the origin").with_source(error);
     if kind == ErrorKind::DataChanged {
         return error.hint("the objects were changed after indexing: index the dataset again");

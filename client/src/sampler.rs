@@ -1,7 +1,8 @@
 //! Which sample comes when: the order of an epoch, how it is cut into batches, how it is resumed
 //! and how it is proved complete.
 //!
-//! A [`View`] says which samples of a snapshot are declared, a [`PlanId`] names one seeded pass
+//! A [`View`] says which samples of a snapshot are declared (all, a range, some, a random part, and
+//! any of these of another view), a [`PlanId`] names one seeded pass
 //! over a view, and an [`Order`] turns a *position* of that pass (0, 1, 2, ...) into a sample and
 //! back. An order is a pure function of its plan: rank, world size, workers and ring take no part
 //! in it, so any process can compute any part of it, ahead of time and without asking. A
@@ -16,9 +17,9 @@
 //! };
 //!
 //! let shape = DatasetShape::from_rows([1000, 1000, 500])?;
-//! let view = View::all([7; 16], shape.samples());
+//! let view = View::all([7; 16], shape);
 //! let plan = PlanId::new(&view, 42, 0, Shuffle::Global);
-//! let order = Order::new(plan, &view, &shape)?;
+//! let order = Order::new(plan, &view)?;
 //!
 //! // Rank 1 of 4, 64 samples a rank, from the start of the epoch.
 //! let (batch_size, world) = (NonZeroU32::new(64).unwrap(), NonZeroU32::new(4).unwrap());
@@ -45,8 +46,10 @@ mod batch;
 mod digest;
 mod error;
 mod order;
+mod part;
 mod permutation;
 mod plan;
+mod selection;
 mod shape;
 mod shuffle;
 mod state;
@@ -58,9 +61,11 @@ pub use batch::{BatchPlan, Last, Share, Slot};
 pub use digest::EpochDigest;
 pub use error::Error;
 pub use order::Order;
+pub use part::{Part, Side};
 pub use permutation::Permutation;
 pub use plan::{ORDER_VERSION, PLAN_ID_BYTES, PlanId};
+pub use selection::Selection;
 pub use shape::DatasetShape;
 pub use shuffle::{Shuffle, WINDOW_SHARDS_DEFAULT};
 pub use state::LoaderState;
-pub use view::{Selection, View};
+pub use view::View;

@@ -11,6 +11,7 @@
 
 mod books;
 mod find;
+mod in_use;
 mod job;
 mod lease;
 mod manifest;
@@ -23,7 +24,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use larder_dataset::{ShardId, SnapshotId};
-use larder_store::Budget;
+use larder_store::{Budget, KeepWhatYouHave};
 use larder_wire::{Error, ErrorKind, limits};
 
 use crate::clock;
@@ -32,6 +33,7 @@ use books::Books;
 use reaper::{Reaper, Remains};
 
 pub use find::{Awaited, Found};
+pub(crate) use in_use::InUse;
 pub(crate) use job::{GaveUp, Job};
 pub use larder_store::HolderId;
 pub use lease::Leased;
@@ -66,8 +68,17 @@ impl Cache {
     /// # Errors
     /// If there is no thread to be had.
     pub fn start(budget: Budget, counters: Arc<Counters>) -> std::io::Result<Arc<Self>> {
+        Self::start_with(budget, KeepWhatYouHave::default(), counters)
+    }
+
+    /// As [`start`](Self::start), with a say in what may be evicted.
+    pub(crate) fn start_with(
+        budget: Budget,
+        policy: KeepWhatYouHave,
+        counters: Arc<Counters>,
+    ) -> std::io::Result<Arc<Self>> {
         let cache = Arc::new(Self {
-            books: Mutex::new(Books::new(budget)),
+            books: Mutex::new(Books::new(budget, policy)),
             queued: tokio::sync::Semaphore::new(0),
             reaper: Reaper::default(),
             recall: OnceLock::new(),

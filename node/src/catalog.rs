@@ -16,7 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use larder_dataset::{DatasetRef, Manifest, Origin, OriginUri, SnapshotId, open_with};
+use larder_dataset::{
+    DatasetRef, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+};
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
 
@@ -30,7 +32,7 @@ pub(crate) use health::OriginHealth;
 /// The datasets that are open.
 #[derive(Debug)]
 pub struct Catalog {
-    prefixes: Vec<OriginUri>,
+    prefixes: Mutex<Vec<OriginUri>>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// Manifests are put into memory one after the other: two references may mean one snapshot.
@@ -62,7 +64,33 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        Self { prefixes, cache, state: Mutex::default(), keeping: tokio::sync::Mutex::default() }
+        let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
+        Self { prefixes, cache, state, keeping: tokio::sync::Mutex::default() }
+    }
+
+    /// The prefixes that datasets may lie under.
+    #[must_use]
+    pub fn prefixes(&self) -> Vec<OriginUri> {
+        self.lock_prefixes().clone()
+    }
+
+    /// Takes one more prefix. For who may start a node on any prefix anyway: its owner.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if there are as many as there may be.
+    pub fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
+        let mut prefixes = self.lock_prefixes();
+        if prefixes.iter().any(|known| prefix.starts_with(known)) {
+            return Ok(());
+        }
+        if prefixes.len() >= limits::PREFIXES_ADMITTED_MAX {
+            let max = limits::PREFIXES_ADMITTED_MAX;
+            let message =
+                format!("the node was told {max} prefixes, the most it takes; restart it");
+            return Err(Error::new(ErrorKind::ResourceExhausted, message));
+        }
+        prefixes.push(prefix.clone());
+        Ok(())
     }
 
     /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
@@ -93,8 +121,9 @@ impl Catalog {
             resolving.await
         };
         match resolved {
-            Ok((manifest, indexed_now)) => {
-                let dataset = self.keep(manifest).await?;
+            Ok(resolved) => {
+                let indexed_now = resolved.indexed_now;
+                let dataset = self.keep(resolved).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now })
             }
@@ -121,13 +150,13 @@ impl Catalog {
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
-    ) -> Result<(Manifest, bool), Error> {
+    ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
         let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // The manifest says where the data lies; a manifest is data too.
         self.check_allowed(opened.manifest.uri())?;
-        Ok((opened.manifest, opened.indexed_now))
+        Ok(opened)
     }
 
     /// Access to an address: that of an open dataset in the same bucket, or a new one.
@@ -146,7 +175,8 @@ impl Catalog {
     }
 
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is there.
-    async fn keep(&self, manifest: Manifest) -> Result<Arc<Dataset>, Error> {
+    async fn keep(&self, resolved: Resolved) -> Result<Arc<Dataset>, Error> {
+        let Resolved { manifest, location, .. } = resolved;
         let snapshot = manifest.snapshot();
         let _one_at_a_time = self.keeping.lock().await;
         if let Some(dataset) = self.get(snapshot) {
@@ -169,7 +199,8 @@ impl Catalog {
         let (manifest, extent) = task::spawn_blocking(kept)
             .await
             .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
-        let dataset = Arc::new(Dataset::new(manifest, extent, origin, clock::now()));
+        let dataset =
+            Arc::new(Dataset::new(manifest, extent, location.uri().clone(), origin, clock::now()));
         self.lock().open.insert(snapshot, Arc::clone(&dataset));
         Ok(dataset)
     }
@@ -241,10 +272,11 @@ impl Catalog {
     }
 
     fn check_allowed(&self, uri: &OriginUri) -> Result<(), Error> {
-        if self.prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
+        let prefixes = self.lock_prefixes();
+        if prefixes.iter().any(|prefix| uri.starts_with(prefix)) {
             return Ok(());
         }
-        let prefixes: Vec<_> = self.prefixes.iter().map(ToString::to_string).collect();
+        let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
         Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
@@ -253,6 +285,10 @@ impl Catalog {
                 prefixes.join(", ")
             ),
         ))
+    }
+
+    fn lock_prefixes(&self) -> MutexGuard<'_, Vec<OriginUri>> {
+        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

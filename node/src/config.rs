@@ -3,11 +3,13 @@
 //! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never come this way: the
 //! origin reads them from where its own tools do.
 
+mod duration;
 mod member;
 mod size;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use larder_dataset::OriginUri;
@@ -19,12 +21,19 @@ pub use size::parse_size;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "larder-node", version, about)]
 pub struct Args {
-    /// Memory for shards, such as 64GiB; the default is all that the cgroup allows, or half of the machine
+    /// Memory for shards, such as 64GiB, or a share of what is available now, such as 50%; the default is all that
+    /// the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
 
     /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
-    #[arg(long, env = "LARDER_ORIGIN", value_name = "URI", required = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LARDER_ORIGIN",
+        value_name = "URI",
+        required_unless_present = "private",
+        value_delimiter = ','
+    )]
     pub origin: Vec<String>,
 
     /// Where gRPC, /metrics and /healthz are served; port 0 takes any
@@ -51,6 +60,11 @@ pub struct Args {
     #[arg(long, env = "LARDER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
+    /// Serve this user's processes and nobody else: what connects to the socket may add prefixes to --origin, and
+    /// control calls need the ticket that is told there
+    #[arg(long, conflicts_with_all = ["socket_group", "member", "insecure_listen_beyond_loopback"])]
+    pub private: bool,
+
     /// This node's name on the ring; must stay the same over restarts
     #[arg(long, env = "LARDER_NODE_ID", value_name = "NAME")]
     pub node_id: Option<String>,
@@ -66,12 +80,33 @@ pub struct Args {
     /// Stop when standard input closes: for a parent that must not leave nodes behind
     #[arg(long)]
     pub exit_with_stdin: bool,
+
+    /// Stop when nobody has been connected to the socket for so long, such as 60s
+    #[arg(long, value_name = "TIME")]
+    pub exit_when_unused: Option<String>,
+
+    /// Go on in a session of its own, with no open files but the standard three, and no parent to wait for
+    #[arg(long)]
+    pub detach: bool,
+
+    /// What --detach starts.
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// Memory for shards, as it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// So many bytes.
+    Bytes(u64),
+    /// Percent of what is available at the start.
+    Share(u32),
 }
 
 /// What was validated.
 #[derive(Debug, Clone)]
 pub struct Config {
-    memory_bytes: Option<u64>,
+    memory: Option<Memory>,
     origins: Vec<OriginUri>,
     listen: SocketAddr,
     data_listen: SocketAddr,
@@ -81,6 +116,8 @@ pub struct Config {
     node_id: String,
     host: String,
     members: Vec<Member>,
+    private: bool,
+    exit_when_unused: Option<Duration>,
 }
 
 /// The unix socket and who may open it.
@@ -128,7 +165,7 @@ impl TryFrom<Args> for Config {
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory_bytes: args.memory.as_deref().map(|s| parse_size("--memory", s)).transpose()?,
+            memory: args.memory.as_deref().map(parse_memory).transpose()?,
             origins: parse_origins(&args.origin)?,
             listen,
             data_listen,
@@ -141,6 +178,11 @@ impl TryFrom<Args> for Config {
             node_id,
             host: host_name(),
             members,
+            private: args.private,
+            exit_when_unused: args
+                .exit_when_unused
+                .map(|text| duration::parse_duration("--exit-when-unused", &text))
+                .transpose()?,
         })
     }
 }
@@ -148,11 +190,11 @@ impl TryFrom<Args> for Config {
 impl Config {
     /// `--memory`, when it was given.
     #[must_use]
-    pub fn memory_bytes(&self) -> Option<u64> {
-        self.memory_bytes
+    pub fn memory(&self) -> Option<Memory> {
+        self.memory
     }
 
-    /// The prefixes that may be filled.
+    /// The prefixes that may be filled from the start.
     #[must_use]
     pub fn origins(&self) -> &[OriginUri] {
         &self.origins
@@ -200,6 +242,18 @@ impl Config {
         &self.host
     }
 
+    /// Serves its owner's processes only.
+    #[must_use]
+    pub fn private(&self) -> bool {
+        self.private
+    }
+
+    /// For how long nobody may be connected to the socket before the node stops.
+    #[must_use]
+    pub fn exit_when_unused(&self) -> Option<Duration> {
+        self.exit_when_unused
+    }
+
     /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.
     #[must_use]
     pub fn members(&self) -> &[Member] {
@@ -222,6 +276,16 @@ fn port_after(port: u16) -> Result<u16, ConfigError> {
     }
     let last = || ConfigError::new("--listen", "port 65535 has none after it: set --data-listen");
     port.checked_add(1).ok_or_else(last)
+}
+
+fn parse_memory(text: &str) -> Result<Memory, ConfigError> {
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return parse_size("--memory", text).map(Memory::Bytes);
+    };
+    let share = percent.parse().ok().filter(|share| (1..=100).contains(share));
+    share
+        .map(Memory::Share)
+        .ok_or_else(|| ConfigError::new("--memory", format!("{text:?} is no share such as 50%")))
 }
 
 fn parse_origins(typed: &[String]) -> Result<Vec<OriginUri>, ConfigError> {
@@ -268,6 +332,30 @@ mod tests {
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
         let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
         assert!(config.expect("accepted").beyond_loopback());
+    }
+
+    #[test]
+    fn memory_is_a_size_or_a_share() {
+        let memory = |text| config(&["--memory", text]).map(|config| config.memory());
+        assert_eq!(memory("8GiB").expect("a size"), Some(Memory::Bytes(8 << 30)));
+        assert_eq!(memory("50%").expect("a share"), Some(Memory::Share(50)));
+        for text in ["0%", "101%", "%", "half"] {
+            assert!(memory(text).expect_err(text).to_string().starts_with("--memory"));
+        }
+    }
+
+    #[test]
+    fn a_private_node_needs_no_prefix_and_lets_nobody_else_in() {
+        let typed = |more: &[&'static str]| {
+            let typed: Vec<&str> =
+                ["larder-node", "--private"].iter().chain(more).copied().collect();
+            Args::try_parse_from(typed)
+        };
+        let config = Config::try_from(typed(&[]).expect("clap takes it")).expect("valid");
+        assert!(config.private() && config.origins().is_empty());
+        assert!(typed(&["--socket-group", "staff"]).is_err());
+        assert!(typed(&["--insecure-listen-beyond-loopback"]).is_err());
+        assert!(Args::try_parse_from(["larder-node"]).is_err(), "others need a prefix");
     }
 
     #[test]

@@ -20,8 +20,8 @@ mod reader;
 mod retry;
 mod worker;
 
-pub use failures::Failure;
 pub(crate) use failures::Failures;
+pub use failures::{Failure, Place};
 pub(crate) use plan::ShardPlan;
 pub use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};

@@ -29,6 +29,8 @@ pub struct Flight {
     /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
     withheld: bool,
     attempts: AtomicU32,
+    /// Threads that work on the memory of this flight and can't be stopped.
+    workers: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -39,6 +41,16 @@ enum State {
     Filling(Arc<Filling>),
     Sealed(Arc<Sealed>),
     Failed(Arc<Error>),
+}
+
+/// While this lives, the bytes of a flight are not free. Dropped after the memory that it stands for.
+#[derive(Debug)]
+pub(crate) struct Working(Arc<Flight>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.workers.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// What a wait for some bytes of a shard came to.
@@ -61,6 +73,7 @@ impl Flight {
             id,
             withheld,
             attempts: AtomicU32::new(0),
+            workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
             changed: Condvar::new(),
         }
@@ -125,6 +138,28 @@ impl Flight {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// Says that a thread takes, seals or gives back memory for this flight. Blocking work can't be
+    /// stopped, so a filler that is may leave it behind: what it works on is taken, whatever the
+    /// flight came to.
+    pub(crate) fn work(self: &Arc<Self>) -> Working {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        Working(Arc::clone(self))
+    }
+
+    /// Whether a thread still works on memory for this flight.
+    pub(crate) fn is_worked_on(&self) -> bool {
+        self.workers.load(Ordering::Acquire) > 0
+    }
+
+    /// Payload bytes that are in.
+    #[must_use]
+    pub fn bytes_ready(&self) -> u64 {
+        let Some(filling) = self.begun() else { return 0 };
+        let parts = filling.parts().iter();
+        let ready = parts.filter(|part| filling.is_ready(part.region, part.range.clone()));
+        ready.map(|part| part.range.end - part.range.start).sum()
     }
 
     /// The extent that an earlier filler began, with the parts that are in.

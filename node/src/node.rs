@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_store::Budget;
+use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{ReadThrough, Reader, start_workers};
 use crate::serve::Servers;
@@ -96,6 +96,18 @@ impl Node {
         &self.shared
     }
 
+    /// Runs `then` once nobody has used the node's unix socket for as long as its configuration says;
+    /// never if that says nothing.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn when_unused(&self, then: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        match self.shared.config.exit_when_unused() {
+            Some(span) => self.servers.when_unused(span, then).map_err(io_error("a thread")),
+            None => Ok(()),
+        }
+    }
+
     /// Stops taking connections, finishes the requests in flight for at most `grace`, and ends.
     pub fn shutdown(self, grace: Duration) {
         self.shared.stopping.cancel();
@@ -107,7 +119,7 @@ impl Node {
 
 /// Builds what stands behind the servers, and starts the workers.
 fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error> {
-    let budget = Budget::detect(config.memory_bytes(), Path::new("/"), limits::NODE_OVERHEAD_BYTES)
+    let budget = budget(config.memory())
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
@@ -126,6 +138,15 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
         runtime: handle,
         stopping,
     })
+}
+
+fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
+    let (root, overhead) = (Path::new("/"), limits::NODE_OVERHEAD_BYTES);
+    match asked {
+        None => Budget::detect(None, root, overhead),
+        Some(Memory::Bytes(bytes)) => Budget::detect(Some(bytes), root, overhead),
+        Some(Memory::Share(percent)) => Budget::detect_share(percent, root, overhead),
+    }
 }
 
 /// The ring's members: those configured, or this node alone where it really listens.

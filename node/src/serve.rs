@@ -70,6 +70,8 @@ pub(crate) struct Context {
     started: Instant,
     /// Where rows are served, as clients are told.
     data_address: String,
+    /// Where control is served: `http://host:port`.
+    control_address: String,
     socket_path: PathBuf,
 }
 
@@ -96,7 +98,9 @@ impl Servers {
         let bound = listeners.data.local_addr().map_err(failed("--data-listen"))?;
         let advertised = shared.config.data_advertise().map(str::to_owned);
         let data_address = advertised.unwrap_or_else(|| bound.to_string());
-        let context = Context::new(shared, data_address, socket.path().to_owned())
+        let control = listeners.control.local_addr().map_err(failed("--listen"))?;
+        let socket_path = socket.path().to_owned();
+        let context = Context::new(shared, data_address, format!("http://{control}"), socket_path)
             .map_err(failed("the servers"))?;
         let context = Arc::new(context);
         data::start(&context, &context.data, listeners.data).map_err(failed("--data-listen"))?;
@@ -105,12 +109,31 @@ impl Servers {
         Ok(Self { context, socket, http })
     }
 
+    /// Runs `then` on a thread of its own once nobody has been connected to the unix socket for `span`;
+    /// from that moment on nobody is let in. The first user may take longer to come.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn when_unused(
+        &self,
+        span: Duration,
+        then: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let connections = Arc::clone(&self.context.local);
+        let wait = move || {
+            connections.close_when_unused(span);
+            then();
+        };
+        std::thread::Builder::new().name("larder-unused".to_owned()).spawn(wait).map(drop)
+    }
+
     /// Stops accepting and waits for requests in flight, at most `grace`. Blocks.
     pub fn drain(&self, grace: Duration) {
         let deadline = clock::now() + grace;
         let left = || deadline.saturating_duration_since(clock::now());
         self.socket.remove();
         self.context.stop.give();
+        self.context.local.close();
         self.http.stop();
         for connections in [&self.context.data, &self.context.local] {
             if !connections.wait_empty(left()) {
@@ -132,6 +155,7 @@ impl Context {
     fn new(
         shared: &Arc<Shared>,
         data_address: String,
+        control_address: String,
         socket_path: PathBuf,
     ) -> std::io::Result<Self> {
         let clients = Arc::new(Clients::default());
@@ -150,6 +174,7 @@ impl Context {
             opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
             started: clock::now(),
             data_address,
+            control_address,
             socket_path,
         })
     }

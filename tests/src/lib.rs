@@ -5,12 +5,14 @@
 
 pub mod client;
 pub mod dataset;
+pub mod garage;
 pub mod node;
 pub mod python;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
+pub use garage::Garage;
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
 /// How often to repeat: `quick` in `make test`, `full` in `make test-full`.

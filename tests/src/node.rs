@@ -238,7 +238,7 @@ impl Cluster {
 }
 
 /// Ports that were free a moment ago.
-fn free_ports(count: usize) -> Vec<u16> {
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let sockets: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
     sockets.iter().map(|s| s.local_addr().expect("a bound socket").port()).collect()

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    error,
     future::Future,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -140,16 +141,26 @@ pub(super) async fn within<T>(
 ) -> Result<T, Error> {
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(from_status(address, status)),
+        Ok(Err(status)) => Err(from_status(address, &status)),
         Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
             .because(format!("it did not answer within {limit:?}"))),
     }
 }
 
-fn from_status(address: &str, status: Status) -> Error {
-    let error = larder_wire::Error::from(status);
-    let what = format!("the call to node {address} failed");
-    Error::new(error.kind(), what).with_source(error)
+/// A status has a cause only if the transport made it: else a node answered, in words of its own.
+fn from_status(address: &str, status: &Status) -> Error {
+    let kind = ErrorKind::from_code(status.code());
+    match error::Error::source(status) {
+        Some(cause) => Error::new(kind, format!("node {address} does not answer"))
+            .because(larder_dataset::root_cause(cause)),
+        None => Error::new(kind, format!("the call to node {address} failed")).because(
+            if status.message().is_empty() {
+                status.code().description()
+            } else {
+                status.message()
+            },
+        ),
+    }
 }
 
 async fn collect(
@@ -162,7 +173,7 @@ async fn collect(
     loop {
         let next = tokio::time::timeout(limits::CONTROL_CALL_TIMEOUT, pieces.message()).await;
         let next = next.unwrap_or_else(|_| Err(Status::deadline_exceeded("it stopped")));
-        let Some(piece) = next.map_err(|status| from_status(address, status))? else {
+        let Some(piece) = next.map_err(|status| from_status(address, &status))? else {
             return Ok(bytes.freeze());
         };
         if (bytes.len() + piece.chunk.len()) as u64 > max {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use larder_dataset::Dtype;
 
 use super::layout::{Column, Layout};
-use crate::{LongestWait, Sources, buffer::Buffer, sampler::LoaderState};
+use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
@@ -70,6 +70,14 @@ impl Batch {
             rows,
             bytes: column.of(&self.buffer, rows),
         })
+    }
+
+    /// Its tensors as memory for another language, in the order in which the loader was asked for
+    /// them. Nothing is copied; the memory goes back to the loader when the last of them is dropped.
+    #[must_use]
+    pub fn into_tensors(self) -> Vec<HostTensor> {
+        let rows = self.len();
+        self.layout.lift(&Memory::pooled(self.buffer), rows)
     }
 
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to

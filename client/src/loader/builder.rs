@@ -9,13 +9,13 @@ use super::{
     Loader, ShuffleMode,
     fetch::{BatchFetcher, Gather},
     layout::{self, Layout, invalid},
-    pass::Job,
+    pass::{Job, Lane},
     shuffle::resolve_auto,
 };
 use crate::{
     Cluster, Error,
     buffer::BufferPool,
-    sampler::{DatasetShape, Last, LoaderState, Selection, View},
+    sampler::{Last, LoaderState, View},
 };
 
 /// Samples of a batch when the caller does not say.
@@ -25,6 +25,7 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
     manifest: Manifest,
+    view: View,
     gather: Arc<Gather>,
     cluster: Option<Arc<Cluster>>,
     batch_size: u32,
@@ -32,6 +33,8 @@ pub struct LoaderBuilder {
     seed: u64,
     rank: u32,
     world: u32,
+    worker: u32,
+    workers: u32,
     last: Last,
     tensors: Option<Vec<String>>,
     samples: Option<Range<u64>>,
@@ -42,11 +45,13 @@ pub struct LoaderBuilder {
 impl LoaderBuilder {
     pub(crate) fn new(
         manifest: Manifest,
+        view: View,
         gather: Arc<Gather>,
         cluster: Option<Arc<Cluster>>,
     ) -> Self {
         Self {
             manifest,
+            view,
             gather,
             cluster,
             batch_size: BATCH_SIZE_DEFAULT,
@@ -54,6 +59,8 @@ impl LoaderBuilder {
             seed: 0,
             rank: 0,
             world: 1,
+            worker: 0,
+            workers: 1,
             last: Last::Drop,
             tensors: None,
             samples: None,
@@ -82,6 +89,14 @@ impl LoaderBuilder {
         Self { rank, world, ..self }
     }
 
+    /// Which of how many loaders this is that divide the rank's batches: by default 0 of 1. Taken
+    /// from them in turn, worker 0 first, batches come in the order of a loader that is alone. A
+    /// batch's state is that of a job which also used the other workers' batches before it, so that
+    /// the worker itself resumes as the last one: the others are due first.
+    pub fn worker(self, worker: u32, workers: u32) -> Self {
+        Self { worker, workers, ..self }
+    }
+
     /// What becomes of the last batch when it is not full: by default [`Last::Drop`].
     pub fn last(self, last: Last) -> Self {
         Self { last, ..self }
@@ -93,7 +108,7 @@ impl LoaderBuilder {
         Self { tensors: Some(names), ..self }
     }
 
-    /// Only samples of this range, as for a training and a validation part: by default all.
+    /// Only samples of this range of the dataset's (of its view, if it is one): by default all.
     pub fn samples(self, samples: Range<u64>) -> Self {
         Self { samples: Some(samples), ..self }
     }
@@ -116,15 +131,14 @@ impl LoaderBuilder {
     /// `InvalidArgument` for a setting out of its range, a tensor that is not there, or a state of
     /// another dataset or selection; `Unavailable` when `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
-        let (batch_size, world) = self.check()?;
+        let (batch_size, world, lane) = self.check()?;
         let layout = Layout::new(&self.manifest, self.tensors.as_deref(), self.batch_size)?;
-        let shards = 0..self.manifest.shard_count();
-        let shape = DatasetShape::from_rows(shards.map(|shard| self.manifest.shard(shard).rows))?;
-        let selection = self.samples.clone().map_or(Selection::All, Selection::Range);
-        let snapshot = *self.manifest.snapshot().as_bytes();
+        let view = match &self.samples {
+            Some(range) => self.view.select(range.clone())?,
+            None => self.view.clone(),
+        };
         let job = Job {
-            view: View::new(snapshot, self.manifest.samples(), selection)?,
-            shape,
+            view,
             seed: self.seed,
             shuffle: match (self.resume, self.shuffle) {
                 (Some(state), _) => state.plan().shuffle(),
@@ -137,6 +151,7 @@ impl LoaderBuilder {
             batch_size,
             world,
             rank: self.rank,
+            lane,
             last: self.last,
         };
         // One more than are fetched ahead: the one in use.
@@ -148,8 +163,8 @@ impl LoaderBuilder {
         Ok(loader)
     }
 
-    /// Checks the numbers; what is left is batch size and world.
-    fn check(&self) -> Result<(NonZeroU32, NonZeroU32), Error> {
+    /// Checks the numbers; what is left is batch size, world and lane.
+    fn check(&self) -> Result<(NonZeroU32, NonZeroU32, Lane), Error> {
         let batch_size = NonZeroU32::new(self.batch_size)
             .ok_or_else(|| invalid("the batch size is 0 where at least 1 is needed"))?;
         layout::check_rows(self.batch_size)?;
@@ -160,12 +175,24 @@ impl LoaderBuilder {
             return Err(invalid(format!("rank {rank} is not below the world size {world}"))
                 .hint("ranks count from 0"));
         }
+        let lane = self.lane()?;
         let limit = limits::PREFETCH_DEPTH_MAX;
         if !(1..=limit).contains(&self.prefetch) {
             let found = self.prefetch;
             return Err(invalid(format!("{found} batches ahead where 1 to {limit} are possible")));
         }
-        Ok((batch_size, world))
+        Ok((batch_size, world, lane))
+    }
+
+    fn lane(&self) -> Result<Lane, Error> {
+        let Self { worker, workers, .. } = *self;
+        match NonZeroU32::new(workers) {
+            Some(count) if worker < workers => Ok(Lane { index: worker, count }),
+            _ => Err(invalid(format!(
+                "worker {worker} is not below the number of workers {workers}"
+            ))
+            .hint("workers count from 0")),
+        }
     }
 }
 
@@ -178,6 +205,8 @@ impl fmt::Debug for LoaderBuilder {
             .field("seed", &self.seed)
             .field("rank", &self.rank)
             .field("world", &self.world)
+            .field("worker", &self.worker)
+            .field("workers", &self.workers)
             .field("last", &self.last)
             .field("tensors", &self.tensors)
             .field("samples", &self.samples)

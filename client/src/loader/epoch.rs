@@ -1,6 +1,6 @@
 //! The iterator over the batches of one epoch, and the record of what it handed out.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 
 use arc_swap::ArcSwap;
 
@@ -44,6 +44,8 @@ pub struct Epoch {
     progress: Progress,
     /// Where the loader looks.
     published: Arc<ArcSwap<Progress>>,
+    /// For the next batch, so far.
+    waited: Duration,
     slowest: Arc<Slowest>,
 }
 
@@ -68,7 +70,8 @@ impl Epoch {
             move |batch| fetcher.fetch(&pass, batch, &cancel)
         };
         let prefetch = Prefetch::start(pass.count(), depth, work)?;
-        Ok(Self { pass, prefetch, cancel, handed_out: 0, progress, published, slowest })
+        let waited = Duration::ZERO;
+        Ok(Self { pass, prefetch, cancel, handed_out: 0, progress, published, waited, slowest })
     }
 
     /// The name of this pass: equal on all ranks, or they do not iterate the same order.
@@ -81,6 +84,15 @@ impl Epoch {
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.pass.count()
+    }
+
+    /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must look
+    /// up from waiting now and then, as an interpreter that handles signals must.
+    pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch, Error>>> {
+        let begun = process::now();
+        let ready = self.prefetch.wait(patience);
+        self.waited += process::now().saturating_duration_since(begun);
+        if ready { Poll::Ready(self.next()) } else { Poll::Pending }
     }
 
     /// Counts a batch that is handed out.
@@ -120,7 +132,8 @@ impl Iterator for Epoch {
         let next = self.prefetch.next();
         match &next {
             Some(Ok(batch)) => {
-                self.record(batch, process::now().saturating_duration_since(begun));
+                let waited = mem::take(&mut self.waited);
+                self.record(batch, waited + process::now().saturating_duration_since(begun));
             }
             None if !self.prefetch.failed() => {
                 // Also on a rank that had nothing of the last batch.

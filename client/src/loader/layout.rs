@@ -1,11 +1,11 @@
 //! Where each tensor lies in the buffer of a batch: back to back, each at a page border.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use larder_dataset::{Dtype, Manifest, RowLocator, Tensor};
 use larder_wire::limits;
 
-use crate::{Error, ErrorKind, buffer::ALIGNMENT};
+use crate::{Error, ErrorKind, HostTensor, Memory, buffer::ALIGNMENT};
 
 /// The tensors of a batch, and the bytes of a full one.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Layout {
 /// One tensor of a batch.
 #[derive(Debug)]
 pub(super) struct Column {
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) dtype: Dtype,
     /// Of one sample.
     pub(super) shape: Box<[u64]>,
@@ -84,6 +84,17 @@ impl Layout {
             rest = after;
         }
         parts
+    }
+
+    /// The tensors of `rows` rows, in the memory that a buffer has become.
+    pub(super) fn lift(&self, memory: &Memory, rows: usize) -> Vec<HostTensor> {
+        let lift = |column: &Column| HostTensor {
+            name: Arc::clone(&column.name),
+            dtype: column.dtype,
+            shape: iter::once(rows as u64).chain(column.shape.iter().copied()).collect(),
+            memory: memory.part(column.offset, rows * column.row_bytes),
+        };
+        self.columns.iter().map(lift).collect()
     }
 }
 

@@ -4,14 +4,13 @@
 use std::num::NonZeroU32;
 
 use crate::sampler::{
-    self, BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
+    self, BatchPlan, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
 };
 
 /// What stays the same from epoch to epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) view: View,
-    pub(super) shape: DatasetShape,
     pub(super) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
     pub(super) shuffle: Shuffle,
@@ -19,7 +18,17 @@ pub(super) struct Job {
     pub(super) world: NonZeroU32,
     /// Below `world`.
     pub(super) rank: u32,
+    pub(super) lane: Lane,
     pub(super) last: Last,
+}
+
+/// Which of a rank's batches a loader takes, where several loaders divide them: of `count` loaders
+/// that take turns, the one that is `index`-th in every round.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lane {
+    /// Below `count`.
+    pub(super) index: u32,
+    pub(super) count: NonZeroU32,
 }
 
 /// An epoch, or what a resume has left of it.
@@ -28,9 +37,22 @@ pub(super) struct Pass {
     order: Order,
     batches: BatchPlan,
     rank: u32,
-    /// Batches of this rank.
+    lane: Lane,
+    /// Batches of this rank and lane.
     count: u64,
     start: u64,
+}
+
+impl Lane {
+    /// How many of `batches` are this lane's.
+    fn share(self, batches: u64) -> u64 {
+        batches.saturating_sub(self.index.into()).div_ceil(self.count.get().into())
+    }
+
+    /// The number among all batches of this lane's batch `batch`.
+    fn batch(self, batch: u64) -> u64 {
+        batch * u64::from(self.count.get()) + u64::from(self.index)
+    }
 }
 
 impl Job {
@@ -44,14 +66,15 @@ impl Job {
     /// # Errors
     /// When the state is of another view or order version, or stands past the end.
     pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
-        let order = Order::new(state.plan(), &self.view, &self.shape)?;
+        let order = Order::new(state.plan(), &self.view)?;
         let start = state.resume(&order)?;
         let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
         // Under `Last::Uneven` a rank may have nothing of the last batch.
         let idle_at_last =
             global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
-        Ok(Pass { order, batches, rank: self.rank, count: global - u64::from(idle_at_last), start })
+        let count = self.lane.share(global - u64::from(idle_at_last));
+        Ok(Pass { order, batches, rank: self.rank, lane: self.lane, count, start })
     }
 }
 
@@ -60,16 +83,17 @@ impl Pass {
         self.order.plan()
     }
 
-    /// Batches that this rank gets.
+    /// Batches that this rank and lane gets.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Appends the samples of a batch of this rank, and says how many at its end are padding.
+    /// Appends the samples of a batch of this rank and lane, and says how many at its end are padding.
     ///
     /// # Panics
     /// If there is no such batch.
     pub(super) fn fill(&self, batch: u64, samples: &mut Vec<u64>) -> u64 {
+        let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
         share.fill(&self.order, samples);
         share.padding()
@@ -80,9 +104,11 @@ impl Pass {
         LoaderState::new(self.plan(), self.start)
     }
 
-    /// Where the job stands once all ranks are done with `batch`: after the last one at the start of
-    /// the next epoch, so that a dropped tail is not taken up again.
+    /// Where the job stands once all ranks are done with `batch` and the lanes with those before it:
+    /// after the last one at the start of the next epoch, so that a dropped tail is not taken up
+    /// again.
     pub(super) fn state_after(&self, batch: u64) -> LoaderState {
+        let batch = self.lane.batch(batch);
         match self.batches.position_after(batch) {
             Some(position) if batch + 1 < self.batches.batches_in_epoch() => {
                 LoaderState::new(self.plan(), position)

@@ -22,6 +22,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use larder_extent::fork_count;
@@ -99,6 +100,19 @@ impl<T: Send + 'static> Prefetch<T> {
         let outcome = self.take();
         self.failed = matches!(outcome, Some(Err(_)));
         outcome
+    }
+
+    /// Waits until [`next`](Self::next) has an answer, but no longer than `patience`: whether it
+    /// has.
+    pub(super) fn wait(&self, patience: Duration) -> bool {
+        if self.failed || self.process != fork_count() {
+            return true;
+        }
+        let waiting = |window: &mut Window<T>| {
+            window.next_out < window.end && !matches!(window.outcomes.front(), Some(Some(_)))
+        };
+        let waited = self.shared.ready.wait_timeout_while(self.shared.lock(), patience, waiting);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Whether it ended with an error.

@@ -16,6 +16,7 @@ use larder_dataset::{
 use super::*;
 use crate::{
     Hop, LongestWait, Sources,
+    dataset::all_samples,
     fetch::Gathered,
     patience::Patience,
     sampler::{Last, Order},
@@ -77,7 +78,13 @@ fn gather(manifest: &Manifest) -> Arc<Gather> {
 fn builder() -> LoaderBuilder {
     let manifest = manifest();
     let gather = gather(&manifest);
-    LoaderBuilder::new(manifest, gather, None)
+    from(manifest, gather)
+}
+
+/// A loader of all samples.
+fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
+    let view = all_samples(&manifest).unwrap();
+    LoaderBuilder::new(manifest, view, gather, None)
 }
 
 /// Checks every byte of a batch, and returns its samples without padding.
@@ -221,6 +228,73 @@ fn ranks_together_walk_the_order_position_by_position() {
     assert_eq!([batch(0, 4), batch(1, 4), batch(2, 4), batch(3, 4)].concat(), alone);
 }
 
+#[test]
+fn workers_that_take_turns_hand_out_what_a_loader_that_is_alone_does() {
+    for last in [Last::Drop, Last::Pad, Last::Uneven] {
+        for (batch_size, workers) in [(10, 2), (10, 4), (50, 7), (101, 3)] {
+            let epoch = |worker, workers| {
+                let builder = builder().batch_size(batch_size).seed(3).last(last);
+                let mut loader = builder.rank(1, 2).worker(worker, workers).build().unwrap();
+                let epoch = loader.epoch(2).unwrap();
+                let promised = epoch.batches();
+                let batches: Vec<_> =
+                    epoch.map(|batch| checked(&batch.unwrap()).to_vec()).collect();
+                assert_eq!(batches.len() as u64, promised);
+                batches
+            };
+            let alone = epoch(0, 1);
+            let mut each: Vec<_> =
+                (0..workers).map(|worker| epoch(worker, workers).into_iter()).collect();
+            // As a DataLoader does: one batch of each in turn, and whoever has none is passed over.
+            let rounds = alone.len().div_ceil(workers as usize);
+            let turns: Vec<_> = (0..rounds)
+                .flat_map(|_| each.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>())
+                .collect();
+            assert_eq!(turns, alone, "{batch_size} x {workers}, {last:?}");
+            assert!(each.iter_mut().all(|rest| rest.next().is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_workers_state_is_the_jobs_and_the_worker_resumes_from_it_as_the_last_one() {
+    let batches = |worker, resume: Option<LoaderState>, count: usize| {
+        let mut builder = builder().batch_size(6).worker(worker, 3);
+        if let Some(state) = resume {
+            builder = builder.resume(state);
+        }
+        let mut loader = builder.build().unwrap();
+        let epoch = loader.epoch(0).unwrap().take(count);
+        let samples: Vec<_> = epoch.map(|batch| batch.unwrap().samples().to_vec()).collect();
+        (samples, loader.state())
+    };
+    for worker in 0..3 {
+        let (all, end) = batches(worker, None, 100);
+        assert_eq!(end.plan().epoch(), 1);
+        let (first, state) = batches(worker, None, 4);
+        assert_eq!(state.next_position(), (3 * 3 + u64::from(worker) + 1) * 6);
+        let (rest, _) = batches(2, Some(state), 100);
+        assert_eq!([first, rest].concat(), all);
+    }
+}
+
+#[test]
+fn a_schedule_says_what_an_epoch_hands_out_and_where_the_job_then_stands() {
+    let mut loader = builder().batch_size(13).seed(2).rank(1, 3).last(Last::Pad).build().unwrap();
+    let epoch: Vec<_> = loader.epoch(4).unwrap().map(Result::unwrap).collect();
+    let schedule = loader.schedule(LoaderState::new(loader.plan(4), 0)).unwrap();
+    assert_eq!(schedule.batches(), epoch.len() as u64);
+    for (number, batch) in (0..).zip(&epoch) {
+        let scheduled = schedule.batch(number).unwrap();
+        assert_eq!(scheduled.samples, batch.samples());
+        assert_eq!(scheduled.padding, batch.padding() as u64);
+        assert_eq!(scheduled.state, batch.state());
+    }
+    assert_eq!(schedule.batch(schedule.batches()), None);
+    let rest = loader.schedule(epoch[2].state()).unwrap();
+    assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
+}
+
 /// A gather that counts batches and holds back those from `free` on until they are let go.
 struct Gate {
     begun: Mutex<u64>,
@@ -262,7 +336,7 @@ fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
     let manifest = manifest();
     let gate = Gate::new(1);
     let gather = gate.gather(gather(&manifest));
-    let builder = LoaderBuilder::new(manifest, gather, None).batch_size(10).prefetch(3);
+    let builder = from(manifest, gather).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three on their way, nothing taken
@@ -303,8 +377,7 @@ fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
             _ => Ok(sources),
         }
     });
-    let builder =
-        LoaderBuilder::new(manifest, failing, None).batch_size(10).shuffle(Shuffle::Global);
+    let builder = from(manifest, failing).batch_size(10).shuffle(Shuffle::Global);
     let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
     let mut seen = BTreeMap::new();
     let mut epoch = loader.epoch(0).unwrap();
@@ -360,6 +433,8 @@ fn settings_out_of_their_range_are_refused_with_the_range() {
     refused(builder().batch_size(65_537), "at most 65536");
     refused(builder().rank(2, 2), "rank 2 is not below");
     refused(builder().rank(0, 0), "world size is 0");
+    refused(builder().worker(3, 3), "worker 3 is not below");
+    refused(builder().worker(0, 0), "worker 0 is not below");
     refused(builder().prefetch(0), "1 to 64");
     refused(builder().prefetch(65), "1 to 64");
     refused(builder().tensors(["image", "sound"]), "no tensor 'sound'");
@@ -393,7 +468,7 @@ fn the_order_is_the_samplers() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &loader.job.view, &loader.job.shape).unwrap();
+    let order = Order::new(loader.plan(6), &loader.job.view).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
 }
 
@@ -414,7 +489,7 @@ fn the_batch_that_was_waited_for_is_remembered_with_what_it_waited_for() {
         }
         Ok(gathered)
     });
-    let builder = LoaderBuilder::new(manifest, slow, None).batch_size(20).prefetch(1);
+    let builder = from(manifest, slow).batch_size(20).prefetch(1);
     let mut loader = builder.build().unwrap();
     assert!(loader.slowest().is_empty());
     drain(loader.epoch(2).unwrap(), &mut BTreeMap::new());

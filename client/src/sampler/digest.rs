@@ -57,18 +57,20 @@ impl EpochDigest {
     }
 
     /// What the whole epoch must come to: all declared samples, each once. About 0.2 s for 100
-    /// million samples; [`of_samples`](Self::of_samples) over parts of [`Order::samples`] and a
+    /// million samples; [`of_samples`](Self::of_samples) over parts of [`View::samples`] and a
     /// merge spread it over threads.
+    ///
+    /// [`View::samples`]: super::View::samples
     #[must_use]
     pub fn expected(order: &Order) -> Self {
-        Self::of_samples(order.plan(), order.samples())
+        Self::of_samples(order.plan(), order.view().samples())
     }
 
     /// The digest of each sample of `samples` once.
     #[must_use]
-    pub fn of_samples(plan: PlanId, samples: Range<u64>) -> Self {
+    pub fn of_samples(plan: PlanId, samples: impl IntoIterator<Item = u64>) -> Self {
         let mut digest = Self::new(plan);
-        samples.for_each(|sample| digest.add(sample));
+        samples.into_iter().for_each(|sample| digest.add(sample));
         digest
     }
 
@@ -138,8 +140,8 @@ mod tests {
 
     fn order(samples: u32, epoch: u64) -> Order {
         let shape = DatasetShape::from_rows([samples / 2, samples - samples / 2]).unwrap();
-        let view = View::all([3; 16], shape.samples());
-        Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view, &shape).unwrap()
+        let view = View::all([3; 16], shape);
+        Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
     }
 
     fn digest(order: &Order, samples: impl IntoIterator<Item = u64>) -> EpochDigest {

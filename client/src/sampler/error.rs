@@ -16,21 +16,68 @@ pub enum Error {
         /// Index of the offending entry.
         entry: usize,
     },
-    /// A selection that reaches outside its dataset.
-    #[error("samples {}..{} lie outside the dataset's 0..{samples}", range.start, range.end)]
+    /// A range that reaches outside what it is taken of.
+    #[error("samples {}..{} lie outside the 0..{samples} that there are", range.start, range.end)]
     Selection {
         /// The samples asked for.
         range: Range<u64>,
-        /// Samples the dataset has.
+        /// Samples there are.
         samples: u64,
     },
-    /// A view and a shape that are not of the same dataset.
-    #[error("the view is of a dataset of {view} samples, the shard table of one of {shape}")]
-    Samples {
-        /// Samples of the view's dataset.
-        view: u64,
-        /// Samples of the shape.
-        shape: u64,
+    /// An index outside what it is taken of.
+    #[error("there is no sample {index}: there are {samples}, counted from 0")]
+    Index {
+        /// The sample asked for.
+        index: u64,
+        /// Samples there are.
+        samples: u64,
+    },
+    /// Indices that are not a set in ascending order.
+    #[error(
+        "index {found} follows index {before} (entry {at}) where indices must ascend, each once: \
+         sort them and drop repeats; in which order samples come is said by the shuffle"
+    )]
+    IndexOrder {
+        /// The entry before.
+        before: u64,
+        /// The offending entry.
+        found: u64,
+        /// Its place in the list.
+        at: usize,
+    },
+    /// More indices than a process should hold.
+    #[error(
+        "{count} indices where at most {limit} can be held: say most of a dataset as a range or a \
+         split"
+    )]
+    Indices {
+        /// Indices given.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A side of a cut that has more samples than there are.
+    #[error("a part of {first} samples of {samples}")]
+    Part {
+        /// Samples of the first side.
+        first: u64,
+        /// Samples there are.
+        samples: u64,
+    },
+    /// Fractions that say no split.
+    #[error("these fractions say no split: {why}")]
+    Fractions {
+        /// What is wrong with them.
+        why: String,
+    },
+    /// A selection of a selection, too many times over.
+    #[error(
+        "more than {limit} selections on top of each other, none of which can be merged: select \
+         from the dataset itself"
+    )]
+    Steps {
+        /// The limit.
+        limit: usize,
     },
     /// A plan made for another view.
     #[error(

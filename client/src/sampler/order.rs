@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::plan::KeyUse;
 use super::windows::Windows;
-use super::{DatasetShape, Error, ORDER_VERSION, Permutation, PlanId, Shuffle, View};
+use super::{Error, Permutation, PlanId, Shuffle, View};
 
 /// The order of one epoch: which sample each position brings.
 ///
@@ -14,9 +14,7 @@ use super::{DatasetShape, Error, ORDER_VERSION, Permutation, PlanId, Shuffle, Vi
 #[derive(Debug, Clone)]
 pub struct Order {
     plan: PlanId,
-    shape: DatasetShape,
-    /// The declared samples.
-    samples: Range<u64>,
+    view: View,
     arrangement: Arrangement,
 }
 
@@ -28,36 +26,24 @@ enum Arrangement {
 }
 
 impl Order {
-    /// The order of `plan`, a plan of `view`, over a dataset of shape `shape`.
+    /// The order of `plan`, a plan of `view`.
     ///
     /// # Errors
     /// [`Error::View`] if the plan is of another view, [`Error::OrderVersion`] if this build does
-    /// not compute the plan's order, [`Error::Samples`] if view and shape differ in their dataset.
-    pub fn new(plan: PlanId, view: &View, shape: &DatasetShape) -> Result<Self, Error> {
-        if plan.order_version() != ORDER_VERSION {
-            let found = plan.order_version();
-            return Err(Error::OrderVersion { found, supported: ORDER_VERSION });
-        }
-        if plan.view() != view.digest() {
-            return Err(Error::View { plan: Box::new(plan) });
-        }
-        if view.snapshot_samples() != shape.samples() {
-            let (view, shape) = (view.snapshot_samples(), shape.samples());
-            return Err(Error::Samples { view, shape });
-        }
-        let samples = view.range();
+    /// not compute the plan's order.
+    pub fn new(plan: PlanId, view: &View) -> Result<Self, Error> {
+        plan.check(view.digest())?;
         let arrangement = match plan.shuffle() {
             Shuffle::None => Arrangement::Straight,
             Shuffle::Window { shards } => {
-                let windows = Windows::new(plan, shape.clone(), samples.clone(), shards.get());
-                Arrangement::Windows(Box::new(windows))
+                Arrangement::Windows(Box::new(Windows::new(plan, view.clone(), shards.get())))
             }
             Shuffle::Global => {
                 let permutation = Permutation::new(view.len(), plan.key(KeyUse::Samples));
                 Arrangement::Global(Box::new(permutation))
             }
         };
-        Ok(Self { plan, shape: shape.clone(), samples, arrangement })
+        Ok(Self { plan, view: view.clone(), arrangement })
     }
 
     /// The plan's id.
@@ -69,23 +55,24 @@ impl Order {
     /// Number of positions, which is the number of declared samples.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.samples.end - self.samples.start
+        self.view.len()
     }
 
     /// Whether the epoch has no position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+        self.view.is_empty()
     }
 
-    /// The declared samples, in sample order.
+    /// The declared samples.
     #[must_use]
-    pub fn samples(&self) -> Range<u64> {
-        self.samples.clone()
+    pub fn view(&self) -> &View {
+        &self.view
     }
 
-    /// The sample that `position` brings. 20 to 40 ns, in a window shuffle 125 ns; for many
-    /// positions use [`fill`](Self::fill).
+    /// The sample that `position` brings, as the snapshot counts samples. 20 to 40 ns, in a window
+    /// shuffle 125 ns, and what [`View::sample_at`] takes; for many positions use
+    /// [`fill`](Self::fill).
     ///
     /// # Panics
     /// If `position` is not below [`len`](Self::len), as a slice would.
@@ -93,24 +80,25 @@ impl Order {
     pub fn sample_at(&self, position: u64) -> u64 {
         self.check(position..position.saturating_add(1));
         match &self.arrangement {
-            Arrangement::Straight => self.samples.start + position,
+            Arrangement::Straight => self.view.sample_at(position),
             Arrangement::Windows(windows) => windows.sample_at(position),
-            Arrangement::Global(permutation) => self.samples.start + permutation.at(position),
+            Arrangement::Global(permutation) => self.view.sample_at(permutation.at(position)),
         }
     }
 
-    /// Appends the samples that `positions` bring, in order, to `out`. About 25 ns a position.
+    /// Appends the samples that `positions` bring, in order, to `out`. About 25 ns a position,
+    /// and what [`View::sample_at`] takes.
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).
     pub fn fill(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         self.check(positions.clone());
-        let first = self.samples.start;
+        let sample_at = |index| self.view.sample_at(index);
         match &self.arrangement {
-            Arrangement::Straight => out.extend(positions.map(|position| first + position)),
+            Arrangement::Straight => out.extend(positions.map(sample_at)),
             Arrangement::Windows(windows) => windows.fill(positions, out),
             Arrangement::Global(permutation) => {
-                out.extend(positions.map(|position| first + permutation.at(position)));
+                out.extend(positions.map(|position| sample_at(permutation.at(position))));
             }
         }
     }
@@ -118,12 +106,11 @@ impl Order {
     /// The position that brings `sample`, or `None` if the sample is not declared.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
-        self.samples.contains(&sample).then(|| match &self.arrangement {
-            Arrangement::Straight => sample - self.samples.start,
-            Arrangement::Windows(windows) => windows.position_of(sample),
-            Arrangement::Global(permutation) => {
-                permutation.position_of(sample - self.samples.start)
-            }
+        let index = self.view.index_of(sample)?;
+        Some(match &self.arrangement {
+            Arrangement::Straight => index,
+            Arrangement::Windows(windows) => windows.position_of(index),
+            Arrangement::Global(permutation) => permutation.position_of(index),
         })
     }
 
@@ -135,12 +122,9 @@ impl Order {
     /// one all that is left. Constant time.
     #[must_use]
     pub fn next_use(&self, shard: u32, from: u64) -> Option<Range<u64>> {
-        let Range { start, end } = self.samples;
-        let whole = self.shape.shard_samples(shard)?;
-        let declared = whole.start.clamp(start, end)..whole.end.clamp(start, end);
+        let declared = self.view.shape().shard_samples(shard).filter(|rows| !rows.is_empty())?;
         let used = match &self.arrangement {
-            _ if declared.is_empty() => return None,
-            Arrangement::Straight => declared.start - start..declared.end - start,
+            Arrangement::Straight => declared,
             Arrangement::Windows(windows) => windows.positions_of(shard),
             Arrangement::Global(_) => 0..self.len(),
         };
@@ -155,9 +139,9 @@ impl Order {
     pub fn shards_from(&self, position: u64) -> impl Iterator<Item = u32> + '_ {
         let (listed, counted) = match &self.arrangement {
             _ if position >= self.len() => (&[][..], 0..0),
-            Arrangement::Straight => (&[][..], self.shards_between(self.samples.start + position)),
+            Arrangement::Straight => (&[][..], self.shards_from_index(position)),
             Arrangement::Windows(windows) => (windows.shards_from(position), 0..0),
-            Arrangement::Global(_) => (&[][..], self.shards_between(self.samples.start)),
+            Arrangement::Global(_) => (&[][..], self.shards_from_index(0)),
         };
         listed.iter().copied().chain(counted).filter(move |&shard| {
             // Passes over shards without a row.
@@ -165,9 +149,10 @@ impl Order {
         })
     }
 
-    /// The shards from the one that holds `sample` to the last declared one.
-    fn shards_between(&self, sample: u64) -> Range<u32> {
-        match (self.shape.shard_of(sample), self.shape.shard_of(self.samples.end - 1)) {
+    /// The shards from the one that holds the declared sample `index` to the last declared one.
+    fn shards_from_index(&self, index: u64) -> Range<u32> {
+        let shape = self.view.shape();
+        match (shape.shard_of(index), shape.shard_of(self.len() - 1)) {
             (Some(first), Some(last)) => first..last + 1,
             _ => 0..0,
         }

@@ -133,6 +133,18 @@ impl PlanId {
         xxh3_128(&bytes)
     }
 
+    /// Whether this build computes this plan's order of what `view` names.
+    pub(super) fn check(&self, view: [u8; 16]) -> Result<(), Error> {
+        if self.order_version != ORDER_VERSION {
+            let found = self.order_version;
+            return Err(Error::OrderVersion { found, supported: ORDER_VERSION });
+        }
+        if self.view != view {
+            return Err(Error::View { plan: Box::new(*self) });
+        }
+        Ok(())
+    }
+
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self, Error> {
         Ok(Self {
             view: fields.hex()?.to_be_bytes(),
@@ -167,11 +179,12 @@ impl FromStr for PlanId {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DatasetShape;
     use super::*;
 
     #[test]
     fn a_plan_id_has_one_text_and_one_byte_form() {
-        let view = View::all(*b"0123456789abcdef", 1000);
+        let view = View::all(*b"0123456789abcdef", DatasetShape::from_rows([1000]).unwrap());
         let shuffle = "window:64".parse().unwrap();
         let plan = PlanId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
         let text = plan.to_string();
@@ -191,7 +204,8 @@ mod tests {
     #[test]
     fn every_part_of_a_plan_and_every_use_changes_the_key() {
         let plan = |snapshot, seed, epoch, shuffle: &str| {
-            PlanId::new(&View::all([snapshot; 16], 10), seed, epoch, shuffle.parse().unwrap())
+            let shape = DatasetShape::from_rows([10]).unwrap();
+            PlanId::new(&View::all([snapshot; 16], shape), seed, epoch, shuffle.parse().unwrap())
         };
         let base = plan(1, 1, 1, "window:2");
         let keys = [

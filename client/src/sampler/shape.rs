@@ -50,6 +50,21 @@ impl DatasetShape {
         Ok(Self { first })
     }
 
+    /// The same shards with other row counts: `change` is given each prefix sum in turn.
+    pub(super) fn map_prefix_sums(&self, change: impl FnMut(u64) -> u64) -> Self {
+        Self { first: self.first.iter().copied().map(change).collect() }
+    }
+
+    /// The same shards with these row counts, one a shard.
+    pub(super) fn with_rows(&self, rows: &[u64]) -> Self {
+        debug_assert_eq!(rows.len() + 1, self.first.len());
+        let sums = rows.iter().scan(0, |sum, rows| {
+            *sum += rows;
+            Some(*sum)
+        });
+        Self { first: std::iter::once(0).chain(sums).collect() }
+    }
+
     /// Number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -67,6 +82,16 @@ impl DatasetShape {
     pub fn shard_samples(&self, shard: u32) -> Option<Range<u64>> {
         let shard = shard as usize;
         Some(*self.first.get(shard)?..*self.first.get(shard + 1)?)
+    }
+
+    /// The first sample of `shard`, which must exist.
+    pub(super) fn first_sample(&self, shard: u32) -> u64 {
+        self.first[shard as usize]
+    }
+
+    /// Rows of `shard`, which must exist.
+    pub(super) fn rows(&self, shard: u32) -> u64 {
+        self.first[shard as usize + 1] - self.first[shard as usize]
     }
 
     /// The shard that holds `sample`, or `None` past the last sample. A binary search.

@@ -1,60 +1,81 @@
 //! Which samples of a snapshot an epoch declares.
 
-use std::ops::Range;
+use std::fmt;
+use std::sync::Arc;
 
+use larder_wire::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Error;
+use super::part::Side;
+use super::selection::{Step, StepInShard};
+use super::{DatasetShape, Error, Selection};
 
-/// Which samples of a dataset are used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Selection {
-    /// Every sample.
-    All,
-    /// A contiguous range of samples.
-    Range(Range<u64>),
-}
-
-/// A snapshot with a selection: the declared set of samples, each of which an epoch brings once.
+/// A snapshot with the selections made from it: the declared set of samples, each of which an epoch
+/// brings once.
 ///
-/// The selection is held in its canonical form, so that two ways to say the same set give the same
-/// digest: a range over the whole dataset is [`Selection::All`], an empty one is `0..0`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The declared samples have an order of their own, in which they are counted from 0: shard by shard
+/// in the order of shards, and within a shard ascending, but for a [`split`](Self::split), which
+/// leaves the rows of a shard shuffled.
+///
+/// Selections are held in a canonical form, so that the usual ways to say the same set give the same
+/// name: a range over everything is no selection, a range of a range is a range, indices without a
+/// gap are a range, indices of indices are indices. Cheap to clone; two views are equal if their
+/// digests are.
+#[derive(Clone)]
 pub struct View {
     snapshot: [u8; 16],
-    samples: u64,
-    selection: Selection,
+    /// The rows of each shard in the snapshot.
+    whole: DatasetShape,
+    /// The rows of each shard that are declared.
+    shape: DatasetShape,
+    /// From the snapshot on, each applied to what the one before left.
+    steps: Arc<[Step]>,
+    digest: [u8; 16],
 }
 
 impl View {
-    /// The view of `selection` over snapshot `snapshot`, which holds `samples` samples.
-    ///
-    /// # Errors
-    /// [`Error::Selection`] if the selection reaches outside the dataset or runs backwards.
-    pub fn new(snapshot: [u8; 16], samples: u64, selection: Selection) -> Result<Self, Error> {
-        let selection = match selection {
-            Selection::Range(range) if range.start > range.end || range.end > samples => {
-                return Err(Error::Selection { range, samples });
-            }
-            Selection::Range(range) if range == (0..samples) => Selection::All,
-            Selection::Range(range) if range.is_empty() => Selection::Range(0..0),
-            canonical => canonical,
-        };
-        Ok(Self { snapshot, samples, selection })
+    /// The view of all samples of snapshot `snapshot`, whose shards have the rows of `shape`.
+    #[must_use]
+    pub fn all(snapshot: [u8; 16], shape: DatasetShape) -> Self {
+        let digest = digest(&snapshot, None);
+        Self { snapshot, whole: shape.clone(), shape, steps: Arc::new([]), digest }
     }
 
-    /// The view of all `samples` samples of snapshot `snapshot`.
-    #[must_use]
-    pub fn all(snapshot: [u8; 16], samples: u64) -> Self {
-        Self { snapshot, samples, selection: Selection::All }
+    /// The part of the declared samples that `selection` says.
+    ///
+    /// # Errors
+    /// [`Error::Selection`], [`Error::Index`] or [`Error::Part`] if it reaches past the declared
+    /// samples, [`Error::IndexOrder`] if indices do not ascend, [`Error::Indices`] if there are too
+    /// many of them, [`Error::Steps`] if it would be one selection of a selection of a selection too
+    /// many.
+    pub fn select(&self, selection: impl Into<Selection>) -> Result<Self, Error> {
+        let selection = selection.into();
+        selection.check(self.len())?;
+        let taken = selection.len(self.len());
+        if taken == self.len() {
+            return Ok(self.clone());
+        }
+        if taken == 0 {
+            return Ok(Self::all(self.snapshot, self.whole.clone()).then(Selection::Range(0..0)));
+        }
+        let mut source = self.clone();
+        let mut selection = without_gaps(selection);
+        while let Some((before, merged)) = source.merge(&selection) {
+            (source, selection) = (before, without_gaps(merged));
+        }
+        if selection.len(source.len()) == source.len() {
+            return Ok(source);
+        }
+        if source.steps.len() == limits::VIEW_STEPS_MAX {
+            return Err(Error::Steps { limit: limits::VIEW_STEPS_MAX });
+        }
+        Ok(source.then(selection))
     }
 
     /// Number of samples declared: the positions of an epoch.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let range = self.range();
-        range.end - range.start
+        self.shape.samples()
     }
 
     /// Whether no sample is declared.
@@ -69,25 +90,53 @@ impl View {
         self.snapshot
     }
 
-    /// The selection in its canonical form.
-    #[must_use]
-    pub fn selection(&self) -> &Selection {
-        &self.selection
+    /// The selections that lead from the whole snapshot to this view, in their canonical form:
+    /// made one after the other they give an equal view in any process.
+    pub fn selections(&self) -> impl ExactSizeIterator<Item = &Selection> {
+        self.steps.iter().map(|step| &step.selection)
     }
 
-    /// Number of samples of the whole snapshot.
+    /// How many rows of each shard are declared. Shards are those of the snapshot.
     #[must_use]
-    pub fn snapshot_samples(&self) -> u64 {
-        self.samples
+    pub fn shape(&self) -> &DatasetShape {
+        &self.shape
     }
 
-    /// The declared samples, in sample order.
+    /// The declared sample with this index, as the snapshot counts samples. 1 ns in a contiguous
+    /// view; else a binary search over shards, and for each random split 100 to 200 ns more.
+    ///
+    /// # Panics
+    /// If `index` is not below [`len`](Self::len), as a slice would.
     #[must_use]
-    pub fn range(&self) -> Range<u64> {
-        match &self.selection {
-            Selection::All => 0..self.samples,
-            Selection::Range(range) => range.clone(),
+    pub fn sample_at(&self, index: u64) -> u64 {
+        assert!(index < self.len(), "sample {index} of a view of {}", self.len());
+        if let Some(first) = self.contiguous_from() {
+            return first + index;
         }
+        let shard = self.shape.shard_of(index).expect("an index below the number of samples");
+        self.sample_in(shard, index - self.shape.first_sample(shard))
+    }
+
+    /// The index of a sample of the snapshot, or `None` if it is not declared.
+    #[must_use]
+    pub fn index_of(&self, sample: u64) -> Option<u64> {
+        let shard = self.whole.shard_of(sample)?;
+        let row = sample - self.whole.first_sample(shard);
+        let taken = self.steps.iter().try_fold(row, |row, step| step.in_shard(shard).taken(row))?;
+        Some(self.shape.first_sample(shard) + taken)
+    }
+
+    /// The declared samples, as the snapshot counts them, in the order of the view.
+    pub fn samples(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.shape.shard_count()).flat_map(|shard| {
+            let first = self.whole.first_sample(shard);
+            let steps: Vec<StepInShard<'_>> = match self.shape.rows(shard) {
+                0 => Vec::new(),
+                _ => self.steps.iter().rev().map(|step| step.in_shard(shard)).collect(),
+            };
+            (0..self.shape.rows(shard))
+                .map(move |row| first + steps.iter().fold(row, |row, step| step.source_of(row)))
+        })
     }
 
     /// The name of the declared set: a 128-bit hash of the following bytes, little-endian.
@@ -95,63 +144,132 @@ impl View {
     /// ```text
     /// offset  bytes  field
     ///      0     16  "larder view v1", zero-padded
-    ///     16     16  snapshot id
-    ///     32      1  selection: 0 all, 1 range (numbers are never reused)
+    ///     16     16  what is selected from: the snapshot's id, or the digest of another view of it
+    ///     32      1  selection: 0 all, 1 range, 2 indices, 3 part (numbers are never reused)
     ///     33      -  range: first u64, end u64
+    ///                indices: count u64, each u64
+    ///                part: seed u64, samples of the first side u64, side u8 (0 first, 1 rest)
     /// ```
     #[must_use]
     pub fn digest(&self) -> [u8; 16] {
-        let mut bytes = Vec::with_capacity(64);
-        bytes.extend_from_slice(b"larder view v1\0\0");
-        bytes.extend_from_slice(&self.snapshot);
-        match &self.selection {
-            Selection::All => bytes.push(0),
-            Selection::Range(range) => {
-                bytes.push(1);
-                bytes.extend_from_slice(&range.start.to_le_bytes());
-                bytes.extend_from_slice(&range.end.to_le_bytes());
-            }
+        self.digest
+    }
+
+    /// The sample of row `row` of the declared rows of `shard`; both must exist.
+    pub(super) fn sample_in(&self, shard: u32, row: u64) -> u64 {
+        let steps = self.steps.iter().rev();
+        let row = steps.fold(row, |row, step| step.in_shard(shard).source_of(row));
+        self.whole.first_sample(shard) + row
+    }
+
+    /// The first sample, if those after it follow without a gap.
+    fn contiguous_from(&self) -> Option<u64> {
+        match &*self.steps {
+            [] => Some(0),
+            [Step { selection: Selection::Range(range), .. }] => Some(range.start),
+            _ => None,
         }
-        xxh3_128(&bytes).to_le_bytes()
+    }
+
+    /// This view with one more step, a checked one.
+    fn then(&self, selection: Selection) -> Self {
+        let source = if self.steps.is_empty() { self.snapshot } else { self.digest };
+        let digest = digest(&source, Some(&selection));
+        let step = Step::new(selection, self.shape.clone(), source);
+        let shape = step.to.clone();
+        let steps = self.steps.iter().cloned().chain([step]).collect();
+        Self { snapshot: self.snapshot, whole: self.whole.clone(), shape, steps, digest }
+    }
+
+    /// The last step and `selection` after it as one selection, with what that is to be made from.
+    fn merge(&self, selection: &Selection) -> Option<(Self, Selection)> {
+        use Selection::{Indices, Range};
+        let (last, before) = self.steps.split_last()?;
+        let merged = match (&last.selection, selection) {
+            (Range(outer), Range(inner)) => {
+                Range(outer.start + inner.start..outer.start + inner.end)
+            }
+            (Range(outer), Indices(inner)) => {
+                Indices(inner.iter().map(|index| outer.start + index).collect())
+            }
+            (Indices(outer), Range(inner)) => {
+                let place = |index: u64| usize::try_from(index).expect("a place in a list");
+                Indices(outer[place(inner.start)..place(inner.end)].into())
+            }
+            (Indices(outer), Indices(inner)) => {
+                let place = |&index: &u64| usize::try_from(index).expect("a place in a list");
+                Indices(inner.iter().map(|index| outer[place(index)]).collect())
+            }
+            _ => return None,
+        };
+        let mut view = Self::all(self.snapshot, self.whole.clone());
+        if !before.is_empty() {
+            view = Self {
+                digest: last.source,
+                shape: last.from.clone(),
+                steps: before.into(),
+                ..view
+            };
+        }
+        Some((view, merged))
+    }
+}
+
+/// The same selection, as a range if it is one; of at least one sample.
+fn without_gaps(selection: Selection) -> Selection {
+    if let Selection::Indices(indices) = &selection
+        && let [first, .., last] | [first @ last] = &**indices
+        && last - first == indices.len() as u64 - 1
+    {
+        return Selection::Range(*first..last + 1);
+    }
+    selection
+}
+
+/// See [`View::digest`].
+fn digest(source: &[u8; 16], selection: Option<&Selection>) -> [u8; 16] {
+    let mut bytes = Vec::with_capacity(64);
+    bytes.extend_from_slice(b"larder view v1\0\0");
+    bytes.extend_from_slice(source);
+    match selection {
+        None => bytes.push(0),
+        Some(Selection::Range(range)) => {
+            bytes.push(1);
+            bytes.extend_from_slice(&range.start.to_le_bytes());
+            bytes.extend_from_slice(&range.end.to_le_bytes());
+        }
+        Some(Selection::Indices(indices)) => {
+            bytes.push(2);
+            bytes.extend_from_slice(&(indices.len() as u64).to_le_bytes());
+            bytes.extend(indices.iter().flat_map(|index| index.to_le_bytes()));
+        }
+        Some(Selection::Part(part)) => {
+            bytes.push(3);
+            bytes.extend_from_slice(&part.seed.to_le_bytes());
+            bytes.extend_from_slice(&part.first.to_le_bytes());
+            bytes.push(match part.side {
+                Side::First => 0,
+                Side::Rest => 1,
+            });
+        }
+    }
+    xxh3_128(&bytes).to_le_bytes()
+}
+
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for View {}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({:032x}, ", u128::from_be_bytes(self.digest))?;
+        write!(f, "{} of {} samples)", self.len(), self.whole.samples())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn view(range: Range<u64>) -> Result<View, Error> {
-        View::new([7; 16], 100, Selection::Range(range))
-    }
-
-    #[test]
-    fn the_same_declared_set_has_one_digest_however_it_is_said() {
-        let all = View::all([7; 16], 100);
-        assert_eq!(view(0..100).unwrap(), all);
-        assert_eq!(view(50..50).unwrap().digest(), view(9..9).unwrap().digest());
-        assert_eq!(
-            View::new([7; 16], 0, Selection::Range(0..0)).unwrap().selection(),
-            &Selection::All
-        );
-    }
-
-    #[test]
-    fn another_snapshot_or_another_selection_has_another_digest() {
-        let digests = [
-            View::all([7; 16], 100).digest(),
-            View::all([8; 16], 100).digest(),
-            view(0..99).unwrap().digest(),
-            view(1..100).unwrap().digest(),
-        ];
-        for (i, digest) in digests.iter().enumerate() {
-            assert!(!digests[..i].contains(digest));
-        }
-    }
-
-    #[test]
-    fn a_selection_outside_the_dataset_is_refused() {
-        for range in [0..101, 101..101, Range { start: 5, end: 4 }] {
-            assert_eq!(view(range.clone()), Err(Error::Selection { range, samples: 100 }));
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The order of a window shuffle: shards in random order, rows mixed within a few shards at a time.
 //!
-//! The selected shards are permuted and laid end to end; a window is `shards` consecutive ones of
+//! The declared shards are permuted and laid end to end; a window is `shards` consecutive ones of
 //! that row, and its rows are permuted among themselves. Since a shard's place in the row is
 //! computed by the inverse permutation, its window, and so its next use, takes no search and no
 //! table.
@@ -8,18 +8,16 @@
 use std::ops::Range;
 
 use super::plan::KeyUse;
-use super::{DatasetShape, Permutation, PlanId};
+use super::{DatasetShape, Permutation, PlanId, View};
 
-/// One epoch's windows: 12 bytes a shard, built in one pass over the shards.
+/// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 4 bytes more where only
+/// some shards of a stretch are declared.
 #[derive(Debug, Clone)]
 pub(super) struct Windows {
     plan: PlanId,
-    shape: DatasetShape,
-    /// The declared samples; shards at its ends may be used in part.
-    samples: Range<u64>,
-    /// The first shard that holds a declared sample.
-    first_shard: u32,
-    /// Order of the shards from `first_shard` on.
+    view: View,
+    declared: DeclaredShards,
+    /// Order of the declared shards.
     shuffled: Permutation,
     /// The shard at each place.
     shards: Vec<u32>,
@@ -27,6 +25,52 @@ pub(super) struct Windows {
     starts: Vec<u64>,
     /// Places of a window.
     width: usize,
+}
+
+/// The shards that hold a declared sample, in order.
+#[derive(Debug, Clone)]
+enum DeclaredShards {
+    Stretch(Range<u32>),
+    Listed(Box<[u32]>),
+}
+
+impl DeclaredShards {
+    fn of(shape: &DatasetShape) -> Self {
+        let last = shape.samples().checked_sub(1).and_then(|last| shape.shard_of(last));
+        let stretch = match (shape.shard_of(0), last) {
+            (Some(first), Some(last)) => first..last + 1,
+            _ => 0..0,
+        };
+        let declared = |shard: &u32| shape.rows(*shard) > 0;
+        if stretch.clone().all(|shard| declared(&shard)) {
+            return Self::Stretch(stretch);
+        }
+        Self::Listed(stretch.filter(declared).collect())
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Stretch(stretch) => u64::from(stretch.end - stretch.start),
+            Self::Listed(list) => list.len() as u64,
+        }
+    }
+
+    fn at(&self, index: u64) -> u32 {
+        let index = u32::try_from(index).expect("below a u32 count");
+        match self {
+            Self::Stretch(stretch) => stretch.start + index,
+            Self::Listed(list) => list[index as usize],
+        }
+    }
+
+    fn index_of(&self, shard: u32) -> Option<u64> {
+        match self {
+            Self::Stretch(stretch) => {
+                stretch.contains(&shard).then(|| u64::from(shard - stretch.start))
+            }
+            Self::Listed(list) => list.binary_search(&shard).ok().map(|index| index as u64),
+        }
+    }
 }
 
 /// A window with the order of its rows, which is worth keeping over many positions.
@@ -37,36 +81,20 @@ struct Window {
 }
 
 impl Windows {
-    /// The windows of `width` shards of `plan` over the samples `samples` of `shape`.
-    pub(super) fn new(plan: PlanId, shape: DatasetShape, samples: Range<u64>, width: u32) -> Self {
-        let first_shard = shape.shard_of(samples.start).unwrap_or(0);
-        let last_shard = samples.end.checked_sub(1).and_then(|last| shape.shard_of(last));
-        let count = match last_shard {
-            Some(last) if !samples.is_empty() => last - first_shard + 1,
-            _ => 0,
-        };
-        let shuffled = Permutation::new(u64::from(count), plan.key(KeyUse::Shards));
-        let mut windows = Self {
-            plan,
-            shape,
-            samples,
-            first_shard,
-            shuffled,
-            shards: Vec::with_capacity(count as usize),
-            starts: Vec::with_capacity(count as usize + 1),
-            width: width as usize,
-        };
+    /// The windows of `width` shards of `plan`, a plan of `view`.
+    pub(super) fn new(plan: PlanId, view: View, width: u32) -> Self {
+        let declared = DeclaredShards::of(view.shape());
+        let count = declared.len();
+        let shuffled = Permutation::new(count, plan.key(KeyUse::Shards));
+        let shards: Vec<u32> = (0..count).map(|place| declared.at(shuffled.at(place))).collect();
+        let mut starts = Vec::with_capacity(shards.len() + 1);
         let mut position = 0;
-        windows.starts.push(position);
-        for place in 0..u64::from(count) {
-            let offset = u32::try_from(windows.shuffled.at(place)).expect("below a u32 count");
-            let shard = first_shard + offset;
-            let declared = windows.declared(shard);
-            position += declared.end - declared.start;
-            windows.shards.push(shard);
-            windows.starts.push(position);
+        starts.push(position);
+        for &shard in &shards {
+            position += view.shape().rows(shard);
+            starts.push(position);
         }
-        windows
+        Self { plan, view, declared, shuffled, shards, starts, width: width as usize }
     }
 
     /// Appends the samples at `positions`, which must lie within the epoch.
@@ -84,12 +112,13 @@ impl Windows {
         self.sample_in(&self.window_at(position), position)
     }
 
-    /// The position of a declared sample.
-    pub(super) fn position_of(&self, sample: u64) -> u64 {
-        let shard = self.shape.shard_of(sample).expect("a declared sample lies in a shard");
+    /// The position of the declared sample with this index in the view.
+    pub(super) fn position_of(&self, index: u64) -> u64 {
+        let shape = self.view.shape();
+        let shard = shape.shard_of(index).expect("a declared sample lies in a shard");
         let place = self.place_of(shard).expect("a declared sample's shard has a place");
         let window = self.window(place / self.width);
-        let row = self.starts[place] + (sample - self.declared(shard).start);
+        let row = self.starts[place] + (index - shape.first_sample(shard));
         window.positions.start + window.rows.position_of(row - window.positions.start)
     }
 
@@ -110,16 +139,9 @@ impl Windows {
         &self.shards[place - place % self.width..]
     }
 
-    /// The declared samples of a selected shard.
-    fn declared(&self, shard: u32) -> Range<u64> {
-        let whole = self.shape.shard_samples(shard).unwrap_or(0..0);
-        whole.start.max(self.samples.start)..whole.end.min(self.samples.end)
-    }
-
     fn place_of(&self, shard: u32) -> Option<usize> {
-        let offset = u64::from(shard.checked_sub(self.first_shard)?);
-        let place = (offset < self.shuffled.len()).then(|| self.shuffled.position_of(offset))?;
-        usize::try_from(place).ok()
+        let index = self.declared.index_of(shard)?;
+        usize::try_from(self.shuffled.position_of(index)).ok()
     }
 
     /// The last place that begins at or before `position`: the one that holds it.
@@ -149,6 +171,6 @@ impl Windows {
         let row = start + window.rows.at(position - start);
         let places = &self.starts[window.places.clone()];
         let place = window.places.start + places.partition_point(|&start| start <= row) - 1;
-        self.declared(self.shards[place]).start + (row - self.starts[place])
+        self.view.sample_in(self.shards[place], row - self.starts[place])
     }
 }

@@ -29,10 +29,10 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(budget: Budget) -> Self {
+    pub(super) fn new(budget: Budget, policy: KeepWhatYouHave) -> Self {
         let quota_bytes = budget.limit_bytes() / 100 * u64::from(limits::LEASE_QUOTA_PERCENT);
         Self {
-            store: Store::new(budget, KeepWhatYouHave::default(), quota_bytes),
+            store: Store::new(budget, policy, quota_bytes),
             queue: Queue::new(limits::FILL_QUEUE_MAX),
             failures: Failures::default(),
             condemned: HashSet::new(),

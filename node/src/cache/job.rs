@@ -10,7 +10,7 @@ use larder_wire::{Error, ErrorKind};
 use super::{Cache, Remains};
 use crate::catalog::Dataset;
 use crate::clock;
-use crate::fill::{Failure, Queued};
+use crate::fill::{Failure, Place, Queued};
 use crate::flight::Flight;
 
 /// Workers that may die over one shard; more would say that the shard kills them.
@@ -26,17 +26,17 @@ pub(crate) struct Job {
     permit: Option<FillPermit<ShardId>>,
 }
 
-/// A fill that can't be completed: why, over which object, after how many tries.
+/// A fill that can't be completed: why, over which read, after how many tries.
 #[derive(Debug)]
 pub(crate) struct GaveUp {
     pub(crate) why: Error,
-    pub(crate) object: Option<String>,
+    pub(crate) place: Option<Place>,
     pub(crate) attempts: u32,
 }
 
 impl From<Error> for GaveUp {
     fn from(why: Error) -> Self {
-        Self { why, object: None, attempts: 1 }
+        Self { why, place: None, attempts: 1 }
     }
 }
 
@@ -54,9 +54,15 @@ impl Cache {
     }
 
     /// Ends a fill that is in nobody's hands.
-    pub(super) fn abandon(&self, permit: FillPermit<ShardId>, flight: &Flight, why: &Arc<Error>) {
+    pub(super) fn abandon(
+        &self,
+        permit: FillPermit<ShardId>,
+        flight: &Arc<Flight>,
+        why: &Arc<Error>,
+    ) {
         let given_up = self.lock().store.give_up(permit, clock::now());
-        let remains = Remains::of(flight.fail(Arc::clone(why)));
+        let begun = flight.fail(Arc::clone(why));
+        let remains = Remains::Flight(Arc::clone(flight), begun);
         if let Ok(orphan) = given_up {
             self.free(orphan.token, remains);
         }
@@ -114,7 +120,7 @@ impl Job {
             id: flight.id(),
             snapshot: self.dataset.snapshot(),
             shard: self.shard,
-            object: gave_up.object,
+            place: gave_up.place,
             why: Arc::clone(&why),
             attempts: gave_up.attempts,
             at: clock::now(),
@@ -145,7 +151,8 @@ impl Job {
             }
             Ok(HandOver::Dropped(orphan)) => {
                 drop(books);
-                let remains = Remains::of(flight.fail(closed.unwrap_or_else(died)));
+                let begun = flight.fail(closed.unwrap_or_else(died));
+                let remains = Remains::Flight(Arc::clone(flight), begun);
                 cache.free(orphan.token, remains);
             }
             Err(StalePermit) => {}

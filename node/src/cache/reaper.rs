@@ -14,14 +14,16 @@ use larder_store::OrphanToken;
 use larder_wire::limits;
 
 use super::Cache;
+use crate::flight::Flight;
 
 /// The memory behind an orphan.
 #[derive(Debug)]
 pub(super) enum Remains {
     /// None was taken.
     Nothing,
-    /// An extent that will never be sealed; readers may still copy out of it.
-    Filling(Arc<Filling>),
+    /// A flight that ended without a shard, and the extent that it had begun: readers may still copy
+    /// out of it, a blocking thread may still work on it or on one that nobody has seen yet.
+    Flight(Arc<Flight>, Option<Arc<Filling>>),
     /// A shard that was served; threads of this process may still read it.
     Sealed(Arc<Sealed>),
     /// Nobody in this process has it; others may.
@@ -29,15 +31,19 @@ pub(super) enum Remains {
 }
 
 impl Remains {
-    pub(super) fn of(filling: Option<Arc<Filling>>) -> Self {
-        filling.map_or(Self::Nothing, Self::Filling)
-    }
-
     /// Gives the memory back to the kernel if nobody holds it any more; else returns what is left.
     pub(super) fn try_free(self) -> Result<(), Self> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Filling(filling) => Arc::try_unwrap(filling).map(drop).map_err(Self::Filling),
+            Self::Flight(flight, Some(filling)) => match Arc::try_unwrap(filling) {
+                Ok(filling) => {
+                    drop(filling);
+                    Self::Flight(flight, None).try_free()
+                }
+                Err(filling) => Err(Self::Flight(flight, Some(filling))),
+            },
+            Self::Flight(flight, None) if !flight.is_worked_on() => Ok(()),
+            flight @ Self::Flight(_, None) => Err(flight),
             Self::Sealed(sealed) => match Arc::try_unwrap(sealed) {
                 Ok(sealed) => Self::Retired(sealed.retire()).try_free(),
                 Err(sealed) => Err(Self::Sealed(sealed)),

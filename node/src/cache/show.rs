@@ -1,11 +1,15 @@
 //! What the cache holds, for `node show`, the metrics and `Describe`.
 
-use larder_dataset::ShardId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use larder_dataset::{ShardId, SnapshotId};
 use larder_extent::PageSize;
 use larder_store::{ShardView, Tally};
 
 use super::{Cache, Group};
 use crate::fill::Failure;
+use crate::flight::Flight;
 
 /// The memory of a node and who has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,23 @@ impl Cache {
     #[must_use]
     pub fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
         self.lock().store.shards()
+    }
+
+    /// The fills that have not ended.
+    #[must_use]
+    pub fn flights(&self) -> HashMap<ShardId, Arc<Flight>> {
+        self.lock().store.fills().map(|(id, flight)| (id, Arc::clone(flight))).collect()
+    }
+
+    /// How many connections have each snapshot in use.
+    #[must_use]
+    pub fn connections(&self) -> HashMap<SnapshotId, usize> {
+        let groups = self.lock().store.groups();
+        let connections = groups.into_iter().filter_map(|view| match view.group {
+            Group::Shards(snapshot) => Some((snapshot, view.sessions)),
+            Group::Manifest(_) => None,
+        });
+        connections.collect()
     }
 
     /// The latest fills that gave up, oldest first.

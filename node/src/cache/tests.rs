@@ -148,8 +148,12 @@ fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
     assert_eq!(why.kind(), ErrorKind::DataChanged);
     assert!(why.message().contains("rows.npy"), "{why}");
     let listed = kitchen.cache.failures();
-    assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 1));
-    assert_eq!(listed[0].object.as_deref(), Some("rows.npy"));
+    assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 2));
+    let place = listed[0].place.as_ref().unwrap();
+    let manifest = kitchen.dataset.manifest();
+    let read = manifest.row_read(4, 0, 0);
+    assert_eq!(place.object, folder.uri().join("rows.npy").unwrap());
+    assert_eq!((place.offset, place.bytes), (read.object_offset, 256 << 10));
     let requests = kitchen.counters.origin_requests.get();
     assert_eq!(kitchen.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
     assert_eq!(kitchen.counters.origin_requests.get(), requests);

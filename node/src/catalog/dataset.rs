@@ -15,6 +15,7 @@ use super::OriginHealth;
 pub struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
+    manifest_uri: OriginUri,
     origin: Origin,
     health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
@@ -26,6 +27,7 @@ impl Dataset {
     pub(crate) fn new(
         manifest: Manifest,
         manifest_extent: Arc<Sealed>,
+        manifest_uri: OriginUri,
         origin: Origin,
         now: Instant,
     ) -> Self {
@@ -34,6 +36,7 @@ impl Dataset {
         Self {
             manifest,
             manifest_extent,
+            manifest_uri,
             origin,
             health: OriginHealth::default(),
             vouched,
@@ -51,6 +54,12 @@ impl Dataset {
     #[must_use]
     pub fn manifest_extent(&self) -> &Arc<Sealed> {
         &self.manifest_extent
+    }
+
+    /// The object that the manifest was read from when the dataset was opened.
+    #[must_use]
+    pub fn manifest_uri(&self) -> &OriginUri {
+        &self.manifest_uri
     }
 
     /// Where its bytes come from.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_dataset::{OriginUri, ShardId, SnapshotId};
 use larder_wire::{Error, limits};
 
 /// A fill that gave up.
@@ -17,14 +17,25 @@ pub struct Failure {
     pub snapshot: SnapshotId,
     /// Its number in that snapshot.
     pub shard: u32,
-    /// The object that could not be read, where it was one.
-    pub object: Option<String>,
+    /// What could not be read, where it was one read.
+    pub place: Option<Place>,
     /// Why.
     pub why: Arc<Error>,
     /// How often it was tried.
     pub attempts: u32,
     /// When it gave up.
     pub at: Instant,
+}
+
+/// A read of the origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The object.
+    pub object: OriginUri,
+    /// Where in the object the read begins.
+    pub offset: u64,
+    /// How many bytes it was to bring.
+    pub bytes: u64,
 }
 
 /// The latest failures, oldest first.

@@ -1,14 +1,21 @@
 //! One read of the origin that doesn't give up at the first error.
+//!
+//! What may pass (a reset, a 503, a stall) is tried again as often as the retry budget allows. What
+//! would end a shard for everybody (denied, changed, gone) is confirmed by asking once more: gateways
+//! and clocks that are off give such answers to requests that are in order. The second such answer
+//! is taken at its word, so an object that really changed costs one request more, and that one
+//! carries no bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_dataset::{FetchError, PartRead};
+use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
 use larder_wire::limits;
 use tokio::sync::Semaphore;
 use tokio::time;
 
+use super::Place;
 use super::retry::{RetryBudget, wait_after};
 use crate::cache::GaveUp;
 use crate::catalog::{Dataset, OriginHealth};
@@ -38,6 +45,7 @@ impl Reader {
     ) -> Result<(), GaveUp> {
         let health = dataset.health();
         let (mut tries, answers) = (1, health.answers());
+        let mut confirming = false;
         self.budget.earn();
         loop {
             let tried = {
@@ -48,13 +56,18 @@ impl Reader {
                 health.answered();
                 return Ok(());
             };
-            if !error.is_retryable() {
+            if error.is_retryable() {
+                if !self.pause(health, &mut tries).await {
+                    health.gave_up(answers);
+                    return Err(gave_up(dataset, read, error, tries));
+                }
+            } else {
                 health.answered();
-                return Err(gave_up(dataset, read, error, tries));
-            }
-            if !self.pause(health, &mut tries).await {
-                health.gave_up(answers);
-                return Err(gave_up(dataset, read, error, tries));
+                let doubted = error.may_be_spurious() && !confirming;
+                if !doubted || !self.pause_to_confirm(&mut tries).await {
+                    return Err(gave_up(dataset, read, error, tries));
+                }
+                confirming = true;
             }
             self.counters.origin_retries.add(1);
         }
@@ -73,6 +86,16 @@ impl Reader {
             }
         }
         false
+    }
+
+    /// Waits a moment before a final answer is asked for once more, unless the retries are used up.
+    async fn pause_to_confirm(&self, tries: &mut u32) -> bool {
+        let may = self.budget.spend(clock::now());
+        if may {
+            time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
+            *tries += 1;
+        }
+        may
     }
 
     async fn try_once(
@@ -103,8 +126,14 @@ impl Reader {
 }
 
 fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) -> GaveUp {
-    let object = dataset.manifest().object(read.object).key.to_owned();
-    GaveUp { why: errors::of_fetch(error), object: Some(object), attempts: tries }
+    let place =
+        Place { object: object_uri(dataset, read), offset: read.object_offset, bytes: read.bytes };
+    GaveUp { why: errors::of_fetch(error), place: Some(place), attempts: tries }
+}
+
+fn object_uri(dataset: &Dataset, read: &PartRead) -> OriginUri {
+    let key = dataset.manifest().object(read.object).key;
+    dataset.uri().join(key).expect("keys are checked with the manifest")
 }
 
 /// Ends a read that brings nothing for a while.
@@ -122,15 +151,9 @@ async fn unless_stalled(
         }
         let now = came.load(Ordering::Relaxed);
         if now == seen {
-            let key = dataset.manifest().object(read.object).key;
-            return Err(FetchError::Failed {
-                object: dataset.uri().join(key).unwrap_or_else(|_| dataset.uri().clone()),
-                why: format!(
-                    "nothing came for {} s after {now} of {} bytes",
-                    patience.as_secs(),
-                    read.bytes
-                ),
-            });
+            let (seconds, wanted) = (patience.as_secs(), read.bytes);
+            let why = format!("nothing came for {seconds} s after {now} of {wanted} bytes");
+            return Err(OriginError::Failed { object: object_uri(dataset, read), why }.into());
         }
         (seen, patience) = (now, limits::ORIGIN_STALL_TIMEOUT);
     }

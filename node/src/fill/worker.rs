@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{Reader, ShardPlan};
 use crate::cache::{Cache, GaveUp, Job};
 use crate::errors;
+use crate::flight::{Flight, Working};
 
 /// Times a whole shard is read when it does not have the checksum that the manifest pins: bytes can
 /// be damaged on their way once.
@@ -87,7 +88,7 @@ impl Filler {
             "its bytes don't have the checksum that the manifest pins; the object was changed \
              without a new etag, or is damaged: index the dataset again",
         );
-        Err(GaveUp { why, object: None, attempts: CHECKSUM_TRIES })
+        Err(GaveUp { why, place: None, attempts: CHECKSUM_TRIES })
     }
 
     async fn read_parts(
@@ -127,14 +128,16 @@ async fn take_memory(job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp
     let (layout, parts) = (plan.layout.clone(), plan.parts());
     let id = ExtentId::from_bytes(*job.flight().id().as_bytes());
     let create = move || Filling::create(id, layout, parts, PagePreference::Auto);
-    let filling = off_thread(create).await.map_err(errors::of_extent)?;
+    let (created, _working) = on_memory(job.flight(), create).await;
+    let filling = created.map_err(errors::of_extent)?;
     job.flight().begin(Arc::clone(&filling));
     Ok(filling)
 }
 
 /// Seals, unless the bytes don't have the checksum that the manifest pins: then all is forgotten.
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
-    let sealed = off_thread(move || filling.seal()).await.map_err(errors::of_extent)?;
+    let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
+    let sealed = sealed.map_err(errors::of_extent)?;
     if holds(&sealed, job.dataset().manifest().shard(job.shard())) {
         return Ok(Some(sealed));
     }
@@ -151,6 +154,16 @@ fn holds(sealed: &Sealed, shard: Shard) -> bool {
     hasher.digest() == pinned
 }
 
+/// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as
+/// long as the result, also when the caller is stopped and nobody takes it.
+async fn on_memory<T: Send + 'static>(
+    flight: &Arc<Flight>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> (T, Working) {
+    let working = flight.work();
+    off_thread(move || (work(), working)).await
+}
+
 /// Runs what blocks on a blocking thread; its panic is the caller's.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match task::spawn_blocking(work).await {
@@ -160,5 +173,42 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
             // The runtime is going down, and this task with it.
             Err(_) => std::future::pending().await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::cache::Found;
+    use crate::testing::{Folder, Kitchen, until};
+
+    #[test]
+    fn memory_in_a_thread_that_outlives_its_fill_stays_counted_until_it_is_gone() {
+        let folder = Folder::new(64, 4096, 256 << 10, false);
+        let one = Kitchen::extent_bytes(&folder, 64);
+        let kitchen = Kitchen::unmanned(&folder, one);
+        let Found::InFlight(awaited) = kitchen.find(0) else { panic!("not in flight") };
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        let (end, may_end) = mpsc::sync_channel::<()>(1);
+        let slow = move || {
+            begun.send(()).unwrap();
+            may_end.recv()
+        };
+        kitchen.runtime.block_on(async {
+            let job = kitchen.cache.next_job().await;
+            let flight = Arc::clone(job.flight());
+            let fill = task::spawn(async move { on_memory(&flight, slow).await.0 });
+            task::spawn_blocking(move || has_begun.recv()).await.unwrap().unwrap();
+            fill.abort();
+            assert!(fill.await.unwrap_err().is_cancelled());
+            job.give_up(GaveUp::from(Error::new(ErrorKind::OriginUnavailable, "too slow")));
+        });
+        drop(awaited);
+        until("the fill has ended", || kitchen.cache.usage().filling.bytes == 0);
+        assert_eq!(kitchen.cache.usage().orphaned.bytes, one, "a thread still works on it");
+        end.send(()).unwrap();
+        until("its memory is free", || kitchen.cache.usage().orphaned.bytes == 0);
     }
 }

@@ -70,6 +70,8 @@ struct State {
     open: HashMap<u64, Weak<Peer>>,
     handshakes: usize,
     next: u64,
+    /// No more are taken.
+    closed: bool,
 }
 
 /// A place among the connections in their handshake.
@@ -145,13 +147,41 @@ impl Connections {
 
     fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Option<Place> {
         let mut state = self.lock();
-        if state.open.len() >= self.bounds.connections {
+        if state.closed || state.open.len() >= self.bounds.connections {
             return None;
         }
         let number = state.next;
         state.next += 1;
         state.open.insert(number, Arc::downgrade(peer));
         Some(Place { connections: Arc::clone(self), number })
+    }
+
+    /// Takes no more connections.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there was no connection for `span`, and takes none from that moment on: nobody is
+    /// let in by a node that has made up its mind. Returns also when it was closed meanwhile.
+    pub(super) fn close_when_unused(&self, span: Duration) {
+        let mut state = self.lock();
+        while !state.closed {
+            let seen = state.next;
+            let unused = |state: &mut State| {
+                let nobody = state.open.is_empty() && state.handshakes == 0;
+                nobody && state.next == seen && !state.closed
+            };
+            if !unused(&mut state) {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let span = if seen == 0 { span.max(limits::FIRST_USE_TIMEOUT) } else { span };
+            let waited = self.changed.wait_timeout_while(state, span, unused);
+            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            state.closed |= timeout.timed_out();
+        }
     }
 
     /// Waits until all connections have ended. Returns whether they have.

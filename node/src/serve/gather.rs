@@ -32,6 +32,7 @@ use super::Context;
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::Found;
+use crate::catalog::Dataset;
 use column::Column;
 use plan::Plan;
 
@@ -95,11 +96,11 @@ pub(super) fn answer(
     peer: &Peer,
     agreed: PeerLimits,
     request: u64,
-    wanted: &Gather,
+    (dataset, wanted): (Arc<Dataset>, &Gather),
     scratch: &mut Scratch,
 ) -> Result<(), Ended> {
     check_count(wanted, agreed)?;
-    let plan = Plan::new(context, wanted)?;
+    let plan = Plan::new(context, dataset, wanted)?;
     let (rows_memory, rows_origin) = plan.rows_by_source();
     let payload_bytes_max = u64::from(agreed.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX));
     let verify = wanted.verify;

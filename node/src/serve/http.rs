@@ -1,6 +1,8 @@
 //! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for whoever
 //! keeps the node running.
 
+mod greeting;
+
 use std::io;
 use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,16 +17,20 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use larder_wire::control::TICKET_METADATA;
 use larder_wire::control::node_server::NodeServer;
-use larder_wire::limits;
+use larder_wire::{Error, ErrorKind, limits};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Request, Status};
 
 use super::Context;
 use super::control::Service;
 use crate::metrics;
+use greeting::Greeted;
 
 /// Requests in flight when the node stops may take so long.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,12 +80,32 @@ fn router(context: &Arc<Context>) -> Router {
     let service = NodeServer::new(Service(Arc::clone(context)))
         .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
+    let service = InterceptedService::new(service, doorkeeper(context));
     let pages = Router::new()
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(show_health))
         .with_state(Arc::clone(context));
     let unknown = async || (StatusCode::NOT_FOUND, "try /metrics or /healthz\n");
     Routes::new(service).into_axum_router().merge(pages).fallback(unknown)
+}
+
+/// Lets in whoever shows the ticket, or everybody if the node is not private.
+fn doorkeeper(
+    context: &Context,
+) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
+    let wanted = context.shared.config.private().then_some(context.ticket);
+    move |request| {
+        let shown = request.metadata().get_bin(TICKET_METADATA);
+        let shown = shown.and_then(|shown| shown.to_bytes().ok());
+        match wanted {
+            Some(ticket) if shown.as_deref() != Some(ticket.as_bytes().as_slice()) => {
+                let message = "this node serves the processes of one user, who learn its ticket \
+                               from its socket; ask another node";
+                Err(Error::new(ErrorKind::PermissionDenied, message).into())
+            }
+            _ => Ok(request),
+        }
+    }
 }
 
 async fn show_metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
@@ -144,7 +170,8 @@ fn serve_one(
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
     let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let stream = TokioIo::new(Greeted::new(stream, limits::HANDSHAKE_TIMEOUT));
+    let connection = builder.serve_connection(stream, service).into_owned();
     let watched = graceful.watch(connection);
     async move {
         if let Err(why) = watched.await {

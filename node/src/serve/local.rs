@@ -9,6 +9,7 @@
 //! a shard, or to stop. Non-goal: accounting of memory that a client keeps mapped after its lease
 //! ended; the kernel knows, and the cache asks it.
 
+mod admit;
 mod clients;
 mod connection;
 mod socket_file;

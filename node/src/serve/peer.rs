@@ -16,8 +16,12 @@ use larder_extent::{peer, socket};
 use larder_wire::limits;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::clock;
+
+/// Signs of life asked for in vain before a silent connection is ended.
+const PROBES_MAX: u32 = 3;
 
 /// What the bytes go through.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(super) struct Peer {
     socket: Socket,
     /// The process at the other end, where the kernel gives a handle on it or it sent one itself.
     process: OnceLock<OwnedFd>,
+    /// The user who connected, on the unix socket.
+    user: Option<u32>,
     closed: AtomicBool,
 }
 
@@ -41,22 +47,34 @@ impl Peer {
     /// Prepares a socket that was just accepted.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         let tick = Some(limits::KEEPALIVE_INTERVAL);
-        let process = OnceLock::new();
+        let (process, mut user) = (OnceLock::new(), None);
         match &socket {
             Socket::Tcp(tcp) => {
                 tcp.set_nodelay(true)?;
+                let probes = TcpKeepalive::new()
+                    .with_time(limits::DATA_PROBE_INTERVAL)
+                    .with_interval(limits::DATA_PROBE_INTERVAL)
+                    .with_retries(PROBES_MAX);
+                SockRef::from(tcp).set_tcp_keepalive(&probes)?;
                 tcp.set_read_timeout(tick)?;
                 tcp.set_write_timeout(tick)?;
             }
             Socket::Unix(unix) => {
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
-                if let Some(pidfd) = peer::PeerProcess::of(unix)?.pidfd() {
+                let connected = peer::PeerProcess::of(unix)?;
+                user = Some(connected.uid());
+                if let Some(pidfd) = connected.pidfd() {
                     let _ = process.set(pidfd.try_clone_to_owned()?);
                 }
             }
         }
-        Ok(Self { socket, process, closed: AtomicBool::new(false) })
+        Ok(Self { socket, process, user, closed: AtomicBool::new(false) })
+    }
+
+    /// The effective user id of who connected, as the kernel knows it on the unix socket.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.user
     }
 
     pub(super) fn is_tcp(&self) -> bool {
@@ -154,7 +172,7 @@ impl Peer {
     pub(super) fn cork(&self, held: bool) {
         if let Socket::Tcp(tcp) = &self.socket {
             // Without it the same bytes leave in more packets.
-            let _ = socket2::SockRef::from(tcp).set_tcp_cork(held);
+            let _ = SockRef::from(tcp).set_tcp_cork(held);
         }
     }
 

@@ -1,8 +1,10 @@
 //! What every connection does, whatever it came in through: the handshake, one request after the
 //! other, answers and refusals.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use larder_dataset::SnapshotId;
 use larder_wire::data::{
     ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, PeerLimits, Ping, Pong, WireError,
     read_body, read_header, read_hello,
@@ -15,6 +17,8 @@ use super::allowance::Held;
 use super::gather::{self, Ended};
 use super::peer::Peer;
 use super::staging::Scratch;
+use crate::cache::InUse;
+use crate::catalog::Dataset;
 use crate::clock;
 
 /// Why a connection ends.
@@ -48,6 +52,7 @@ pub(super) struct Session<'a> {
     peer: &'a Peer,
     agreed: PeerLimits,
     scratch: Scratch,
+    in_use: InUse,
 }
 
 impl<'a> Session<'a> {
@@ -73,7 +78,8 @@ impl<'a> Session<'a> {
             Ok((hello, ok)) => {
                 ok.encode(request, scratch.frame());
                 peer.send(scratch.frame_bytes()).ok()?;
-                Some((Self { context, peer, agreed: ok.limits, scratch }, hello))
+                let in_use = InUse::new(&context.shared.cache);
+                Some((Self { context, peer, agreed: ok.limits, scratch, in_use }, hello))
             }
             Err(error) => {
                 context.activity.refused.add(1);
@@ -122,7 +128,10 @@ impl<'a> Session<'a> {
         let _gathering = self.context.activity.gathering.begin();
         self.context.activity.gathers.add(1);
         let (context, peer, agreed) = (self.context, self.peer, self.agreed);
-        let answered = gather::answer(context, peer, agreed, request, &wanted, &mut self.scratch);
+        let answered = self.dataset(wanted.snapshot).map_err(Ended::Refused).and_then(|dataset| {
+            let asked = (dataset, &wanted);
+            gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
+        });
         match answered {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => {
@@ -135,6 +144,16 @@ impl<'a> Session<'a> {
                 Err(Closing::Silent)
             }
         }
+    }
+
+    /// The open dataset with this snapshot, which this connection has in use from here on.
+    pub(super) fn dataset(&mut self, snapshot: SnapshotId) -> Result<Arc<Dataset>, Error> {
+        let dataset = self.context.shared.catalog.get(snapshot).ok_or_else(|| {
+            let message = format!("snapshot {snapshot} is not open here; open it first");
+            Error::new(ErrorKind::NotFound, message)
+        })?;
+        self.in_use.note(&dataset);
+        Ok(dataset)
     }
 
     /// Room for a large request; `None` if there is none for too long.

@@ -4,7 +4,9 @@ mod client_process;
 mod control;
 mod gather;
 mod hostile;
+mod in_use;
 mod local;
+mod private;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -17,7 +19,7 @@ use clap::Parser;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
-use larder_store::Budget;
+use larder_store::{Budget, KeepWhatYouHave};
 use larder_wire::Ring;
 use larder_wire::data::{
     Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket,
@@ -55,14 +57,38 @@ struct TestNode {
 impl TestNode {
     /// A node with room for `budget_bytes` of shards, without workers.
     fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), &[])
+    }
+
+    /// The same with further arguments.
+    fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
+        Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), more)
+    }
+
+    /// A node that lets go of what nobody uses at once.
+    fn impatient(folder: &Folder, budget_bytes: u64) -> Self {
+        let policy = KeepWhatYouHave { idle_after: Duration::ZERO };
+        let node = Self::assemble(folder, budget_bytes, policy, &[]);
+        node.start_workers();
+        node
+    }
+
+    fn assemble(
+        folder: &Folder,
+        budget_bytes: u64,
+        policy: KeepWhatYouHave,
+        more: &[&str],
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let socket = home.path().join("run/larder.sock").display().to_string();
         let origin = folder.uri().to_string();
         let typed = ["larder-node", "--origin", &origin, "--socket", &socket, "--node-id", "n1"];
+        let typed = typed.iter().chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
         let counters = Arc::new(Counters::default());
-        let cache = Cache::start(Budget::new(budget_bytes + 8192), Arc::clone(&counters)).unwrap();
+        let budget = Budget::new(budget_bytes + 8192);
+        let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
         let read_through =

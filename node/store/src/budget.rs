@@ -13,6 +13,7 @@
 //! budget is ours to keep: bytes are taken here before any memory is, and come back only when the
 //! kernel has let go of them.
 
+mod available;
 mod detect;
 
 pub use detect::{BudgetError, MemoryLimit};

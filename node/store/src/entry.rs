@@ -34,6 +34,8 @@ pub(crate) struct Filling<F> {
 #[derive(Debug)]
 pub(crate) struct Resident<R> {
     pub(crate) handle: R,
+    /// When its fill was completed.
+    pub(crate) since: Instant,
     pub(crate) last_used: Instant,
     /// Holders with at least one lease.
     pub(crate) holders: usize,

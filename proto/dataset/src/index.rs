@@ -15,8 +15,8 @@ mod safetensors;
 mod tokens;
 
 use crate::{
-    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginUri,
-    checksums::TableWriter, limits, origin::Target, uri::check_tag,
+    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
+    OriginUri, checksums::TableWriter, limits, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;
@@ -156,7 +156,8 @@ pub async fn index(
     drop(builder);
     if options.checksum {
         let home = options.manifest.as_ref();
-        let mut tables = TableWriter::new(origin, &manifest, home, cache_home(uri)).await?;
+        let tables = TableWriter::new(origin, &manifest, home, cache_home(uri));
+        let mut tables = Box::pin(tables).await?;
         let sums = Box::pin(checksum::all(origin, &manifest, &mut tables, progress)).await?;
         manifest = manifest.with_checksums(&sums).map_err(build)?;
     }
@@ -290,7 +291,8 @@ async fn readable_versions(
     match origin.read_header(&target, 0, 1).await {
         Ok(_) => {}
         Err(
-            FetchError::Denied { .. } | FetchError::NotFound { .. } | FetchError::NotAsAsked { .. },
+            FetchError::Origin(OriginError::Denied { .. } | OriginError::NotFound { .. })
+            | FetchError::NotAsAsked { .. },
         ) => {
             let groups = plan.groups.iter_mut().flat_map(|group| &mut group.objects);
             groups.for_each(|object| object.version = None);

@@ -14,6 +14,7 @@
 
 pub mod limits;
 
+mod cause;
 mod checksums;
 mod dtype;
 mod error;
@@ -24,6 +25,7 @@ mod open;
 mod origin;
 mod uri;
 
+pub use cause::root_cause;
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;

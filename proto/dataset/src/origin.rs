@@ -11,6 +11,7 @@ mod connect;
 mod credentials;
 mod objects;
 mod read;
+mod words;
 
 use std::sync::Arc;
 
@@ -136,30 +137,12 @@ fn store_path(uri: &OriginUri) -> Result<Path, OriginError> {
     })
 }
 
-/// As much of an error's text is kept: servers send whole pages.
-const ERROR_CHARS: usize = 600;
-
-/// The text of an error and of all its causes that say something new.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    let text = text.replace('\n', " ");
-    text.trim_end_matches('.').chars().take(ERROR_CHARS).collect()
-}
-
 impl OriginError {
     /// Sorts an error of the library into what its caller can do about it.
     fn from_store(object: &OriginUri, error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let object = object.clone();
-        let why = chain(error);
+        let why = words::plain(error);
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => Self::Denied { object, why },
@@ -167,7 +150,7 @@ impl OriginError {
                 Self::Conflict { object, why }
             }
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
-            E::Generic { .. } => match status(&why) {
+            E::Generic { .. } => match words::status(error) {
                 Some(401 | 403) => Self::Denied { object, why },
                 Some(404) => Self::NotFound { object, why },
                 // Old S3 servers answer a conditional write like this.
@@ -179,13 +162,6 @@ impl OriginError {
             _ => Self::Failed { object, why },
         }
     }
-}
-
-/// The status in the text of an error. The library sorts the answers to most requests by status, but
-/// not those to listings, and shows the status only in words.
-fn status(why: &str) -> Option<u16> {
-    let (_, rest) = why.split_once("status code: ")?;
-    rest.get(..3)?.parse().ok()
 }
 
 /// Whether a local file system said that this can't be read or written, now or later.
@@ -201,17 +177,4 @@ fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_status_is_found_in_the_words_of_the_library() {
-        let why = "Error performing GET http://h/b - Server returned non-2xx status code: 403 Forbidden: <x>";
-        assert_eq!(status(why), Some(403));
-        assert_eq!(status("status code: "), None);
-        assert_eq!(status("connection reset"), None);
-    }
 }

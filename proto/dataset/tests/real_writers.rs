@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
 use larder_dataset::{
-    DatasetRef, Dtype, IndexOptions, Indexed, Manifest, ManifestLocation, Origin, OriginUri,
-    PartRead, TokenSpec, index, open,
+    DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Manifest, ManifestLocation, Origin,
+    OriginError, OriginUri, PartRead, TokenSpec, index, open,
 };
 use serde::Deserialize;
 
@@ -216,7 +216,8 @@ async fn a_file_that_changed_after_indexing_is_not_read() {
     assert!(error.is_changed() && !error.is_retryable(), "{error}");
     std::fs::remove_file(&path).unwrap();
     let error = origin.read_exact_range(&indexed.manifest, &part, &mut sink).await.unwrap_err();
-    assert!(matches!(error, larder_dataset::FetchError::NotFound { .. }), "{error}");
+    let gone = matches!(error, FetchError::Origin(OriginError::NotFound { .. }));
+    assert!(gone, "{error}");
 }
 
 #[test]

@@ -36,12 +36,14 @@ pub mod crc;
 
 mod layout;
 
+mod kernel;
 mod map;
 mod memfd;
 mod sys;
 
 mod attached;
 mod filling;
+mod rows;
 mod sealed;
 mod view;
 
@@ -57,6 +59,7 @@ pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
 pub use pages::{PagePreference, PageSize};
+pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};
 
@@ -66,4 +69,13 @@ pub use view::{CorruptRow, ExtentView};
 #[must_use]
 pub fn fork_count() -> u32 {
     sys::fork_count()
+}
+
+/// Keeps every descriptor but standard input, output and error from the programs that this process
+/// starts from now on, also those it inherited and knows nothing of.
+///
+/// # Errors
+/// The kernel's, before Linux 5.11.
+pub fn keep_descriptors_from_programs() -> std::io::Result<()> {
+    sys::keep_descriptors_from_programs()
 }

@@ -49,6 +49,15 @@ pub(crate) fn own_pidfd() -> io::Result<OwnedFd> {
     }
 }
 
+/// See [`crate::keep_descriptors_from_programs`].
+pub(crate) fn keep_descriptors_from_programs() -> io::Result<()> {
+    let first = libc::STDERR_FILENO.unsigned_abs() + 1;
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: a system call with integer arguments; it closes nothing in this process.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// One range of `PAGEMAP_SCAN`'s answer (`struct page_region`, 24 bytes).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

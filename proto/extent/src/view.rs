@@ -4,13 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::crc::{Crc32c, crc32c};
 use crate::layout::{Layout, Placed, index, indices};
 use crate::map::ReadMap;
+use crate::rows::RowSource;
 use crate::{ExtentId, PageSize};
-
-/// A copy is hashed in pieces of this size, small enough to be in the first-level cache still.
-const COPY_PIECE_BYTES: usize = 16 * 1024;
 
 /// A row does not have the checksum that was taken when it was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,27 +100,25 @@ impl ExtentView {
         self.map.base()
     }
 
-    /// The CRC32C to send along with a row. The stored one where the row has its own; where short
-    /// rows share a checksum, it is computed after the shared one was checked, and if that check
-    /// fails the answer is a value these bytes do not have, so that the receiver refuses them.
+    /// The rows of a region, found once for many of them to be read.
+    #[must_use]
+    pub fn rows(&self, region: usize) -> RowSource<'_> {
+        let placed = self.placed(region);
+        let table = placed.crc_offset..placed.crc_offset + placed.units * 4;
+        let crcs = self.map.bytes()[indices(&table)].as_chunks().0;
+        RowSource::new(region, placed, self.region(region), crcs)
+    }
+
+    /// The CRC32C to send along with a row: see [`RowSource::crc`].
     #[must_use]
     pub fn row_crc(&self, region: usize, row: u64) -> u32 {
-        let placed = self.placed(region);
-        let unit = row / placed.rows_per_unit();
-        if placed.rows_per_unit() == 1 {
-            assert!(row < placed.units, "row {row} of a region of {} rows", placed.units);
-            return self.stored(placed, unit);
-        }
-        let crc = crc32c(self.row(region, row));
-        if self.unit_is_intact(placed, unit) { crc } else { !crc }
+        self.rows(region).crc(row)
     }
 
     /// Whether a row still has the checksum it was filled with.
     #[must_use]
     pub fn verify_row(&self, region: usize, row: u64) -> bool {
-        let placed = self.placed(region);
-        assert!(row < placed.region.rows(), "row {row} of {} rows", placed.region.rows());
-        self.unit_is_intact(placed, row / placed.rows_per_unit())
+        self.rows(region).verify(row)
     }
 
     /// Checks every row of every region, at the speed of memory.
@@ -131,9 +126,10 @@ impl ExtentView {
     /// # Errors
     /// The first row found not to be as it was filled.
     pub fn verify(&self) -> Result<(), CorruptRow> {
-        for (region, placed) in self.layout.placed().iter().enumerate() {
-            if let Some(unit) = (0..placed.units).find(|&unit| !self.unit_is_intact(placed, unit)) {
-                return Err(CorruptRow { region, row: unit * placed.rows_per_unit() });
+        for region in 0..self.layout.region_count() {
+            let rows = self.rows(region);
+            if let Some(row) = rows.find_corrupt() {
+                return Err(CorruptRow { region, row });
             }
         }
         Ok(())
@@ -152,20 +148,7 @@ impl ExtentView {
         row: u64,
         target: &mut [u8],
     ) -> Result<(), CorruptRow> {
-        let placed = self.placed(region);
-        let source = self.row(region, row);
-        assert_eq!(source.len(), target.len(), "the target is as long as the row");
-        let unit = row / placed.rows_per_unit();
-        let intact = if placed.units == 0 {
-            true
-        } else if placed.rows_per_unit() > 1 {
-            // The check leaves the unit in the cache, and the copy comes from there.
-            target.copy_from_slice(source);
-            self.unit_is_intact(placed, unit) && *target == *source
-        } else {
-            copy_hashed(source, target) == self.stored(placed, unit)
-        };
-        if intact { Ok(()) } else { Err(CorruptRow { region, row }) }
+        self.rows(region).copy_verified(row, target)
     }
 
     /// The stored checksums of all units of all regions, in order. A unit is a row, or as many
@@ -182,17 +165,6 @@ impl ExtentView {
     fn bytes_of(&self, placed: &Placed, range: &Range<u64>) -> &[u8] {
         &self.map.bytes()[indices(&(placed.offset + range.start..placed.offset + range.end))]
     }
-
-    fn stored(&self, placed: &Placed, unit: u64) -> u32 {
-        let table = &self.map.bytes()[index(placed.crc_offset + unit * 4)..];
-        u32::from_le_bytes(*table.first_chunk().expect("tables lie before the end of the file"))
-    }
-
-    fn unit_is_intact(&self, placed: &Placed, unit: u64) -> bool {
-        // Rows without bytes have no units, and nothing that could be wrong.
-        placed.units == 0
-            || crc32c(self.bytes_of(placed, &placed.unit_range(unit))) == self.stored(placed, unit)
-    }
 }
 
 impl fmt::Debug for ExtentView {
@@ -203,18 +175,4 @@ impl fmt::Debug for ExtentView {
             .field("page_size", &self.page_size)
             .finish_non_exhaustive()
     }
-}
-
-/// Copies and hashes piece by piece: the checksum is that of the copy.
-fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
-    if source.len() <= COPY_PIECE_BYTES {
-        target.copy_from_slice(source);
-        return crc32c(target);
-    }
-    let mut crc = Crc32c::new();
-    for (from, to) in source.chunks(COPY_PIECE_BYTES).zip(target.chunks_mut(COPY_PIECE_BYTES)) {
-        to.copy_from_slice(from);
-        crc.update(to);
-    }
-    crc.finish()
 }

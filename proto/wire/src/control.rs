@@ -22,5 +22,8 @@ mod generated {
     include!("control/generated.rs");
 }
 
+/// The metadata of a call in which the ticket of a private node is shown, as bytes.
+pub const TICKET_METADATA: &str = "larder-ticket-bin";
+
 pub use convert::{boot_id, page_size, shard_id, snapshot_id, ticket};
 pub use generated::*;

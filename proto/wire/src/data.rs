@@ -20,6 +20,8 @@
 //!                  ◀────────────────   ATTACHED #8 and a file descriptor | PENDING #8 | NOT_KEPT #8
 //!   RELEASE        ────────────────▶            no answer
 //!                  ◀────────────────   RECALL    unasked: drop the map if nothing uses it
+//!   ADMIT #10      ────────────────▶            a prefix, to a node that its owner's processes share
+//!                  ◀────────────────   ADMITTED #10
 //!
 //!   PING #9        ────────────────▶
 //!                  ◀────────────────   PONG #9
@@ -46,11 +48,14 @@ mod ids;
 
 mod gather;
 mod rows;
+mod shards;
 
+mod admit;
 mod attach;
 mod failure;
 mod io;
 
+pub use admit::{Admit, Admitted};
 pub use attach::{
     Attach, AttachManifest, Attached, NotKept, Pending, PendingState, Ping, Pong, Recall, Release,
 };
@@ -62,6 +67,7 @@ pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
 pub use rows::{Data, DataRun};
+pub use shards::DistinctShards;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@
 //! plane and as a 16-bit number in an ERROR frame on the data plane; both mappings are the table
 //! below. The message is for people; the source stays in the process.
 
+mod origin;
+
 use std::{error, fmt, sync::Arc};
 
 use tonic::{Code, Status};

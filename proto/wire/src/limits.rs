@@ -38,6 +38,9 @@ pub const MEMBER_ID_BYTES_MAX: u32 = 64;
 /// Most bytes of a host name, as in the domain name system.
 pub const HOST_BYTES_MAX: usize = 255;
 
+/// Most bytes of a control address: `http://`, a host name, a colon and a port.
+pub const CONTROL_ADDRESS_BYTES_MAX: u32 = 272;
+
 // ---- Connections, before and after HELLO ----
 
 /// From accept to a valid HELLO. A live client sends it in its first packet; who has not by then
@@ -62,8 +65,17 @@ pub const HANDSHAKES_MAX: usize = 64;
 pub const GATHERS_OUTSTANDING_MAX: u32 = 4;
 
 /// A data connection that says nothing for so long is closed; the client opens another when it
-/// needs one.
-pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// needs one. As long as the longest validation or checkpoint, because while it is open the shards of
+/// its job stay.
+pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// On a data connection that says nothing, the kernel asks the other host for a sign of life this
+/// often, and ends it after three that were not answered: a host that is gone holds no shards.
+pub const DATA_PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Datasets that one connection counts as using, the latest it asked for: training and validation
+/// sets of a job, with room to spare.
+pub const CONNECTION_DATASETS_MAX: usize = 16;
 
 /// A peer that takes no byte of a reply for so long is gone or stopped; its connection is closed so
 /// that it does not hold extents and a thread.
@@ -110,6 +122,9 @@ pub const STAGING_BYTES: usize = 256 << 10;
 /// into a staging piece costs less than a system call each.
 pub const SENDFILE_ROW_BYTES_MIN: u64 = 16 << 10;
 
+/// A node that stops when it is unused waits so long for its first user, who may still be starting.
+pub const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
+
 // ---- Control plane ----
 
 /// Most bytes of one control message, either way. Holds a full ring or page of shards.
@@ -123,6 +138,12 @@ pub const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
 /// Most bytes of a URI or tag in a request.
 pub const URI_BYTES_MAX: usize = 4 << 10;
+
+/// The same for the one address in an ADMIT.
+pub const ADMIT_BYTES_MAX: u32 = 4 << 10;
+
+/// Prefixes that a node takes from its owner's processes: each is looked at when a dataset is opened.
+pub const PREFIXES_ADMITTED_MAX: usize = 1_024;
 
 /// Most entries of one page of a listing: at under 256 bytes each a page stays below 1 MiB.
 pub const PAGE_ENTRIES_MAX: u32 = 4_096;
@@ -195,6 +216,10 @@ pub const RETRY_WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// Longest wait between two tries.
 pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Before an answer that would end a shard (denied, changed, gone) is asked for once more: longer
+/// than the blink of a gateway, short beside what a fill takes.
+pub const ORIGIN_CONFIRM_WAIT: Duration = Duration::from_millis(200);
 
 /// Share of requests to the origin that may be retries, in percent: retries that add load to an
 /// overloaded origin are what keeps it overloaded.
@@ -289,8 +314,22 @@ pub const ROW_CHECKSUM_BYTES_MAX: usize = 16 << 20;
 /// Reads straight from the origin in flight at once when no node answers.
 pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 
+/// Indices of one explicit selection, 8 bytes each: half a gibibyte in each process that has it.
+pub const SELECTION_INDICES_MAX: usize = 1 << 26;
+
+/// Selections on top of each other (a part of a part of a range ...) that could not be merged. Each
+/// keeps 8 bytes a shard and is gone through for every row.
+pub const VIEW_STEPS_MAX: usize = 16;
+
+/// Parts of one split: each keeps 8 bytes a shard.
+pub const SPLIT_PARTS_MAX: usize = 1_024;
+
+/// Datasets of one mixture: each has its connections, its manifest and its own part of every batch.
+pub const MIXTURE_DATASETS_MAX: usize = 256;
+
 // What the numbers above must hold among themselves.
 const _: () = {
+    assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
     assert!(RING_MEMBERS_MAX <= 1 << 16);
     assert!(CANCEL_CHECK_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());

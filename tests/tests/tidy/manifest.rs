@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["larder-dataset", "larder-extent", "larder-store", "larder-wire"]),
     ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
+    ("client/python", &["larder-client"]),
     ("tests/origin", &[]),
 ];
 
@@ -20,6 +21,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("memmap2", &["proto/extent"]),
     ("libc", &["proto/extent"]),
     ("cudarc", &["client"]),
+    ("pyo3", &["client/python"]),
     ("object_store", &["proto/dataset"]),
     ("nix", &["proto/extent", "node", "client", "client/cli"]),
     ("tokio", &["proto/dataset", "node", "client", "client/cli", "tests/origin"]),

@@ -21,7 +21,7 @@ impl From<larder_client::Error> for Failure {
             ErrorKind::DataChanged | ErrorKind::DataLoss => Exit::Data,
             _ => Exit::Failed,
         };
-        let (why, hint) = (error.why().map(tidy), error.advice_text().map(str::to_owned));
+        let (why, hint) = (error.why().map(str::to_owned), error.advice_text().map(str::to_owned));
         let hint = hint
             .or_else(|| (error.kind() == ErrorKind::DataChanged).then(|| INDEX_AGAIN.to_owned()));
         Self { exit, what: error.what().to_owned(), why, hint }
@@ -50,20 +50,20 @@ impl From<OriginError> for Failure {
                     .hint("larder doctor URI shows which settings are in effect")
             }
             E::NotFound { object, why } => what(Exit::NotFound, format!("{object} was not found"))
-                .why(tidy(&why))
+                .why(why)
                 .hint("check the bucket, the prefix and AWS_ENDPOINT_URL"),
             E::Denied { object, why } => {
                 what(Exit::Denied, format!("access to {object} was denied"))
-                    .why(tidy(&why))
+                    .why(why)
                     .hint("larder doctor URI shows which rights are missing")
             }
             E::Conflict { object, why } => {
                 what(Exit::Failed, format!("{object} was changed by somebody else meanwhile"))
-                    .why(tidy(&why))
+                    .why(why)
                     .hint("try again")
             }
             E::Unsupported { object, why } => {
-                what(Exit::Failed, format!("the store can't do this with {object}")).why(tidy(&why))
+                what(Exit::Failed, format!("the store can't do this with {object}")).why(why)
             }
             E::TooMany { prefix, limit } => {
                 what(Exit::Failed, format!("there are more than {limit} objects under {prefix}"))
@@ -71,7 +71,7 @@ impl From<OriginError> for Failure {
             }
             E::Failed { object, why } => {
                 what(Exit::Unavailable, format!("the request for {object} failed"))
-                    .why(tidy(&why))
+                    .why(why)
                     .hint("larder doctor URI checks whether the origin can be reached")
             }
             other => what(Exit::Failed, other.to_string()),
@@ -85,16 +85,15 @@ impl From<FetchError> for Failure {
         match error {
             E::Changed { object, why } => {
                 Self::new(Exit::Data, format!("{object} changed since it was indexed"))
-                    .why(tidy(&why))
+                    .why(why)
                     .hint(INDEX_AGAIN)
             }
-            E::NotFound { object, why } => {
+            E::Origin(OriginError::NotFound { object, why }) => {
                 Self::new(Exit::Data, format!("{object} is gone since it was indexed"))
-                    .why(tidy(&why))
+                    .why(why)
                     .hint(INDEX_AGAIN)
             }
-            E::Denied { object, why } => OriginError::Denied { object, why }.into(),
-            E::Failed { object, why } => OriginError::Failed { object, why }.into(),
+            E::Origin(error) => error.into(),
             other => Self::new(Exit::Unavailable, other.to_string()).hint("try again"),
         }
     }
@@ -155,31 +154,10 @@ impl From<DatasetError> for Failure {
     }
 }
 
-/// A store's answer on one line, without the XML it came in.
-fn tidy(why: &str) -> String {
-    let mut text = String::with_capacity(why.len());
-    let mut rest = why;
-    while let Some(begin) = rest.find('<') {
-        let Some(length) = rest[begin..].find('>') else { break };
-        text.push_str(&rest[..begin]);
-        text.push(' ');
-        rest = &rest[begin + length + 1..];
-    }
-    text.push_str(rest);
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use larder_client::admin::OriginUri;
-
-    #[test]
-    fn a_store_s_xml_is_shown_as_words() {
-        let why = "status 404:\n<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
-        assert_eq!(tidy(why), "status 404: NoSuchKey gone");
-        assert_eq!(tidy("a < b"), "a < b");
-    }
 
     #[test]
     fn missing_credentials_are_a_matter_of_rights_and_name_the_remedy() {

@@ -3,7 +3,9 @@
 use std::{fs, sync::Arc};
 
 use super::*;
-use crate::{LoaderBuilder, loader::Gather, patience::CancelToken, sampler::Shuffle};
+use crate::{
+    LoaderBuilder, dataset::all_samples, loader::Gather, patience::CancelToken, sampler::Shuffle,
+};
 
 /// Long enough never to pass unless something hangs.
 const HUNG: Duration = Duration::from_secs(60);
@@ -39,7 +41,8 @@ fn dropping_an_epoch_ends_its_threads_though_nodes_are_silent_or_break_off_in_a_
         let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
             own.gather_unless(rows, tensors, out, cancel)
         });
-        let builder = LoaderBuilder::new(fixture.manifest.clone(), gather, None);
+        let view = all_samples(&fixture.manifest).unwrap();
+        let builder = LoaderBuilder::new(fixture.manifest.clone(), view, gather, None);
         // More batches ahead than connections: some wait for one.
         let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
         let mut loader = builder.build().unwrap();

@@ -3,7 +3,7 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::Selection;
+use super::super::{DatasetShape, ORDER_VERSION};
 use super::*;
 
 fn window(shards: u32) -> Shuffle {
@@ -11,12 +11,12 @@ fn window(shards: u32) -> Shuffle {
 }
 
 fn view(shape: &DatasetShape, range: Range<u64>) -> View {
-    View::new([0xA5; 16], shape.samples(), Selection::Range(range)).unwrap()
+    View::all([0xA5; 16], shape.clone()).select(range).unwrap()
 }
 
 fn order(shape: &DatasetShape, range: Range<u64>, seed: u64, shuffle: Shuffle) -> Order {
     let view = view(shape, range);
-    Order::new(PlanId::new(&view, seed, 0, shuffle), &view, shape).unwrap()
+    Order::new(PlanId::new(&view, seed, 0, shuffle), &view).unwrap()
 }
 
 fn samples(order: &Order) -> Vec<u64> {
@@ -25,40 +25,62 @@ fn samples(order: &Order) -> Vec<u64> {
     samples
 }
 
-/// Datasets with shards of uneven size, some of them empty, and ranges that cut shards in two.
+/// A random selection of what is there, a few on top of each other.
+fn selected(view: View, random: &mut fastrand::Rng) -> View {
+    let mut view = view;
+    for _ in 0..random.usize(..4) {
+        view = match random.u32(..3) {
+            0 => {
+                let start = random.u64(..=view.len());
+                view.select(start..random.u64(start..=view.len()))
+            }
+            1 => {
+                let taken: Vec<u64> = (0..view.len()).filter(|_| random.u32(..3) > 0).collect();
+                view.select(taken)
+            }
+            _ => {
+                let seed = random.u64(..);
+                view.split(&[0.25, 0.75], seed)
+                    .map(|mut parts| parts.swap_remove(random.usize(..2)))
+            }
+        }
+        .unwrap();
+    }
+    view
+}
+
+/// Datasets with shards of uneven size, some of them empty, and selections that cut shards in two.
 fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
     let mut random = fastrand::Rng::with_seed(7);
     (0..300).map(move |seed| {
         let shards = random.u32(0..30);
         let rows: Vec<_> = (0..shards).map(|_| random.u32(0..20).saturating_sub(3)).collect();
         let shape = DatasetShape::from_rows(rows).unwrap();
-        let start = random.u64(..=shape.samples());
-        let range = if random.bool() {
-            0..shape.samples()
-        } else {
-            start..shape.samples() - random.u64(..=shape.samples() - start)
-        };
+        let view = selected(View::all([0xA5; 16], shape.clone()), &mut random);
         let shuffle = match seed % 4 {
             0 => Shuffle::None,
             1 => Shuffle::Global,
             _ => window(random.u32(1..40)),
         };
-        let order = order(&shape, range, seed, shuffle);
+        let order = Order::new(PlanId::new(&view, seed, 0, shuffle), &view).unwrap();
         (shape, order)
     })
 }
 
 #[test]
 fn each_declared_sample_has_exactly_one_position_and_each_position_one_sample() {
-    for (_, order) in cases() {
+    for (shape, order) in cases() {
         let samples = samples(&order);
         assert_eq!(samples.len() as u64, order.len());
         for (position, &sample) in (0..).zip(&samples) {
-            assert!(order.samples().contains(&sample), "{}", order.plan());
+            assert!(order.view().index_of(sample).is_some(), "{}", order.plan());
             assert_eq!(order.sample_at(position), sample, "{}", order.plan());
             assert_eq!(order.position_of(sample), Some(position), "{}", order.plan());
         }
-        assert_eq!(order.position_of(order.samples().end), None);
+        let undeclared = (0..=shape.samples()).filter(|sample| !samples.contains(sample));
+        for sample in undeclared {
+            assert_eq!(order.position_of(sample), None);
+        }
     }
 }
 
@@ -129,6 +151,33 @@ fn a_window_holds_as_many_shards_as_it_says() {
     }
 }
 
+/// Each window against the plain model of it: the declared samples of as many declared shards.
+#[test]
+fn a_window_over_any_selection_brings_all_declared_samples_of_its_shards() {
+    let windows = cases().filter_map(|(shape, order)| match order.plan().shuffle() {
+        Shuffle::Window { shards } => Some((shape, shards.get() as usize, order)),
+        _ => None,
+    });
+    for (shape, width, order) in windows {
+        let samples = samples(&order);
+        let mut left = &samples[..];
+        let in_order: Vec<u32> = order.shards_from(0).collect();
+        for shards in in_order.chunks(width) {
+            let declared = order.view().samples();
+            let mut model: Vec<u64> = declared
+                .filter(|&sample| shards.contains(&shape.shard_of(sample).unwrap()))
+                .collect();
+            let (window, rest) = left.split_at(model.len());
+            let mut window = window.to_vec();
+            window.sort_unstable();
+            model.sort_unstable();
+            assert_eq!(window, model, "{}", order.plan());
+            left = rest;
+        }
+        assert!(left.is_empty());
+    }
+}
+
 #[test]
 fn without_a_shuffle_samples_come_in_their_order() {
     let shape = DatasetShape::from_rows([3, 4, 5]).unwrap();
@@ -140,7 +189,7 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
     let shape = DatasetShape::from_rows([100; 100]).unwrap();
     for shuffle in [window(8), Shuffle::Global] {
         let base = order(&shape, 0..10_000, 1, shuffle);
-        let next = Order::new(base.plan().next_epoch(), &view(&shape, 0..10_000), &shape).unwrap();
+        let next = Order::new(base.plan().next_epoch(), &view(&shape, 0..10_000)).unwrap();
         for other in
             [next, order(&shape, 0..10_000, 2, shuffle), order(&shape, 0..9_999, 1, shuffle)]
         {
@@ -152,18 +201,14 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
 }
 
 #[test]
-fn a_plan_is_refused_for_another_view_dataset_or_order_version() {
-    let shape = DatasetShape::from_rows([10, 10]).unwrap();
-    let whole = View::all([1; 16], 20);
+fn a_plan_is_refused_for_another_view_or_order_version() {
+    let whole = View::all([1; 16], DatasetShape::from_rows([10, 10]).unwrap());
     let plan = PlanId::new(&whole, 0, 0, Shuffle::Global);
-    let part = View::new([1; 16], 20, Selection::Range(0..10)).unwrap();
-    assert!(matches!(Order::new(plan, &part, &shape), Err(Error::View { .. })));
-    let longer = DatasetShape::from_rows([10, 11]).unwrap();
-    let error = Order::new(plan, &whole, &longer).unwrap_err();
-    assert_eq!(error, Error::Samples { view: 20, shape: 21 });
+    let part = whole.select(0..10).unwrap();
+    assert!(matches!(Order::new(plan, &part), Err(Error::View { .. })));
     let text = plan.to_string();
     let later: PlanId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
-    let error = Order::new(later, &whole, &shape).unwrap_err();
+    let error = Order::new(later, &whole).unwrap_err();
     assert_eq!(error, Error::OrderVersion { found: 2, supported: 1 });
 }
 

@@ -26,7 +26,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
         draining: context.stop.is_given() || shared.stopping.is_cancelled(),
-        origins: shared.config.origins().iter().map(ToString::to_string).collect(),
+        origins: shared.catalog.prefixes().iter().map(ToString::to_string).collect(),
         memory: Some(memory(context, &usage)),
         counters: Some(counters(context, &usage)),
         load: Some(load(context, &usage)),
@@ -34,7 +34,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
 }
 
 fn memory(context: &Context, usage: &Usage) -> MemoryUse {
-    let given = context.shared.config.memory_bytes().is_some();
+    let given = context.shared.config.memory().is_some();
     MemoryUse {
         budget_bytes: usage.limit_bytes,
         resident_bytes: usage.resident.bytes,

@@ -18,17 +18,25 @@ use crate::cache::Group;
 use crate::catalog::Dataset;
 use crate::clock;
 use crate::fill::Failure;
+use crate::flight::Flight;
 use crate::serve::Context;
 
-type Views = HashMap<ShardId, Vec<ShardView<ShardId, Group>>>;
+/// Every shard that takes memory.
+struct Holdings {
+    /// By id: what is here and, after it, what is orphaned.
+    views: HashMap<ShardId, Vec<ShardView<ShardId, Group>>>,
+    flights: HashMap<ShardId, Arc<Flight>>,
+}
 
-/// What is listed by its id: what is here and, after it, what is orphaned.
-fn views(context: &Context) -> Views {
-    let mut views = Views::new();
-    for view in context.shared.cache.shards() {
-        views.entry(view.id).or_default().push(view);
+impl Holdings {
+    fn of(context: &Context) -> Self {
+        let cache = &context.shared.cache;
+        let mut views: HashMap<_, Vec<_>> = HashMap::new();
+        for view in cache.shards() {
+            views.entry(view.id).or_default().push(view);
+        }
+        Self { views, flights: cache.flights() }
     }
-    views
 }
 
 pub(super) fn datasets(
@@ -45,15 +53,19 @@ pub(super) fn datasets(
         Some(last) if more => last.snapshot().to_string(),
         _ => String::new(),
     };
-    let views = views(context);
-    let datasets = open.iter().map(|dataset| dataset_status(dataset, &views)).collect();
+    let (holdings, connections) = (Holdings::of(context), context.shared.cache.connections());
+    let status = |dataset: &Arc<Dataset>| {
+        let sessions = connections.get(&dataset.snapshot()).copied().unwrap_or(0);
+        dataset_status(dataset, &holdings, sessions)
+    };
+    let datasets = open.iter().map(status).collect();
     Ok(ListDatasetsResponse { datasets, next_page_token })
 }
 
-fn dataset_status(dataset: &Dataset, views: &Views) -> DatasetStatus {
+fn dataset_status(dataset: &Dataset, holdings: &Holdings, sessions: usize) -> DatasetStatus {
     let manifest = dataset.manifest();
     let group = Group::Shards(manifest.snapshot());
-    let resident = views.values().flatten().filter(|view| {
+    let resident = holdings.views.values().flatten().filter(|view| {
         matches!(view.state, Stands::Resident { .. }) && view.groups.contains(&group)
     });
     let (mut resident_shards, mut resident_bytes) = (0, 0);
@@ -69,7 +81,7 @@ fn dataset_status(dataset: &Dataset, views: &Views) -> DatasetStatus {
         bytes: manifest.total_bytes(),
         resident_shards,
         resident_bytes,
-        sessions: 0,
+        sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
         idle_ms: ms_since(dataset.last_used()),
     }
 }
@@ -83,7 +95,7 @@ pub(super) fn shards(
     let only = request.snapshot.as_deref().map(snapshot_id).transpose()?;
     let after = token::<ShardPlace>(&request.page_token)?;
     let wanted = ShardState::try_from(request.state).unwrap_or(ShardState::Unspecified);
-    let views = views(context);
+    let holdings = Holdings::of(context);
     let mut page = ListShardsResponse::default();
     let mut last = None;
     for dataset in context.shared.catalog.list() {
@@ -97,7 +109,7 @@ pub(super) fn shards(
             _ => 0,
         };
         for shard in begin..dataset.manifest().shard_count() {
-            let found = shard_statuses(&dataset, shard, &views, wanted);
+            let found = shard_statuses(&dataset, shard, &holdings, wanted);
             if !found.is_empty() && page.shards.len() + found.len() > size {
                 let ShardPlace(snapshot, shard) = last.unwrap_or(ShardPlace(snapshot, shard));
                 page.next_page_token = format!("{snapshot}:{shard}");
@@ -115,35 +127,49 @@ pub(super) fn shards(
 fn shard_statuses(
     dataset: &Arc<Dataset>,
     shard: u32,
-    views: &Views,
+    holdings: &Holdings,
     wanted: ShardState,
 ) -> Vec<ShardStatus> {
     let id = dataset.manifest().shard(shard).id;
-    let snapshot = dataset.snapshot();
-    let status = |view: &ShardView<ShardId, Group>| {
-        let (state, since, leases, waiters) = match view.state {
-            Stands::Filling { waiters, since } => (ShardState::Filling, since, 0, waiters),
-            Stands::Resident { holders, last_used } => {
-                (ShardState::Resident, last_used, holders, 0)
-            }
-            Stands::Orphaned { since } => (ShardState::Orphaned, since, 0, 0),
-        };
-        let idle = if state == ShardState::Resident { ms_since(since) } else { 0 };
-        ShardStatus {
-            snapshot: Bytes::copy_from_slice(snapshot.as_bytes()),
-            shard,
-            shard_id: Bytes::copy_from_slice(id.as_bytes()),
-            state: state.into(),
-            bytes: view.bytes,
-            bytes_ready: 0,
-            leases: u32::try_from(leases).unwrap_or(u32::MAX),
-            waiters: u32::try_from(waiters).unwrap_or(u32::MAX),
-            age_ms: if state == ShardState::Resident { 0 } else { ms_since(since) },
-            idle_ms: idle,
-        }
+    let status = |view: &ShardView<ShardId, Group>| ShardStatus {
+        snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),
+        shard,
+        ..shard_status(view, holdings.flights.get(&id))
     };
-    let found = views.get(&id).into_iter().flatten().map(status);
+    let found = holdings.views.get(&id).into_iter().flatten().map(status);
     found.filter(|one| wanted == ShardState::Unspecified || one.state() == wanted).collect()
+}
+
+/// A shard whatever dataset it is of. `flight` is its fill, unless that ended since `view` was taken.
+fn shard_status(view: &ShardView<ShardId, Group>, flight: Option<&Arc<Flight>>) -> ShardStatus {
+    let status = ShardStatus {
+        shard_id: Bytes::copy_from_slice(view.id.as_bytes()),
+        bytes: view.bytes,
+        ..ShardStatus::default()
+    };
+    match view.state {
+        Stands::Filling { waiters, since } => {
+            let queued = flight.is_some_and(|flight| flight.is_queued());
+            let state = if queued { ShardState::Queued } else { ShardState::Filling };
+            ShardStatus {
+                state: state.into(),
+                bytes_ready: flight.map_or(0, |flight| flight.bytes_ready()),
+                waiters: u32::try_from(waiters).unwrap_or(u32::MAX),
+                age_ms: ms_since(since),
+                ..status
+            }
+        }
+        Stands::Resident { holders, since, last_used } => ShardStatus {
+            state: ShardState::Resident.into(),
+            leases: u32::try_from(holders).unwrap_or(u32::MAX),
+            age_ms: ms_since(since),
+            idle_ms: ms_since(last_used),
+            ..status
+        },
+        Stands::Orphaned { since } => {
+            ShardStatus { state: ShardState::Orphaned.into(), age_ms: ms_since(since), ..status }
+        }
+    }
 }
 
 /// The fills that gave up, the newest first.
@@ -158,13 +184,14 @@ pub(super) fn failures(context: &Context, asked: u32) -> ListFailuresResponse {
 }
 
 fn failure(failure: &Failure) -> FailureMessage {
+    let place = failure.place.as_ref();
     FailureMessage {
         snapshot: Bytes::copy_from_slice(failure.snapshot.as_bytes()),
         shard: failure.shard,
         shard_id: Bytes::copy_from_slice(failure.id.as_bytes()),
-        object: failure.object.clone().unwrap_or_default(),
-        offset: 0,
-        bytes: 0,
+        object: place.map(|place| place.object.to_string()).unwrap_or_default(),
+        offset: place.map_or(0, |place| place.offset),
+        bytes: place.map_or(0, |place| place.bytes),
         kind: u32::from(failure.why.kind().number()),
         message: failure.why.message().to_owned(),
         tries: failure.attempts,

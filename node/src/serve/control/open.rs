@@ -34,7 +34,7 @@ pub(super) async fn open(
         manifest_bytes: manifest.as_bytes().len() as u64,
         ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
         indexed_now: opened.indexed_now,
-        manifest_uri: request.manifest_uri,
+        manifest_uri: opened.dataset.manifest_uri().to_string(),
     })
 }
 

@@ -28,12 +28,12 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Looks every shard up; those that are missing begin to be filled.
-    pub(super) fn new(context: &'a Context, wanted: &'a Gather) -> Result<Self, Error> {
+    pub(super) fn new(
+        context: &'a Context,
+        dataset: Arc<Dataset>,
+        wanted: &'a Gather,
+    ) -> Result<Self, Error> {
         let shared = &context.shared;
-        let dataset = shared.catalog.get(wanted.snapshot).ok_or_else(|| {
-            let message = format!("snapshot {} is not open here; open it first", wanted.snapshot);
-            Error::new(ErrorKind::NotFound, message)
-        })?;
         let mut shards: Vec<_> = wanted.rows.iter().map(|row| row.shard).collect();
         shards.sort_unstable();
         shards.dedup();

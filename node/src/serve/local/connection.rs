@@ -6,10 +6,12 @@ use std::sync::Arc;
 use larder_dataset::SnapshotId;
 use larder_extent::Sealed;
 use larder_wire::data::{
-    Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState, Release,
+    Admit, Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState,
+    Release,
 };
 use larder_wire::{Error, ErrorKind};
 
+use super::admit;
 use super::clients::Client;
 use crate::cache::Leased;
 use crate::catalog::Dataset;
@@ -97,12 +99,23 @@ impl Connection<'_> {
                 self.release(snapshot, shard);
                 Ok(())
             }
+            Kind::Admit => {
+                let wanted = Admit::decode(self.session.body(header)?)?;
+                match admit::admit(self.stay.context, self.stay.peer, &wanted) {
+                    Ok(admitted) => self.session.send(|out| admitted.encode(header.request(), out)),
+                    Err(error) => self.session.refuse(header.request(), &error),
+                }
+            }
             _ => self.session.answer(header),
         }
     }
 
     fn attach(&mut self, request: u64, snapshot: SnapshotId, shard: u32) -> Result<(), Closing> {
-        let dataset = match find(self.stay.context, snapshot, Some(shard)) {
+        let found = self.session.dataset(snapshot).and_then(|dataset| {
+            check_shard(&dataset, shard)?;
+            Ok(dataset)
+        });
+        let dataset = match found {
             Ok(dataset) => dataset,
             Err(error) => return self.session.refuse(request, &error),
         };
@@ -135,7 +148,7 @@ impl Connection<'_> {
     }
 
     fn attach_manifest(&mut self, request: u64, snapshot: SnapshotId) -> Result<(), Closing> {
-        match find(self.stay.context, snapshot, None) {
+        match self.session.dataset(snapshot) {
             Ok(dataset) => self.hand_out(request, dataset.manifest_extent()).map(|_| ()),
             Err(error) => self.session.refuse(request, &error),
         }
@@ -175,22 +188,11 @@ impl Connection<'_> {
     }
 }
 
-/// The open dataset, if it has that shard.
-fn find(
-    context: &Context,
-    snapshot: SnapshotId,
-    shard: Option<u32>,
-) -> Result<Arc<Dataset>, Error> {
-    let not_found = |message: String| Error::new(ErrorKind::NotFound, message);
-    let dataset =
-        context.shared.catalog.get(snapshot).ok_or_else(|| {
-            not_found(format!("snapshot {snapshot} is not open here; open it first"))
-        })?;
+fn check_shard(dataset: &Dataset, shard: u32) -> Result<(), Error> {
     let count = dataset.manifest().shard_count();
-    match shard {
-        Some(shard) if shard >= count => {
-            Err(not_found(format!("shard {shard} of a snapshot of {count} shards")))
-        }
-        _ => Ok(dataset),
+    if shard < count {
+        return Ok(());
     }
+    let message = format!("shard {shard} of a snapshot of {count} shards");
+    Err(Error::new(ErrorKind::NotFound, message))
 }

@@ -13,6 +13,7 @@ use larder_wire::{Error, ErrorKind};
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Client, TestNode};
+use crate::fill::Priority;
 use crate::testing::{Folder, until};
 
 const ROOMY: u64 = 64 << 20;
@@ -48,6 +49,8 @@ fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
     assert_eq!(opened.snapshot, node.dataset.snapshot().as_bytes()[..]);
     assert_eq!((opened.samples, opened.shards, opened.indexed_now), (40, 4, false));
     assert_eq!(opened.bytes, 40_000);
+    let manifest = opened.manifest_uri.strip_prefix("file://").unwrap();
+    assert_eq!(std::fs::read(manifest).unwrap(), node.dataset.manifest().as_bytes());
     let mut client = Client::new(TcpStream::connect(node.data).unwrap());
     client.hello(ticket(&opened.ticket).unwrap()).unwrap();
     assert_eq!(client.gather(&node.gather([33])).unwrap().rows, [folder.row(33)]);
@@ -146,6 +149,34 @@ fn listings_come_page_by_page_without_gaps() {
 }
 
 #[test]
+fn shards_are_listed_with_how_far_they_are_and_datasets_with_who_uses_them() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let mut client = node.local();
+    let found = node.shared.cache.find(&node.dataset, &[0, 1], Priority::Demand);
+    let list = || {
+        call(&node, async |mut client| {
+            let shards = client.list_shards(ListShardsRequest::default()).await.unwrap();
+            let datasets = client.list_datasets(ListDatasetsRequest::default()).await.unwrap();
+            (shards.into_inner().shards, datasets.into_inner().datasets)
+        })
+    };
+    let (shards, datasets) = list();
+    let states: Vec<_> = shards.iter().map(|one| (one.state(), one.waiters)).collect();
+    assert_eq!(states, [(ShardState::Queued, 1), (ShardState::Queued, 1)]);
+    assert_eq!(datasets[0].sessions, 0);
+    drop(found);
+    node.start_workers();
+    client.gather(&node.gather([0])).unwrap();
+    until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+    std::thread::park_timeout(std::time::Duration::from_millis(5));
+    let (shards, datasets) = list();
+    assert!(shards.iter().all(|one| one.state() == ShardState::Resident));
+    assert!(shards[0].age_ms >= 5 && shards[0].age_ms >= shards[0].idle_ms, "{shards:?}");
+    assert_eq!(datasets[0].sessions, 1);
+}
+
+#[test]
 fn a_fill_that_gave_up_is_listed_with_its_reason() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
@@ -156,7 +187,11 @@ fn a_fill_that_gave_up_is_listed_with_its_reason() {
     });
     assert_eq!((listed.failures.len(), listed.total), (1, 1));
     assert_eq!(listed.failures[0].kind, u32::from(ErrorKind::DataChanged.number()));
-    assert!(listed.failures[0].object.contains("rows.npy"), "{}", listed.failures[0].object);
+    let [failure] = &listed.failures[..] else { panic!("{listed:?}") };
+    assert_eq!(failure.object, folder.uri().join("rows.npy").unwrap().to_string());
+    let read = node.dataset.manifest().row_read(0, 0, 0);
+    assert_eq!((failure.offset, failure.bytes), (read.object_offset, 10_000));
+    assert_eq!(failure.tries, 2, "what would end the shard is asked for once more");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use larder_wire::data::{ErrorReply, Gather, Kind, Ping, Ticket};
 use larder_wire::{ErrorKind, limits};
@@ -164,4 +166,34 @@ fn handshakes_beyond_their_limit_wait_for_the_slow_ones() {
     node.remote();
     drop(slow);
     nothing_is_left(&node);
+}
+
+/// What a client of HTTP/2 says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[test]
+fn who_does_not_finish_a_greeting_on_the_control_port_is_hung_up_on() {
+    let (_folder, node) = node();
+    let settings_without_body = [PREFACE, &[0, 0, 6, 4, 0, 0, 0, 0, 0]].concat();
+    let beginnings = [b"".as_slice(), b"GET /healthz", &PREFACE[..10], PREFACE];
+    thread::scope(|scope| {
+        for beginning in beginnings.into_iter().chain([settings_without_body.as_slice()]) {
+            let node = &node;
+            scope.spawn(move || {
+                let mut client = Client::new(TcpStream::connect(node.listen).unwrap());
+                client.socket.write_all(beginning).unwrap();
+                assert!(client.hung_up(), "after {beginning:?}");
+            });
+        }
+        scope.spawn(|| {
+            let mut client = Client::new(TcpStream::connect(node.listen).unwrap());
+            for byte in PREFACE {
+                if client.socket.write_all(&[*byte]).is_err() {
+                    return;
+                }
+                thread::park_timeout(Duration::from_millis(400));
+            }
+            assert!(client.hung_up(), "byte by byte");
+        });
+    });
 }

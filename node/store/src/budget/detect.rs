@@ -42,6 +42,23 @@ pub enum BudgetError {
         /// What the node itself needs, in bytes.
         overhead: u64,
     },
+    /// So much is used already that not even the node itself fits.
+    #[error(
+        "only {available} bytes of memory are available now, of which the node itself keeps \
+         {overhead}; end what uses the rest, or raise the limit of the cgroup"
+    )]
+    NothingAvailable {
+        /// Bytes that could be taken now.
+        available: u64,
+        /// What the node itself needs, in bytes.
+        overhead: u64,
+    },
+    /// A share was asked for that is no share.
+    #[error("{percent}% is no share of memory; ask for 1% to 100%")]
+    NoShare {
+        /// Percent asked for.
+        percent: u32,
+    },
     /// The budget asked for is zero.
     #[error("a cache of 0 bytes holds nothing; ask for at least one shard's size")]
     Zero,
@@ -104,15 +121,10 @@ impl MemoryLimit {
     /// Reads `proc/meminfo` and the cgroups of this process, all below `root`.
     pub fn read(root: &Path) -> Result<Self, BudgetError> {
         let mut least = machine_limit(&root.join("proc/meminfo"))?;
-        let mounts = read_if_there(&root.join("proc/self/mountinfo"))?.unwrap_or_default();
-        let member_of = read_if_there(&root.join("proc/self/cgroup"))?.unwrap_or_default();
-        for (version, group) in member_of.lines().filter_map(parse_membership) {
-            let mounts = mounts.lines().filter_map(Mount::parse);
-            for mount in mounts.filter(|mount| mount.version == version) {
-                for limit in mount.limits_of(root, group)? {
-                    if limit.bytes < least.bytes {
-                        least = limit;
-                    }
+        for group in Group::all(root)? {
+            for limit in group.limits()? {
+                if limit.bytes < least.bytes {
+                    least = limit;
                 }
             }
         }
@@ -130,8 +142,38 @@ impl MemoryLimit {
     }
 }
 
+/// A memory cgroup that this process lives in, directly or further up.
+pub(super) struct Group {
+    pub(super) version: Version,
+    pub(super) folder: PathBuf,
+}
+
+impl Group {
+    /// All of them, as far as they are seen below `root`.
+    pub(super) fn all(root: &Path) -> Result<Vec<Self>, BudgetError> {
+        let mounts = read_if_there(&root.join("proc/self/mountinfo"))?.unwrap_or_default();
+        let member_of = read_if_there(&root.join("proc/self/cgroup"))?.unwrap_or_default();
+        let mut groups = Vec::new();
+        for (version, group) in member_of.lines().filter_map(parse_membership) {
+            let mounts = mounts.lines().filter_map(Mount::parse);
+            for mount in mounts.filter(|mount| mount.version == version) {
+                let levels = mount.levels_of(root, group).into_iter();
+                groups.extend(levels.map(|folder| Self { version, folder }));
+            }
+        }
+        Ok(groups)
+    }
+
+    /// What it allows; nothing if it has no limit.
+    pub(super) fn limits(&self) -> Result<Vec<MemoryLimit>, BudgetError> {
+        let files = self.version.files().iter();
+        let limits = files.map(|file| cgroup_limit(self.folder.join(file)));
+        limits.filter_map(Result::transpose).collect()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub(super) enum Version {
     V1,
     V2,
 }
@@ -182,8 +224,8 @@ impl<'a> Mount<'a> {
         Some(Self { version, group, point })
     }
 
-    /// The limits of a group and of all above it, as far as this mount shows them.
-    fn limits_of(&self, root: &Path, group: &str) -> Result<Vec<MemoryLimit>, BudgetError> {
+    /// The folders of a group and of all above it, as far as this mount shows them.
+    fn levels_of(&self, root: &Path, group: &str) -> Vec<PathBuf> {
         let top = root.join(&self.point);
         // A group outside of what is mounted is not seen; what binds at the mount binds it too.
         let below = Path::new(group)
@@ -191,13 +233,7 @@ impl<'a> Mount<'a> {
             .ok()
             .filter(|below| !below.components().any(|part| part.as_os_str() == ".."))
             .unwrap_or(Path::new(""));
-        let mut limits = Vec::new();
-        for level in below.ancestors() {
-            for file in self.version.files() {
-                limits.extend(cgroup_limit(top.join(level).join(file))?);
-            }
-        }
-        Ok(limits)
+        below.ancestors().map(|level| top.join(level)).collect()
     }
 }
 
@@ -215,21 +251,26 @@ fn cgroup_limit(source: PathBuf) -> Result<Option<MemoryLimit>, BudgetError> {
 
 /// The line `MemTotal:  24684096 kB` of `/proc/meminfo`.
 fn machine_limit(source: &Path) -> Result<MemoryLimit, BudgetError> {
-    let text = fs::read_to_string(source)
-        .map_err(|error| BudgetError::Unreadable { path: source.into(), source: error })?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
-    let kibibytes = total.trim().strip_suffix("kB").and_then(|count| count.trim().parse().ok());
-    match kibibytes.and_then(|count: u64| count.checked_mul(1024)) {
-        Some(bytes) => Ok(MemoryLimit { bytes, source: source.into(), of_machine: true }),
-        None => Err(malformed(source.into(), total)),
-    }
+    let bytes = meminfo(source, "MemTotal:")?;
+    Ok(MemoryLimit { bytes, source: source.into(), of_machine: true })
 }
 
-fn malformed(path: PathBuf, text: &str) -> BudgetError {
+/// One line of `/proc/meminfo`, in bytes.
+pub(super) fn meminfo(source: &Path, name: &str) -> Result<u64, BudgetError> {
+    let text = fs::read_to_string(source)
+        .map_err(|error| BudgetError::Unreadable { path: source.into(), source: error })?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let kibibytes = line.trim().strip_suffix("kB").and_then(|count| count.trim().parse().ok());
+    kibibytes
+        .and_then(|count: u64| count.checked_mul(1024))
+        .ok_or_else(|| malformed(source.into(), line))
+}
+
+pub(super) fn malformed(path: PathBuf, text: &str) -> BudgetError {
     BudgetError::Malformed { path, text: text.chars().take(40).collect() }
 }
 
-fn read_if_there(path: &Path) -> Result<Option<String>, BudgetError> {
+pub(super) fn read_if_there(path: &Path) -> Result<Option<String>, BudgetError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -238,4 +279,4 @@ fn read_if_there(path: &Path) -> Result<Option<String>, BudgetError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -56,7 +56,7 @@ where
         let Ok(entry) = self.spend(permit) else {
             return Err(StaleComplete { handle });
         };
-        let resident = State::Resident(Resident { handle, last_used: now, holders: 0 });
+        let resident = State::Resident(Resident { handle, since: now, last_used: now, holders: 0 });
         let State::Filling(filling) = std::mem::replace(&mut entry.state, resident) else {
             unreachable!("a permit counts only for a shard that is filling");
         };

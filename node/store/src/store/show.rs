@@ -34,6 +34,8 @@ pub enum ShardState {
     Resident {
         /// How many clients lease it.
         holders: usize,
+        /// When its fill was completed.
+        since: Instant,
         /// When it was last used.
         last_used: Instant,
     },
@@ -107,6 +109,11 @@ where
         shards
     }
 
+    /// The handle of every fill that has not ended, in no order.
+    pub fn fills(&self) -> impl Iterator<Item = (K, &F)> {
+        self.entries.iter().filter_map(|(&id, entry)| Some((id, &entry.state.filling()?.handle)))
+    }
+
     /// Every group that has a shard or an open session, in order.
     pub fn groups(&self) -> Vec<GroupView<G>> {
         let views = self.groups.iter().map(|(group, record)| GroupView {
@@ -141,9 +148,11 @@ impl<F, R> State<F, R> {
             Self::Filling(filling) => {
                 ShardState::Filling { waiters: filling.waiters, since: filling.since }
             }
-            Self::Resident(resident) => {
-                ShardState::Resident { holders: resident.holders, last_used: resident.last_used }
-            }
+            Self::Resident(resident) => ShardState::Resident {
+                holders: resident.holders,
+                since: resident.since,
+                last_used: resident.last_used,
+            },
         }
     }
 }

@@ -284,7 +284,7 @@ fn what_is_shown_comes_in_order_with_a_shards_orphan_after_its_present_self() {
     let _orphan = store.evict(1, now).unwrap();
     let _permit = admitted(ask(&mut store, 1, 'b', 10, now));
     let shown: Vec<_> = store.shards().into_iter().map(|shard| (shard.id, shard.state)).collect();
-    let resident = ShardState::Resident { holders: 0, last_used: now };
+    let resident = ShardState::Resident { holders: 0, since: now, last_used: now };
     let filling = ShardState::Filling { waiters: 0, since: now };
     let orphaned = ShardState::Orphaned { since: now };
     assert_eq!(shown, [(1, filling), (1, orphaned), (2, resident), (3, resident)]);

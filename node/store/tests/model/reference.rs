@@ -30,7 +30,10 @@ pub(crate) struct Model {
 struct Shard {
     groups: BTreeSet<Group>,
     handle: u32,
+    /// Since when it is in its state.
     since: u64,
+    /// When it was last used, once it is here.
+    used: u64,
     /// How many wait, while it is being filled.
     waiters: Option<usize>,
 }
@@ -107,7 +110,7 @@ impl Model {
         if let Some(shard) = self.shards.get_mut(&id) {
             shard.groups.insert(group);
             let Some(waiters) = &mut shard.waiters else {
-                shard.since = now;
+                shard.used = now;
                 return Said::Resident(shard.handle);
             };
             *waiters += 1;
@@ -116,7 +119,8 @@ impl Model {
         if bytes_of(id) > self.free() {
             return self.make_room(bytes_of(id));
         }
-        let shard = Shard { groups: [group].into(), handle: made, since: now, waiters: Some(0) };
+        let shard =
+            Shard { groups: [group].into(), handle: made, since: now, used: now, waiters: Some(0) };
         self.shards.insert(id, shard);
         self.made += 1;
         Said::Admitted(made)
@@ -152,7 +156,7 @@ impl Model {
     fn choose(&self, missing: u64) -> Option<Vec<Id>> {
         let mut idle: Vec<Id> =
             self.shards.keys().copied().filter(|&id| self.is_idle(id)).collect();
-        idle.sort_by_key(|id| (self.group_used(*id), self.shards[id].since, *id));
+        idle.sort_by_key(|id| (self.group_used(*id), self.shards[id].used, *id));
         let enough = |ids: &[Id]| ids.iter().map(|&id| bytes_of(id)).sum::<u64>() >= missing;
         let count = (0..=idle.len()).find(|&count| enough(&idle[..count]))?;
         idle.truncate(count);
@@ -169,7 +173,7 @@ impl Model {
         let shard = self.shards.get_mut(&id).filter(|shard| shard.waiters.is_none());
         let got = shard.map(|shard| {
             shard.groups.insert(group);
-            shard.since = now;
+            shard.used = now;
             shard.handle
         });
         if got.is_some() {
@@ -183,7 +187,8 @@ impl Model {
         match ending {
             Ending::Complete { handle } => {
                 let groups = self.shards[&id].groups.clone();
-                let shard = Shard { groups, handle, since: self.now, waiters: None };
+                let now = self.now;
+                let shard = Shard { groups, handle, since: now, used: now, waiters: None };
                 self.shards.insert(id, shard);
                 Said::Completed(fill)
             }
@@ -275,7 +280,7 @@ impl Model {
 
     fn use_shard(&mut self, id: Id) {
         let shard = self.shards.get_mut(&id).expect("a leased shard is here");
-        shard.since = self.now;
+        shard.used = self.now;
         let groups = shard.groups.clone();
         self.touch(groups);
     }
@@ -345,7 +350,8 @@ impl Model {
                 Some(waiters) => ShardState::Filling { waiters, since: at(shard.since) },
                 None => ShardState::Resident {
                     holders: self.holders_of(id),
-                    last_used: at(shard.since),
+                    since: at(shard.since),
+                    last_used: at(shard.used),
                 },
             },
         });

@@ -238,7 +238,7 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     );
     assert!(location.uri().starts_with(&folder_uri(cache.path())));
     let error = publish::publish(&origin, &manifest, None, None, "latest").await.unwrap_err();
-    assert!(matches!(error, DatasetError::Origin(crate::OriginError::Denied { .. })), "{error}");
+    assert!(matches!(error, DatasetError::Origin(OriginError::Denied { .. })), "{error}");
 }
 
 fn parse<F: Format>(format: &F, file: &[u8]) -> Result<F::Header, Fault> {

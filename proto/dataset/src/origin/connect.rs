@@ -10,7 +10,7 @@ use object_store::{
     local::LocalFileSystem,
 };
 
-use super::{Origin, OriginError, chain, credentials};
+use super::{Origin, OriginError, credentials, words};
 use crate::{OriginUri, Scheme};
 
 /// A request that retries on its own gives up after this long.
@@ -71,7 +71,7 @@ fn built<S: ObjectStore>(
 ) -> Result<Arc<dyn ObjectStore>, OriginError> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(settings(uri, chain(&error))),
+        Err(error) => Err(settings(uri, words::plain(&error))),
     }
 }
 

@@ -5,13 +5,13 @@
 //! expected total and the expected etag (the library checks the first two, we check all of them), and
 //! the body is counted here, because nothing else is to be trusted with where bytes go.
 
-use std::{fs::File, io, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
+use std::{error::Error, fs::File, io, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
 
 use futures_util::TryStreamExt;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
-use super::{Origin, OriginError, chain, store_path};
-use crate::{Manifest, OriginUri, PartRead, limits};
+use super::{Origin, OriginError, store_path, words};
+use crate::{Manifest, OriginUri, PartRead, limits, root_cause};
 
 /// Why a read did not give the bytes that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,22 +22,6 @@ pub enum FetchError {
         /// Which object.
         object: OriginUri,
         /// What differs.
-        why: String,
-    },
-    /// The object is gone.
-    #[error("{object} was not found: {why}")]
-    NotFound {
-        /// Which object.
-        object: OriginUri,
-        /// What the store said.
-        why: String,
-    },
-    /// The store refuses.
-    #[error("access to {object} was denied: {why}")]
-    Denied {
-        /// Which object.
-        object: OriginUri,
-        /// What the store said.
         why: String,
     },
     /// The body ended early.
@@ -66,14 +50,9 @@ pub enum FetchError {
         /// What differs.
         why: String,
     },
-    /// The store could not be reached, timed out, is overloaded or failed.
-    #[error("the request for {object} failed: {why}")]
-    Failed {
-        /// Which object.
-        object: OriginUri,
-        /// What the store said.
-        why: String,
-    },
+    /// The store refused, could not be reached, timed out, is overloaded or failed.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
     /// The sink asked for no more.
     #[error("the read of {object} was stopped by its caller")]
     Stopped {
@@ -85,13 +64,25 @@ pub enum FetchError {
 impl FetchError {
     /// Whether the same request may succeed when it is made again.
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Truncated { .. }
-                | Self::Overlong { .. }
-                | Self::NotAsAsked { .. }
-                | Self::Failed { .. }
-        )
+        match self {
+            Self::Truncated { .. } | Self::Overlong { .. } | Self::NotAsAsked { .. } => true,
+            Self::Origin(error) => {
+                !matches!(error, OriginError::NotFound { .. } | OriginError::Denied { .. })
+            }
+            Self::Changed { .. } | Self::Stopped { .. } => false,
+        }
+    }
+
+    /// Whether this is an answer of the store that is final, taken at its word, and yet known to be
+    /// given by mistake: denied, changed or gone. Worth asking once more before others are told.
+    pub fn may_be_spurious(&self) -> bool {
+        match self {
+            Self::Changed { .. } => true,
+            Self::Origin(error) => {
+                matches!(error, OriginError::NotFound { .. } | OriginError::Denied { .. })
+            }
+            _ => false,
+        }
     }
 
     /// Whether the dataset has to be indexed again.
@@ -180,7 +171,7 @@ async fn read_exact(
         return Ok(None);
     }
     let object = &target.object;
-    let path = store_path(object).map_err(|error| from_origin(object, error))?;
+    let path = store_path(object)?;
     let options = GetOptions {
         if_match: target.etag.clone(),
         version: target.version.clone(),
@@ -286,7 +277,11 @@ impl Counted<'_> {
 
 /// Reads a local file in large pieces, off the async threads.
 async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result<(), FetchError> {
-    let failed = |why: String| FetchError::Failed { object: counted.object.clone(), why };
+    let object = counted.object.clone();
+    let failed = |error: &(dyn Error + 'static)| OriginError::Failed {
+        object: object.clone(),
+        why: root_cause(error),
+    };
     let mut at = offset;
     let mut shared = (file, Vec::new());
     while counted.left > 0 {
@@ -298,9 +293,9 @@ async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result
             let read = read_up_to(&file, &mut buffer, at);
             ((file, buffer), read)
         });
-        let (back, read) = read.await.map_err(|error| failed(error.to_string()))?;
+        let (back, read) = read.await.map_err(|error| failed(&error))?;
         shared = back;
-        let read = read.map_err(|error| failed(error.to_string()))?;
+        let read = read.map_err(|error| failed(&error))?;
         if read == 0 {
             return Ok(());
         }
@@ -320,21 +315,11 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 }
 
 fn from_store(object: &OriginUri, error: &object_store::Error) -> FetchError {
-    let why = chain(error);
     if matches!(error, object_store::Error::Precondition { .. }) {
+        let why = words::plain(error);
         return FetchError::Changed { object: object.clone(), why };
     }
-    from_origin(object, OriginError::from_store(object, error))
-}
-
-fn from_origin(object: &OriginUri, error: OriginError) -> FetchError {
-    let object = object.clone();
-    match error {
-        OriginError::NotFound { why, .. } => FetchError::NotFound { object, why },
-        OriginError::Denied { why, .. } => FetchError::Denied { object, why },
-        OriginError::Failed { why, .. } => FetchError::Failed { object, why },
-        other => FetchError::Failed { object, why: other.to_string() },
-    }
+    OriginError::from_store(object, error).into()
 }
 
 #[cfg(test)]

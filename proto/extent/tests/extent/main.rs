@@ -10,3 +10,4 @@ mod immutable;
 mod passing;
 mod private;
 mod release;
+mod rows;

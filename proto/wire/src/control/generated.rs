@@ -202,7 +202,7 @@ pub struct OpenDatasetResponse {
     /// Whether the prefix had no manifest and was indexed for this call.
     #[prost(bool, tag = "7")]
     pub indexed_now: bool,
-    /// Where the manifest lies.
+    /// The object that the node read the manifest from.
     #[prost(string, tag = "8")]
     pub manifest_uri: ::prost::alloc::string::String,
 }
@@ -241,7 +241,7 @@ pub struct DatasetStatus {
     /// Its snapshot, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-    /// As it was opened, with its tag.
+    /// The prefix it lies under.
     #[prost(string, tag = "2")]
     pub uri: ::prost::alloc::string::String,
     /// Size of the snapshot.
@@ -256,7 +256,7 @@ pub struct DatasetStatus {
     pub resident_shards: u32,
     #[prost(uint64, tag = "7")]
     pub resident_bytes: u64,
-    /// Tickets alive for it.
+    /// Connections that have it in use: while there is one, its shards stay.
     #[prost(uint32, tag = "8")]
     pub sessions: u32,
     /// Milliseconds since it was last used.

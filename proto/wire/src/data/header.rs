@@ -1,6 +1,6 @@
 //! The frame header and what each kind of frame may weigh.
 
-use super::{WireError, codec::Fields};
+use super::{WireError, admit::ADMITTED_BYTES_MAX, codec::Fields};
 use crate::limits;
 
 /// Bytes of a frame header.
@@ -72,6 +72,10 @@ frame_kinds! {
     Release = 37, 24;
     /// Node: drop your map of this shard if nothing uses it.
     Recall = 38, 24;
+    /// Client: what lies under this prefix may be read, too.
+    Admit = 39, limits::ADMIT_BYTES_MAX;
+    /// Node: it may, and here is how I am reached.
+    Admitted = 40, ADMITTED_BYTES_MAX;
 }
 
 /// What stands before each body.

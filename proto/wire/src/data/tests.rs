@@ -31,6 +31,11 @@ fn hello() -> Hello {
     Hello::new(Ticket::from_bytes([7; 16]), 1234, "job 3, rank 5")
 }
 
+fn admitted() -> Admitted {
+    let control = "http://127.0.0.1:7070".to_owned();
+    Admitted { ticket: Ticket::from_bytes([9; 16]), memory_bytes: 8 << 30, pid: 4321, control }
+}
+
 fn gather(rows: usize) -> Gather {
     let row = |row: u32| RowRef { shard: row.wrapping_mul(2_654_435_761), row };
     let rows = (0..u32::try_from(rows).unwrap()).map(row).collect();
@@ -56,7 +61,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
         payload_bytes: 15,
     };
     type Encode<'a> = Box<dyn Fn(&mut Vec<u8>) + 'a>;
-    let encoders: [Encode<'_>; 15] = [
+    let encoders: [Encode<'_>; 17] = [
         Box::new(|out| hello().encode(1, out)),
         Box::new(|out| ok.encode(1, out)),
         Box::new(|out| error.encode(2, out)),
@@ -72,6 +77,8 @@ fn one_of_each() -> Vec<Vec<u8>> {
         Box::new(|out| NotKept.encode(5, out)),
         Box::new(|out| release.encode(0, out)),
         Box::new(|out| recall.encode(0, out)),
+        Box::new(|out| Admit { prefix: "s3://bucket/data".to_owned() }.encode(7, out)),
+        Box::new(|out| admitted().encode(7, out)),
     ];
     let frame = |encode: &Encode<'_>| {
         let mut out = Vec::new();
@@ -99,6 +106,8 @@ fn decode_any(header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
         Kind::NotKept => NotKept::decode(body).map(drop),
         Kind::Release => Release::decode(body).map(drop),
         Kind::Recall => Recall::decode(body).map(drop),
+        Kind::Admit => Admit::decode(body).map(drop),
+        Kind::Admitted => Admitted::decode(body).map(drop),
     }
 }
 
@@ -162,6 +171,16 @@ fn a_ticket_is_never_shown() {
 }
 
 #[test]
+fn what_is_said_to_share_a_node_arrives_as_it_was_sent() {
+    let admit = Admit { prefix: "s3://bucket/data".to_owned() };
+    let (_, body) = sent(|request, out| admit.encode(request, out));
+    assert_eq!(Admit::decode(&body).unwrap(), admit);
+    let (_, body) = sent(|request, out| admitted().encode(request, out));
+    assert_eq!(Admitted::decode(&body).unwrap(), admitted());
+    assert!(!format!("{:?}", admitted()).contains("9, 9"), "its ticket is never shown");
+}
+
+#[test]
 fn hello_fits_what_is_read_before_a_client_is_known() {
     let longest = Hello { client_name: "é".repeat(1_000), ..hello() };
     let mut out = Vec::new();
@@ -187,10 +206,11 @@ fn who_does_not_begin_with_hello_is_refused_before_its_body_is_read() {
 
 #[test]
 fn a_kind_of_one_size_may_have_just_that_size() {
-    use Kind::{Data, Error, Gather, Hello, HelloOk};
+    use Kind::{Admit, Admitted, Data, Error, Gather, Hello, HelloOk};
     for frame in one_of_each() {
         let header = split_frame(&frame).unwrap().unwrap().header;
-        let varies = matches!(header.kind(), Hello | HelloOk | Error | Gather | Data);
+        let varies =
+            matches!(header.kind(), Hello | HelloOk | Error | Gather | Data | Admit | Admitted);
         assert!(varies || header.body_len() == header.kind().body_bytes_max() as usize);
     }
 }

@@ -9,7 +9,7 @@ const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsd
 const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
                   35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
 
-fn host(files: &[(&str, &str)]) -> TempDir {
+pub(in crate::budget) fn host(files: &[(&str, &str)]) -> TempDir {
     let root = TempDir::new().unwrap();
     for (path, text) in [("proc/meminfo", MEMINFO)].iter().chain(files) {
         let path = root.path().join(path);

@@ -1,7 +1,7 @@
 //! Verifying what lies on the origin.
 
 use larder_client::admin::{
-    self, DatasetError, DatasetRef, FetchError, Manifest, Origin, OriginUri,
+    self, DatasetError, DatasetRef, FetchError, Manifest, Origin, OriginError, OriginUri,
 };
 
 use super::{Problems, VerifyReport};
@@ -64,7 +64,8 @@ async fn check(
                 }
             }
             Err(DatasetError::Fetch(
-                error @ (FetchError::Changed { .. } | FetchError::NotFound { .. }),
+                error @ (FetchError::Changed { .. }
+                | FetchError::Origin(OriginError::NotFound { .. })),
             )) => problems.add(format!("shard {number}: {error}")),
             Err(error) => return Err(error.into()),
         }

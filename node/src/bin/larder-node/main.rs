@@ -3,6 +3,8 @@
 //! Exit codes: 0 after a drain, 1 if the node could not start, 2 for settings that can't be used,
 //! 130 when a second signal cut the drain short.
 
+mod detach;
+
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,6 +30,17 @@ const EXIT_CUT_SHORT: i32 = 130;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.detach {
+        return match detach::start_again() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => refuse(1, &format!("can't go on in the background: {why}")),
+        };
+    }
+    if args.detached
+        && let Err(why) = detach::leave_session()
+    {
+        return refuse(1, &format!("no session of its own: {why}"));
+    }
     start_logging();
     let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
     let config = match Config::try_from(args) {
@@ -51,6 +64,9 @@ fn main() -> ExitCode {
     }
     if exit_with_stdin {
         stop.with_stdin();
+    }
+    if let Err(why) = node.when_unused(stop.when_unused()) {
+        return refuse(1, &why);
     }
     stop.wait(exposed);
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -166,6 +182,15 @@ impl Stop {
         let started = thread::Builder::new().name("larder-stdin".to_owned()).spawn(wait);
         if let Err(why) = started {
             tracing::warn!("standard input is not watched: {why}");
+        }
+    }
+
+    /// What to do when nobody uses the node any more.
+    fn when_unused(&self) -> impl FnOnce() + Send + 'static {
+        let send = self.send.clone();
+        move || {
+            tracing::info!("nobody uses this node any more");
+            let _ = send.try_send(());
         }
     }
 

@@ -1,0 +1,71 @@
+//! The baseline: the same ranges by plain GETs, as many in flight, counted and thrown away.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_client::admin::Manifest;
+use larder_tests::{Garage, garage};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::{GetOptions, ObjectStore, path::Path};
+use tokio::runtime::Runtime;
+
+use crate::Error;
+use crate::measure::{Round, begin_over};
+
+/// The server as the plain reader sees it.
+#[derive(Clone)]
+pub(super) struct Store {
+    pub(super) s3: Arc<AmazonS3>,
+    pub(super) runtime: Arc<Runtime>,
+}
+
+/// Prepares plain access.
+pub(super) fn connect(server: &Garage) -> Result<Store, Error> {
+    larder_dataset::install_crypto();
+    let s3 = AmazonS3Builder::new()
+        .with_endpoint(server.endpoint())
+        .with_allow_http(true)
+        .with_region(garage::REGION)
+        .with_bucket_name(garage::BUCKET)
+        .with_access_key_id(garage::ACCESS_KEY)
+        .with_secret_access_key(garage::SECRET_KEY)
+        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    Ok(Store { s3: Arc::new(s3), runtime: Arc::new(runtime) })
+}
+
+/// Ranges of objects, read as often as one likes.
+pub(super) struct Plain {
+    store: Store,
+    reads: Vec<(Path, Range<u64>)>,
+}
+
+impl Plain {
+    /// What a node reads to fill every shard of a dataset.
+    pub(super) fn new(store: &Store, manifest: &Manifest, part_bytes: u64) -> Self {
+        let shards = 0..manifest.shard_count();
+        let reads = shards.flat_map(|shard| manifest.fill_plan(shard, part_bytes).reads);
+        let range = |read: larder_client::admin::PartRead| {
+            let key = format!("{}/{}", manifest.uri().path(), manifest.object(read.object).key);
+            (Path::from(key), read.object_offset..read.object_offset + read.bytes)
+        };
+        Self { store: store.clone(), reads: reads.map(range).collect() }
+    }
+
+    /// Reads everything once.
+    pub(super) fn round(&self, in_flight: usize, server: &Garage) -> Result<Round, Error> {
+        let begun = begin_over(None, server.pid());
+        let gets = self.reads.iter().map(|(path, range)| self.get(path, range.clone()));
+        let gets = stream::iter(gets).buffer_unordered(in_flight);
+        let counted = gets.try_fold(0, |sum, bytes| async move { Ok(sum + bytes) });
+        let bytes: usize = self.store.runtime.block_on(counted)?;
+        Ok(begun.end(bytes))
+    }
+
+    async fn get(&self, path: &Path, range: Range<u64>) -> object_store::Result<usize> {
+        let options = GetOptions { range: Some(range.into()), ..GetOptions::default() };
+        let body = self.store.s3.get_opts(path, options).await?.into_stream();
+        body.try_fold(0, |sum, chunk| async move { Ok(sum + chunk.len()) }).await
+    }
+}

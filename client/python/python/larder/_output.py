@@ -1,0 +1,81 @@
+"""From the native module's arrays to those of a framework, without a copy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from larder._errors import InvalidArgument, NotFound
+from larder._larder import Array
+
+Output = Literal["auto", "numpy", "torch", "jax"]
+
+#: Makes an array of a framework of one of ours.
+Convert = Callable[[Array], Any]
+
+
+def converter(output: Output) -> Convert:
+    """What makes arrays of the framework ``output``.
+
+    ``auto`` is torch if the program has imported it, else numpy: nothing is imported by guessing.
+    """
+    if output == "auto":
+        output = "torch" if "torch" in sys.modules else "numpy"
+    convert = _CONVERTERS.get(output)
+    if convert is None:
+        raise InvalidArgument(
+            f"there is no output {output!r}", hint="say 'auto', 'numpy', 'torch' or 'jax'"
+        )
+    return convert
+
+
+def convert_all(tensors: Mapping[str, Array], convert: Convert) -> dict[str, Any]:
+    """Each array converted, under its name."""
+    return {name: convert(array) for name, array in tensors.items()}
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """A view of an array as numpy has it; of types numpy lacks, with ml_dtypes."""
+    dtype = _EXTENSION_DTYPES.get(array.dtype)
+    if dtype is None:
+        return np.asarray(array)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise NotFound(
+            f"numpy has no {array.dtype} of its own",
+            why="the package ml_dtypes, which adds it, is not installed",
+            hint="pip install ml_dtypes, or ask for output='torch'",
+        ) from None
+    return np.asarray(array.raw()).view(getattr(ml_dtypes, dtype)).reshape(array.shape)
+
+
+def _to_torch(array: Array) -> Any:  # noqa: ANN401
+    import torch
+
+    return torch.from_dlpack(array)
+
+
+def _to_jax(array: Array) -> Any:  # noqa: ANN401
+    from jax import dlpack
+
+    return dlpack.from_dlpack(array)
+
+
+#: Types that numpy has only with ml_dtypes, which calls them the same.
+_EXTENSION_DTYPES = {
+    name: name
+    for name in (
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    )
+}
+
+_CONVERTERS: dict[str, Convert] = {"numpy": to_numpy, "torch": _to_torch, "jax": _to_jax}

@@ -1,0 +1,403 @@
+"""Datasets for ``torch.utils.data.DataLoader`` and torchdata's ``StatefulDataLoader``.
+
+- :class:`Dataset`: map style, samples by their number.
+- :class:`BatchSampler`: Larder's order for a map-style dataset, instead of ``DistributedSampler``.
+- :class:`IterableDataset`: batches in Larder's order, divided among the workers of each rank.
+
+A loader made by :meth:`larder.Dataset.loader` needs none of these: it fetches ahead by threads of
+its own and its tensors reach the training loop without a copy, while those of a DataLoader's worker
+process are copied once more on their way to the main process.
+
+Thread rule: one iteration by one thread; everything can be forked and pickled, before and while it
+is iterated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.utils.data
+
+from larder import _distributed
+from larder._errors import InvalidArgument
+from larder._loader import Batch, Last, Settings, Shuffle, native_loader
+from larder._output import convert_all, converter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import larder
+    from larder import _larder
+
+__all__ = ["BatchSampler", "Dataset", "IterableDataset"]
+
+Sample = dict[str, torch.Tensor]
+
+_to_torch = converter("torch")
+
+
+class Dataset(torch.utils.data.Dataset[Sample]):
+    """The samples of a dataset by their number, as dicts of tensors.
+
+    A DataLoader reads each batch of it by one request. With ``batch_size=None`` and a
+    :class:`BatchSampler` as its ``sampler`` it also spares the collation: an index that is a list
+    brings a whole batch.
+
+    Args:
+        dataset: what :func:`larder.open` returned.
+        tensors: names of the tensors wanted; by default all.
+    """
+
+    def __init__(self, dataset: larder.Dataset, *, tensors: Sequence[str] | None = None) -> None:
+        self._dataset = dataset
+        self._tensors = None if tensors is None else list(tensors)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int | Sequence[int]) -> Sample:
+        """One sample, or for a list of numbers a batch of them."""
+        if isinstance(index, (list, tuple)):
+            return self._take(index)
+        return {name: column[0] for name, column in self._take([index]).items()}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples by one read; they share their memory."""
+        columns = self._take(indices)
+        return [
+            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
+        ]
+
+    def _take(self, indices: Sequence[int]) -> Sample:
+        return convert_all(self._dataset._take(indices, self._tensors), _to_torch)  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"larder.torch.Dataset({self._dataset!r})"
+
+
+class _Plan:
+    """The settings of a job on this rank, settled: every process that has them has one order."""
+
+    def __init__(
+        self,
+        dataset: larder.Dataset,
+        settings: Settings,
+        coordinates: _distributed.Coordinates,
+    ) -> None:
+        self.dataset = dataset
+        self.settings = settings
+        self.coordinates = coordinates
+        native = self.native(0, 1)
+        # What "auto" comes to is decided here, once: workers could find other nodes alive.
+        self.settings = {**settings, "shuffle": native.shuffle}
+        self.batches = native.batches_per_epoch
+
+    def native(self, worker: int, workers: int) -> _larder.Loader:
+        settings: Settings = {**self.settings, "worker": worker, "workers": workers}
+        return native_loader(self.dataset._native, settings)  # noqa: SLF001
+
+    def samples(self) -> int:
+        """Samples of this rank in a whole epoch."""
+        if self.batches == 0:
+            return 0
+        native = self.native(0, 1)
+        last, _, _ = native.schedule(native.state()).batch(self.batches - 1)
+        return (self.batches - 1) * self.settings["batch_size"] + len(last)
+
+    def __repr__(self) -> str:
+        chosen = {name: self.settings[name] for name in ("batch_size", "shuffle", "seed", "last")}  # type: ignore[literal-required]
+        settings = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        return f"{self.dataset!r}, {settings}, {self.coordinates}"
+
+
+def _plan(
+    dataset: larder.Dataset,
+    batch_size: int,
+    shuffle: Shuffle | bool,
+    seed: int,
+    ranks: tuple[int | None, int | None, Any],
+    last: Last,
+    tensors: Sequence[str] | None = None,
+    prefetch: int = 1,
+) -> _Plan:
+    coordinates = _distributed.resolve(*ranks)
+    settings: Settings = {
+        "batch_size": batch_size,
+        "shuffle": shuffle,
+        "seed": seed,
+        "rank": coordinates.rank,
+        "world_size": coordinates.world_size,
+        "worker": 0,
+        "workers": 1,
+        "last": last,
+        "tensors": None if tensors is None else list(tensors),
+        "prefetch": prefetch,
+    }
+    return _Plan(dataset, settings, coordinates)
+
+
+class _Place(NamedTuple):
+    """Where one worker of a rank stands: where the job does, and whose turn it then is."""
+
+    #: The job's state after this worker's last batch, or at the start.
+    state: str
+    #: Which of the batches from there on are this worker's: every `workers`-th from `worker` on.
+    worker: int
+    workers: int
+    #: Samples of its next batch that are delivered.
+    samples: int
+    #: Whether the epoch has nothing more for this worker.
+    ended: bool
+
+    def is_the_jobs(self) -> bool:
+        """Whether it is all there is to say of this rank."""
+        return self.workers == 1 and self.samples == 0 and not self.ended
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
+    """Batches of a dataset in Larder's order, for a DataLoader with any number of workers.
+
+    The workers of a rank take turns: worker ``w`` of ``n`` reads batches ``w``, ``w + n``,
+    ``w + 2n``, and so on, and as the DataLoader takes one of each in turn, batches arrive in the
+    same order as without workers. Use it with ``batch_size=None``, since it makes the batches::
+
+        data = larder.torch.IterableDataset(larder.open(uri), batch_size=256)
+        for epoch in range(90):
+            data.set_epoch(epoch)
+            for batch in DataLoader(data, batch_size=None, num_workers=4):
+                train(batch["image"], batch["label"])
+
+    As with ``DistributedSampler``, the epoch is what :meth:`set_epoch` says, also in workers that
+    persist. A batch's ``state_dict()`` is the state of the whole job after it, for
+    :meth:`load_state_dict` with any number of ranks and workers; torchdata's StatefulDataLoader
+    saves and loads by itself, with the same number of each.
+
+    Args:
+        dataset: what :func:`larder.open` returned.
+        batch_size: samples of a batch on each rank.
+        shuffle, seed, last, tensors: as for :meth:`larder.Dataset.loader`.
+        rank, world_size, group: likewise; resolved here, not in a worker.
+        prefetch: batches that each worker fetches ahead.
+        batched: whether batches are delivered, or samples for the DataLoader to collate. Then its
+            ``batch_size`` must be this one, or batches mix what different workers read.
+    """
+
+    def __init__(
+        self,
+        dataset: larder.Dataset,
+        batch_size: int = 256,
+        *,
+        shuffle: Shuffle | bool = "auto",
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,  # noqa: ANN401
+        last: Last = "drop",
+        tensors: Sequence[str] | None = None,
+        prefetch: int = 2,
+        batched: bool = True,
+    ) -> None:
+        ranks = (rank, world_size, group)
+        self._plan = _plan(dataset, batch_size, shuffle, seed, ranks, last, tensors, prefetch)
+        self._batched = batched
+        # Shared with workers, so that those that persist learn of it.
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+        #: Where the next iteration begins, if not at the start of the epoch.
+        self._resume: _Place | None = None
+        #: Where the iteration begun last in this process stands.
+        self._place: _Place | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration goes through, unless a loaded state says another."""
+        return int(self._epoch.item())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        if self._resume is not None and epoch != self.epoch:
+            self._resume = None
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch, or samples if it delivers samples."""
+        return self._plan.batches if self._batched else self._plan.samples()
+
+    def __iter__(self) -> Iterator[Any]:
+        _distributed.confirm(self._plan.coordinates)
+        resume, self._resume = self._resume, None
+        place = self._begin(resume)
+        self._place = place
+        if place.ended:
+            return iter(())
+        native = self._plan.native(place.worker, place.workers)
+        batches = native.epoch(self.epoch if resume is None else native.resume(place.state))
+        return self._batches(batches) if self._batched else self._samples(batches)
+
+    def _begin(self, resume: _Place | None) -> _Place:
+        """Where this process begins, alone or as one of some workers."""
+        info = torch.utils.data.get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        if resume is None:
+            state = self._plan.native(0, 1).state_at(self.epoch)
+        elif resume.is_the_jobs():
+            state = resume.state
+        else:
+            _check_workers(resume.workers, workers)
+            return resume
+        return _Place(state, worker, workers, 0, ended=False)
+
+    def _batches(self, batches: _larder.Epoch) -> Iterator[Batch]:
+        count = len(batches)
+        for number, native in enumerate(batches, start=1):
+            self._move_past(native, ended=number == count)
+            yield Batch(native, _to_torch)
+
+    def _samples(self, batches: _larder.Epoch) -> Iterator[Sample]:
+        count = len(batches)
+        for number, native in enumerate(batches, start=1):
+            columns = convert_all(native.tensors, _to_torch)
+            rows = native.samples.shape[0]
+            for row in range(self._place.samples, rows):
+                if row + 1 == rows:
+                    self._move_past(native, ended=number == count)
+                else:
+                    self._place = self._place._replace(samples=row + 1)
+                yield {name: column[row] for name, column in columns.items()}
+
+    def _move_past(self, batch: _larder.Batch, *, ended: bool) -> None:
+        """Notes that a batch is delivered: by then the others' batches before it are too, so that
+        this worker is the last one in turn.
+        """
+        workers = self._place.workers
+        self._place = _Place(batch.state(), workers - 1, workers, 0, ended)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration in this process stands, for a StatefulDataLoader.
+
+        It is one worker's. To save the state of a job that iterates a plain DataLoader, take
+        :meth:`larder.Batch.state_dict` of the batch used last.
+        """
+        if self._place is None:
+            raise InvalidArgument(
+                "a dataset that is not iterated in this process has no state",
+                "it is the DataLoader's workers who iterate it",
+                "save batch.state_dict() of the batch used last, or use torchdata's "
+                "StatefulDataLoader",
+            )
+        state, *rest = self._place
+        return {"larder": state, "place": [*rest, *self._cut()]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state stands: a batch's, a loader's, or one that this class made."""
+        text = state["larder"]
+        if state.get("place") is None:
+            place = _Place(text, 0, 1, 0, ended=False)
+        else:
+            worker, workers, samples, ended, *cut = state["place"]
+            place = _Place(text, worker, workers, samples, ended)
+            if not place.is_the_jobs() and cut != self._cut():
+                raise _other_cut(cut, self._cut())
+        epoch = self._plan.native(0, 1).resume(text)
+        self._resume = place
+        if torch.utils.data.get_worker_info() is None:
+            self._epoch.fill_(epoch)
+
+    def _cut(self) -> list[int]:
+        """What the batches that workers divide among themselves depend on."""
+        return [self._plan.settings["batch_size"], self._plan.settings["world_size"]]
+
+    def __repr__(self) -> str:
+        return f"larder.torch.IterableDataset({self._plan!r})"
+
+
+def _check_workers(saved: int, workers: int) -> None:
+    if saved != workers:
+        raise InvalidArgument(
+            f"the state was saved by one of {saved} workers, and now there are {workers}",
+            "each worker's state says only what that worker has done",
+            "resume with the same num_workers, or from batch.state_dict() of the batch used last",
+        )
+
+
+def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
+    return InvalidArgument(
+        f"the state was saved with batch_size {saved[0]} on {saved[1]} ranks, and now they are "
+        f"{now[0]} and {now[1]}",
+        "each worker's state says only what that worker has done",
+        "resume with the same ones, or from batch.state_dict() of the batch used last",
+    )
+
+
+class BatchSampler(torch.utils.data.Sampler[list[int]]):
+    """Larder's order for a map-style dataset: yields the numbers of each batch of this rank.
+
+    It takes the place of ``DistributedSampler``, and the order is that of a loader with the same
+    settings: each sample once an epoch, on any number of ranks. Hand it to a DataLoader as
+    ``batch_sampler``, or as ``sampler`` together with ``batch_size=None``::
+
+        samples = larder.torch.Dataset(ds)
+        order = larder.torch.BatchSampler(ds, batch_size=256)
+        loader = DataLoader(samples, sampler=order, batch_size=None, num_workers=4)
+
+    Args:
+        dataset, batch_size, shuffle, seed, rank, world_size, group, last: as for
+            :meth:`larder.Dataset.loader`. Padding of ``last="pad"`` is not marked.
+    """
+
+    def __init__(
+        self,
+        dataset: larder.Dataset,
+        batch_size: int = 256,
+        *,
+        shuffle: Shuffle | bool = "auto",
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,  # noqa: ANN401
+        last: Last = "drop",
+    ) -> None:
+        ranks = (rank, world_size, group)
+        self._plan = _plan(dataset, batch_size, shuffle, seed, ranks, last)
+        self._epoch = 0
+        #: Where the next iteration begins, if not at the start of the epoch.
+        self._resume: str | None = None
+        #: Where the iteration begun last stands.
+        self._state: str | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        if epoch != self._epoch:
+            self._resume = None
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch."""
+        return self._plan.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        _distributed.confirm(self._plan.coordinates)
+        resume, self._resume = self._resume, None
+        native = self._plan.native(0, 1)
+        self._state = native.state_at(self._epoch) if resume is None else resume
+        return self._batches(native.schedule(self._state))
+
+    def _batches(self, schedule: _larder.Schedule) -> Iterator[list[int]]:
+        for number in range(len(schedule)):
+            samples, _, self._state = schedule.batch(number)
+            yield samples
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands after the batch that was named last."""
+        state = self._state or self._resume
+        if state is None:
+            state = self._plan.native(0, 1).state_at(self._epoch)
+        return {"larder": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a state stands, also with another number of ranks or batch size."""
+        self._epoch = self._plan.native(0, 1).resume(state["larder"])
+        self._resume = state["larder"]
+
+    def __repr__(self) -> str:
+        return f"larder.torch.BatchSampler({self._plan!r})"

@@ -1,0 +1,104 @@
+//! How the element types are called by the protocols that arrays leave through.
+
+use std::ffi::CStr;
+
+use larder_client::Dtype;
+
+/// DLPack's `DLDataType`, of one lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct DlType {
+    pub(super) code: u8,
+    pub(super) bits: u8,
+}
+
+/// DLPack's `DLDataTypeCode`.
+mod code {
+    pub(super) const INT: u8 = 0;
+    pub(super) const UINT: u8 = 1;
+    pub(super) const FLOAT: u8 = 2;
+    pub(super) const BFLOAT: u8 = 4;
+    pub(super) const COMPLEX: u8 = 5;
+    pub(super) const BOOL: u8 = 6;
+    pub(super) const FLOAT8_E4M3FN: u8 = 10;
+    pub(super) const FLOAT8_E4M3FNUZ: u8 = 11;
+    pub(super) const FLOAT8_E5M2: u8 = 12;
+    pub(super) const FLOAT8_E5M2FNUZ: u8 = 13;
+    pub(super) const FLOAT8_E8M0FNU: u8 = 14;
+}
+
+/// The type as a DLPack tensor says it.
+pub(super) fn dlpack(dtype: Dtype) -> DlType {
+    let (code, bits) = match dtype {
+        Dtype::Bool => (code::BOOL, 8),
+        Dtype::U8 => (code::UINT, 8),
+        Dtype::U16 => (code::UINT, 16),
+        Dtype::U32 => (code::UINT, 32),
+        Dtype::U64 => (code::UINT, 64),
+        Dtype::I8 => (code::INT, 8),
+        Dtype::I16 => (code::INT, 16),
+        Dtype::I32 => (code::INT, 32),
+        Dtype::I64 => (code::INT, 64),
+        Dtype::F16 => (code::FLOAT, 16),
+        Dtype::F32 => (code::FLOAT, 32),
+        Dtype::F64 => (code::FLOAT, 64),
+        Dtype::C64 => (code::COMPLEX, 64),
+        Dtype::Bf16 => (code::BFLOAT, 16),
+        Dtype::F8E4M3 => (code::FLOAT8_E4M3FN, 8),
+        Dtype::F8E4M3Fnuz => (code::FLOAT8_E4M3FNUZ, 8),
+        Dtype::F8E5M2 => (code::FLOAT8_E5M2, 8),
+        Dtype::F8E5M2Fnuz => (code::FLOAT8_E5M2FNUZ, 8),
+        Dtype::F8E8M0 => (code::FLOAT8_E8M0FNU, 8),
+    };
+    DlType { code, bits }
+}
+
+/// The format of the buffer protocol (that of Python's `struct`, and `Zf` for complex numbers), for
+/// the types it knows: not bf16 and not the 8-bit floats.
+pub(super) fn buffer_format(dtype: Dtype) -> Option<&'static CStr> {
+    Some(match dtype {
+        Dtype::Bool => c"?",
+        Dtype::U8 => c"B",
+        Dtype::U16 => c"H",
+        Dtype::U32 => c"I",
+        Dtype::U64 => c"Q",
+        Dtype::I8 => c"b",
+        Dtype::I16 => c"h",
+        Dtype::I32 => c"i",
+        Dtype::I64 => c"q",
+        Dtype::F16 => c"e",
+        Dtype::F32 => c"f",
+        Dtype::F64 => c"d",
+        Dtype::C64 => c"Zf",
+        Dtype::Bf16
+        | Dtype::F8E4M3
+        | Dtype::F8E4M3Fnuz
+        | Dtype::F8E5M2
+        | Dtype::F8E5M2Fnuz
+        | Dtype::F8E8M0 => return None,
+    })
+}
+
+/// The name that numpy and ml_dtypes give it, and torch too where it has the type.
+pub(crate) fn name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Bool => "bool",
+        Dtype::U8 => "uint8",
+        Dtype::U16 => "uint16",
+        Dtype::U32 => "uint32",
+        Dtype::U64 => "uint64",
+        Dtype::I8 => "int8",
+        Dtype::I16 => "int16",
+        Dtype::I32 => "int32",
+        Dtype::I64 => "int64",
+        Dtype::F16 => "float16",
+        Dtype::F32 => "float32",
+        Dtype::F64 => "float64",
+        Dtype::C64 => "complex64",
+        Dtype::Bf16 => "bfloat16",
+        Dtype::F8E4M3 => "float8_e4m3fn",
+        Dtype::F8E4M3Fnuz => "float8_e4m3fnuz",
+        Dtype::F8E5M2 => "float8_e5m2",
+        Dtype::F8E5M2Fnuz => "float8_e5m2fnuz",
+        Dtype::F8E8M0 => "float8_e8m0fnu",
+    }
+}

@@ -1,0 +1,36 @@
+//! The native module of the Python package `larder`: thin faces over the Rust client.
+//!
+//! One file per class. What is comfortable in Python (defaults, conversion to numpy, torch and jax,
+//! iteration over epochs) stands in the package beside it, `python/larder`; what is here has no
+//! optional arguments and returns plain values and [`array::Array`]s.
+//!
+//! Thread rule: importing starts no thread. Every class is frozen and holds what is `Sync`; every wait
+//! is without the interpreter ([`wait`]). A lock taken here is never held across a wait, so that a
+//! child forked by any thread finds it free. After a fork everything works on both sides, except an
+//! epoch, which belongs to the process that began it.
+//! Non-goals: anything that could be written in Python at the same speed.
+
+mod array;
+mod dataset;
+mod error;
+mod loader;
+mod wait;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _larder {
+    #[pymodule_export]
+    use crate::array::Array;
+    #[pymodule_export]
+    use crate::dataset::Dataset;
+    #[pymodule_export]
+    use crate::loader::{Batch, Epoch, Loader, Schedule};
+
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

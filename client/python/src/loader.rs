@@ -1,0 +1,269 @@
+//! The loader, its epochs and their batches, as Python sees them.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::Poll,
+};
+
+use larder_client::{
+    Epoch as InnerEpoch, Error, ErrorKind, Loader as Inner, LoaderBuilder, LoaderStats,
+    ScheduledBatch, ShuffleMode,
+    sampler::{self, Last, LoaderState},
+};
+use pyo3::{
+    exceptions::{PyIndexError, PyRuntimeError},
+    prelude::*,
+    types::PyDict,
+};
+
+use crate::{array::Array, dataset::arrays, error::OrRaise, wait::LOOK_UP};
+
+/// Settings of a loader, each as its method of the Rust client's builder describes it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Settings {
+    batch_size: u32,
+    shuffle: String,
+    seed: u64,
+    rank: u32,
+    world_size: u32,
+    worker: u32,
+    workers: u32,
+    last: String,
+    tensors: Option<Vec<String>>,
+    prefetch: usize,
+}
+
+impl Settings {
+    pub(crate) fn apply(&self, py: Python<'_>, builder: LoaderBuilder) -> PyResult<LoaderBuilder> {
+        let shuffle: ShuffleMode = parse(&self.shuffle).or_raise(py)?;
+        let builder = builder
+            .batch_size(self.batch_size)
+            .shuffle(shuffle)
+            .seed(self.seed)
+            .rank(self.rank, self.world_size)
+            .worker(self.worker, self.workers)
+            .last(last(&self.last).or_raise(py)?)
+            .prefetch(self.prefetch);
+        Ok(match &self.tensors {
+            Some(names) => builder.tensors(names),
+            None => builder,
+        })
+    }
+}
+
+fn last(text: &str) -> Result<Last, Error> {
+    match text {
+        "drop" => Ok(Last::Drop),
+        "pad" => Ok(Last::Pad),
+        "uneven" => Ok(Last::Uneven),
+        _ => {
+            let what = format!("'{text}' is nothing that can become of the last batch");
+            Err(Error::new(ErrorKind::InvalidArgument, what)
+                .hint("say last='drop', 'pad' or 'uneven'"))
+        }
+    }
+}
+
+fn parse<T: std::str::FromStr<Err = sampler::Error>>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(|error: sampler::Error| {
+        Error::new(ErrorKind::InvalidArgument, "a setting can't be read").with_source(error)
+    })
+}
+
+/// Hands out epochs of batches.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Loader {
+    /// Never locked across a wait.
+    inner: Mutex<Inner>,
+}
+
+impl Loader {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Loader {
+    /// Begins an epoch, where a resume stands if it stands in this one.
+    fn epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<Epoch> {
+        let epoch = self.inner().epoch(epoch).or_raise(py)?;
+        Ok(Epoch { inner: Mutex::new(Some(epoch)) })
+    }
+
+    /// Goes on where a state stands; returns its epoch.
+    fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
+        let state: LoaderState = parse(state).or_raise(py)?;
+        self.inner().resume(state).or_raise(py)?;
+        Ok(state.plan().epoch())
+    }
+
+    /// Where the job stands after the batch that was handed out last.
+    fn state(&self) -> String {
+        self.inner().state().to_string()
+    }
+
+    /// The name of an epoch's order: equal on all ranks.
+    fn plan(&self, epoch: u64) -> String {
+        self.inner().plan(epoch).to_string()
+    }
+
+    /// Where the job stands at the start of an epoch.
+    fn state_at(&self, epoch: u64) -> String {
+        LoaderState::new(self.inner().plan(epoch), 0).to_string()
+    }
+
+    /// Which samples the batches from a state on have.
+    fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
+        let state: LoaderState = parse(state).or_raise(py)?;
+        Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
+    }
+
+    /// What the shuffle came to.
+    #[getter]
+    fn shuffle(&self) -> String {
+        self.inner().shuffle().to_string()
+    }
+
+    /// Batches of this rank in a whole epoch.
+    #[getter]
+    fn batches_per_epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.inner().batches_per_epoch().or_raise(py)
+    }
+
+    /// Sums over what was handed out; times are in seconds.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let LoaderStats { batches, samples, padding, sources, fetching, waiting, .. } =
+            self.inner().stats();
+        let stats = PyDict::new(py);
+        for (name, count) in [
+            ("batches", batches),
+            ("samples", samples),
+            ("padding", padding),
+            ("rows_local", sources.rows_local),
+            ("rows_remote", sources.rows_remote),
+            ("rows_origin", sources.rows_origin),
+            ("bytes", sources.bytes),
+        ] {
+            stats.set_item(name, count)?;
+        }
+        for (name, time) in [
+            ("fetching_seconds", fetching),
+            ("waiting_seconds", waiting),
+            ("wait_nodes_seconds", sources.wait_nodes),
+            ("wait_origin_seconds", sources.wait_origin),
+            ("wait_retries_seconds", sources.wait_retries),
+        ] {
+            stats.set_item(name, time.as_secs_f64())?;
+        }
+        Ok(stats)
+    }
+}
+
+/// The batches of an epoch as numbers of samples.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Schedule {
+    inner: larder_client::Schedule,
+}
+
+#[pymethods]
+impl Schedule {
+    /// Batches of this rank.
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.batches()).unwrap_or(usize::MAX)
+    }
+
+    /// The samples of a batch, how many of them are padding, and the state after it.
+    fn batch(&self, batch: u64) -> PyResult<(Vec<u64>, u64, String)> {
+        let ScheduledBatch { samples, padding, state, .. } =
+            self.inner.batch(batch).ok_or_else(|| PyIndexError::new_err("no such batch"))?;
+        Ok((samples, padding, state.to_string()))
+    }
+}
+
+/// The batches of one epoch. To be iterated by one thread at a time, in the process that began it.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Epoch {
+    /// Taken out while a thread waits for the next batch; never locked across a wait.
+    inner: Mutex<Option<InnerEpoch>>,
+}
+
+impl Epoch {
+    fn slot(&self) -> MutexGuard<'_, Option<InnerEpoch>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Epoch {
+    /// Batches in all, from where it was begun or resumed.
+    fn __len__(&self) -> usize {
+        let batches = self.slot().as_ref().map_or(0, InnerEpoch::batches);
+        usize::try_from(batches).unwrap_or(usize::MAX)
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let Some(mut epoch) = self.slot().take() else {
+            return Err(PyRuntimeError::new_err(
+                "another thread is waiting for the next batch of this epoch: iterate it in one thread",
+            ));
+        };
+        let next = loop {
+            match py.detach(|| epoch.poll(LOOK_UP)) {
+                Poll::Ready(next) => break Ok(next),
+                Poll::Pending => {
+                    if let Err(interrupt) = py.check_signals() {
+                        break Err(interrupt);
+                    }
+                }
+            }
+        };
+        *self.slot() = Some(epoch);
+        next?.transpose().or_raise(py)?.map(|batch| Batch::new(py, batch)).transpose()
+    }
+}
+
+/// The rows of some samples, in their order.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Batch {
+    /// One array a tensor.
+    #[pyo3(get)]
+    tensors: Py<PyDict>,
+    /// The number of each row's sample, padding included.
+    #[pyo3(get)]
+    samples: Py<Array>,
+    /// How many rows at the end only fill the batch up.
+    #[pyo3(get)]
+    padding: usize,
+    state: LoaderState,
+}
+
+impl Batch {
+    fn new(py: Python<'_>, batch: larder_client::Batch) -> PyResult<Self> {
+        let (padding, state) = (batch.padding(), batch.state());
+        let samples = Array::of_integers(batch.samples());
+        Ok(Self {
+            tensors: arrays(py, batch.into_tensors())?.unbind(),
+            samples: Py::new(py, samples)?,
+            padding,
+            state,
+        })
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// Where the job stands once this batch was used.
+    fn state(&self) -> String {
+        self.state.to_string()
+    }
+}

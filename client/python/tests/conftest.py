@@ -1,0 +1,98 @@
+"""A real S3 server and real nodes, for every test that asks for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from harness import Node, S3Server
+
+#: Samples of the `images` dataset, in files of FILE_SAMPLES.
+SAMPLES, FILE_SAMPLES = 300, 100
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server whose bucket `data` holds the datasets of the tests."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        write_images(server.folder / "data" / "images")
+        write_types(server.folder / "data" / "types")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def start_node(
+    s3: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Node]]:
+    """Starts nodes over the bucket; they end with the tests."""
+    nodes: list[Node] = []
+
+    def start(**options: str) -> Node:
+        nodes.append(Node(tmp_path_factory.mktemp("node"), origin="s3://data", **options))
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        node.stop()
+
+
+@pytest.fixture(scope="session")
+def node(start_node: Callable[..., Node]) -> Node:
+    """A node over the bucket, shared by all tests that do not harm it."""
+    return start_node()
+
+
+@pytest.fixture(scope="session")
+def images(s3: S3Server) -> dict[str, np.ndarray]:
+    """What the dataset s3://data/images holds."""
+    return all_images()
+
+
+@functools.cache
+def all_images() -> dict[str, np.ndarray]:
+    """Noise, so that no two rows are alike, and labels that say which row it is."""
+    rng = np.random.default_rng(7)
+    return {
+        "image": rng.integers(0, 256, size=(SAMPLES, 32, 32, 3), dtype=np.uint8),
+        "label": np.arange(SAMPLES, dtype=np.int64),
+    }
+
+
+def write_images(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for file, start in enumerate(range(0, SAMPLES, FILE_SAMPLES)):
+        part = {name: array[start : start + FILE_SAMPLES] for name, array in all_images().items()}
+        save_file(part, folder / f"part-{file:05}.safetensors")
+
+
+#: Every type that safetensors and numpy share, and those that ml_dtypes adds.
+TYPES = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 "
+    "bfloat16 float8_e4m3fn float8_e5m2"
+).split()
+
+
+@functools.cache
+def all_types() -> dict[str, np.ndarray]:
+    """Five rows of shape (2, 3) of each type."""
+    import ml_dtypes
+
+    values = np.arange(30).reshape(5, 2, 3)
+    dtype = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in TYPES}
+    return {name: (values % 2 if name == "bool" else values).astype(dtype[name]) for name in TYPES}
+
+
+def write_types(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    save_file(all_types(), folder / "all.safetensors")
+
+
+@pytest.fixture(scope="session")
+def types(s3: S3Server) -> dict[str, np.ndarray]:
+    """What the dataset s3://data/types holds."""
+    return all_types()

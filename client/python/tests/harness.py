@@ -1,0 +1,83 @@
+"""The processes that the tests run against, as their users run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[3]
+BINARIES = Path(os.environ.get("LARDER_TEST_BINARIES", ROOT / "target/debug"))
+
+
+class Program:
+    """A child process that says in one line of JSON where it is, and ends with its standard input."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        program = BINARIES / name
+        if not program.exists():
+            raise FileNotFoundError(f"{program} is missing: run `make python` first")
+        self.process = subprocess.Popen(
+            [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"{name} did not start"
+        self.said: dict[str, Any] = json.loads(line)
+
+    def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+
+class S3Server:
+    """The S3 server of the tests; sets the environment so that clients and nodes find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "data").mkdir()
+        self.program = Program("larder-demo-origin", "--dir", str(folder))
+        said = self.program.said
+        self.environment = {
+            "AWS_ENDPOINT_URL": said["endpoint"],
+            "AWS_ACCESS_KEY_ID": said["access_key"],
+            "AWS_SECRET_ACCESS_KEY": said["secret_key"],
+            "AWS_REGION": said["region"],
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def counts(self) -> dict[str, Any]:
+        """What it was asked for since it started."""
+        with urllib.request.urlopen(self.program.said["counts_endpoint"]) as answer:
+            return json.load(answer)
+
+    def __enter__(self) -> Self:
+        os.environ.update(self.environment)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.program.stop()
+
+
+class Node(Program):
+    """A `larder-node` on loopback."""
+
+    def __init__(self, folder: Path, *, origin: str, memory: str = "256MiB") -> None:
+        arguments = ["-o", "json", "--exit-with-stdin", "--node-id", folder.name]
+        arguments += ["--memory", memory, "--origin", origin, "--listen", "127.0.0.1:0"]
+        arguments += ["--data-listen", "127.0.0.1:0", "--socket", str(folder / "run/larder.sock")]
+        super().__init__("larder-node", *arguments)
+
+    @property
+    def address(self) -> str:
+        """What clients are given as their cluster."""
+        return f"http://{self.said['listen']}"

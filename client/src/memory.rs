@@ -1,0 +1,109 @@
+//! Memory that is handed to another language: where it lies, and what keeps it there.
+//!
+//! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`] is an
+//! address and an owner, with no way to the bytes from here: once it is made, this library neither
+//! reads nor writes them, until the last clone is dropped.
+//!
+//! Thread rule: plain data, shared and dropped from any thread.
+//! Non-goals: devices; memory that is read-only to its holder.
+
+use std::{
+    fmt,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering::Relaxed},
+    },
+};
+
+use larder_dataset::Dtype;
+
+use crate::buffer::{Buffer, BufferPool};
+
+/// Writable bytes that stay where they are as long as a clone of this lives.
+#[derive(Clone)]
+pub struct Memory {
+    block: Arc<Block>,
+    offset: usize,
+    bytes: usize,
+}
+
+struct Block {
+    /// Only loaded. Atomic because a bare pointer could not be sent to another thread, which this
+    /// one can: nothing is ever read through it here.
+    base: AtomicPtr<u8>,
+    bytes: usize,
+    _owner: Box<dyn Send + Sync>,
+}
+
+impl Memory {
+    /// All of a buffer, which goes back to its pool when the last clone is dropped.
+    pub(crate) fn pooled(mut buffer: Buffer) -> Self {
+        let (base, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        Self::new(base, bytes, Box::new(buffer))
+    }
+
+    /// A copy of some bytes, which begins at a multiple of 4096.
+    #[must_use]
+    pub fn copied(bytes: &[u8]) -> Self {
+        let mut buffer = BufferPool::new(bytes.len(), 0).take();
+        buffer.copy_from_slice(bytes);
+        Self::pooled(buffer)
+    }
+
+    /// `bytes` writable bytes at `base`, which `owner` keeps there and does not touch.
+    fn new(base: *mut u8, bytes: usize, owner: Box<dyn Send + Sync>) -> Self {
+        let block = Arc::new(Block { base: AtomicPtr::new(base), bytes, _owner: owner });
+        Self { block, offset: 0, bytes }
+    }
+
+    /// A part of it, which keeps all of it.
+    ///
+    /// # Panics
+    /// If it reaches beyond the end.
+    #[must_use]
+    pub fn part(&self, offset: usize, bytes: usize) -> Self {
+        let end = offset.checked_add(bytes).expect("a part that can be addressed");
+        assert!(end <= self.bytes, "bytes {offset}..{end} of a memory of {} bytes", self.bytes);
+        Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
+    }
+
+    /// Where it begins. It may be read and written up to [`len`](Self::len) bytes on, by whoever
+    /// keeps this or a clone.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        let base = self.block.base.load(Relaxed).wrapping_add(self.offset);
+        NonNull::new(base).expect("memory is never at address 0")
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} of {} bytes)", self.bytes, self.block.bytes)
+    }
+}
+
+/// A tensor in the memory of this host: elements of `dtype`, little-endian, in C order.
+#[derive(Debug, Clone)]
+pub struct HostTensor {
+    /// Its name in the dataset.
+    pub name: Arc<str>,
+    /// The type of an element.
+    pub dtype: Dtype,
+    /// Number of rows, then the shape of one sample.
+    pub shape: Vec<u64>,
+    /// Its elements.
+    pub memory: Memory,
+}

@@ -1,0 +1,52 @@
+//! What a living client has in use: the shards of those datasets stay, however long it is silent.
+
+use std::sync::Arc;
+
+use larder_wire::limits;
+
+use super::{Cache, Group};
+use crate::catalog::Dataset;
+use crate::clock;
+
+/// The datasets that one connection has asked for. While this lives their shards are not evicted for
+/// others, and they stay open: a job that validates for an hour finds its cache as it left it. What
+/// ends with the connection is this, not the shards; they then count as just used.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    cache: Arc<Cache>,
+    datasets: Vec<Arc<Dataset>>,
+}
+
+impl InUse {
+    /// Nothing yet.
+    pub(crate) fn new(cache: &Arc<Cache>) -> Self {
+        Self { cache: Arc::clone(cache), datasets: Vec::new() }
+    }
+
+    /// Notes a dataset that the connection asks for. Costs a comparison when it is noted already.
+    pub(crate) fn note(&mut self, dataset: &Arc<Dataset>) {
+        if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
+            return;
+        }
+        let group = Group::Shards(dataset.snapshot());
+        self.cache.lock().store.open_group(group, clock::now());
+        self.datasets.push(Arc::clone(dataset));
+        if self.datasets.len() > limits::CONNECTION_DATASETS_MAX {
+            self.close(0);
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let dataset = self.datasets.remove(index);
+        let group = Group::Shards(dataset.snapshot());
+        self.cache.lock().store.close_group(group, clock::now());
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        while !self.datasets.is_empty() {
+            self.close(self.datasets.len() - 1);
+        }
+    }
+}

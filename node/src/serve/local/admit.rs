@@ -1,0 +1,33 @@
+//! Admitting prefixes: a private node is told by the processes of its owner what it may read.
+//!
+//! They could as well start a node on that prefix, so this gives them nothing they don't have. Who is
+//! not the owner is not admitted, whatever the mode of the socket is.
+
+use larder_dataset::OriginUri;
+use larder_wire::data::{Admit, Admitted};
+use larder_wire::{Error, ErrorKind};
+use nix::unistd::geteuid;
+
+use crate::serve::Context;
+use crate::serve::peer::Peer;
+
+/// Takes a prefix from the owner, and says how the node is reached.
+pub(super) fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
+    let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
+    if !context.shared.config.private() {
+        return denied("this node was given its prefixes at its start; start one with --private");
+    }
+    if peer.user() != Some(geteuid().as_raw()) {
+        return denied("this node serves the processes of another user; start one of your own");
+    }
+    let prefix = OriginUri::parse(&wanted.prefix)
+        .map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))?;
+    context.shared.catalog.admit(&prefix)?;
+    tracing::info!(%prefix, "admitted");
+    Ok(Admitted {
+        ticket: context.ticket,
+        memory_bytes: context.shared.cache.usage().limit_bytes,
+        pid: std::process::id(),
+        control: context.control_address.clone(),
+    })
+}

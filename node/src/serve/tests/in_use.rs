@@ -1,0 +1,54 @@
+//! Whose shards stay when another needs room.
+
+use larder_wire::data::{Attach, Release};
+
+use super::TestNode;
+use crate::cache::Found;
+use crate::fill::Priority;
+use crate::testing::{Folder, Kitchen, until};
+
+/// Four shards of ten rows, of which a node that keeps nothing idle has room for two.
+fn crowded() -> (Folder, TestNode) {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let room = 2 * Kitchen::extent_bytes(&folder, 10);
+    let node = TestNode::impatient(&folder, room);
+    (folder, node)
+}
+
+/// Asks for the third shard, as another job would.
+fn has_room_for_another(node: &TestNode) -> bool {
+    let found = node.shared.cache.find(&node.dataset, &[2], Priority::Demand).pop();
+    !matches!(found, Some(Found::NotKept))
+}
+
+fn resident(node: &TestNode) -> usize {
+    // The manifest is resident too.
+    node.shared.cache.usage().resident.shards - 1
+}
+
+#[test]
+fn shards_stay_while_a_client_on_this_host_lives_though_it_leases_nothing() {
+    let (_folder, node) = crowded();
+    let mut client = node.local();
+    let snapshot = node.dataset.snapshot();
+    for shard in 0..2 {
+        drop(client.attach(Attach { snapshot, shard }));
+        client.send(|out| Release { snapshot, shard }.encode(0, out));
+    }
+    until("the leases end", || node.shared.cache.holders().is_empty());
+    assert!(!has_room_for_another(&node), "the client may come back for them");
+    assert_eq!(resident(&node), 2);
+    drop(client);
+    until("room is made once it is gone", || has_room_for_another(&node));
+}
+
+#[test]
+fn shards_stay_while_a_data_connection_that_asked_for_some_is_open() {
+    let (_folder, node) = crowded();
+    let mut client = node.remote();
+    client.gather(&node.gather([0, 10])).unwrap();
+    until("the fills end", || resident(&node) == 2);
+    assert!(!has_room_for_another(&node), "the client may come back for them");
+    drop(client);
+    until("room is made once it is gone", || has_room_for_another(&node));
+}

@@ -1,0 +1,116 @@
+//! A node for the processes of one user: what they may tell it, and whom it lets in.
+
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{OpenDatasetRequest, TICKET_METADATA};
+use larder_wire::data::{Admit, Admitted, ErrorReply, Kind};
+use larder_wire::{Error, ErrorKind};
+use std::os::unix::net::UnixStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Endpoint;
+
+use super::{Client, PATIENCE, TestNode};
+use crate::clock;
+use crate::testing::Folder;
+
+const ROOMY: u64 = 64 << 20;
+
+impl Client<UnixStream> {
+    fn admit(&mut self, prefix: &str) -> Result<Admitted, Error> {
+        let wanted = Admit { prefix: prefix.to_owned() };
+        self.send(|out| wanted.encode(3, out));
+        let (header, body) = self.frame()?;
+        match header.kind() {
+            Kind::Admitted => Ok(Admitted::decode(&body)?),
+            _ => Err(ErrorReply::decode(&body)?.error),
+        }
+    }
+}
+
+fn private(folder: &Folder) -> TestNode {
+    TestNode::with_arguments(folder, ROOMY, &["--private"])
+}
+
+/// Opens a dataset as a control client that shows these bytes, if any.
+fn open(node: &TestNode, folder: &Folder, shown: Option<[u8; 16]>) -> Result<(), Error> {
+    let uri = folder.uri().to_string();
+    let mut request = tonic::Request::new(OpenDatasetRequest { uri, ..Default::default() });
+    if let Some(bytes) = shown {
+        request.metadata_mut().insert_bin(TICKET_METADATA, MetadataValue::from_bytes(&bytes));
+    }
+    node.runtime.block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", node.listen)).unwrap();
+        let mut client = NodeClient::new(endpoint.connect().await.unwrap());
+        client.open_dataset(request).await.map(drop).map_err(Error::from)
+    })
+}
+
+#[test]
+fn its_owner_may_add_prefixes_and_learns_how_it_is_reached() {
+    let (first, second) =
+        (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
+    let node = private(&first);
+    let mut owner = node.local();
+    let admitted = owner.admit(&first.uri().to_string()).unwrap();
+    assert_eq!(admitted.control, format!("http://{}", node.listen));
+    assert_eq!(admitted.pid, std::process::id());
+    assert_eq!(admitted.memory_bytes, ROOMY + 8192);
+    let ticket = Some(*admitted.ticket.as_bytes());
+    let refused = open(&node, &second, ticket).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    owner.admit(&second.uri().to_string()).unwrap();
+    open(&node, &second, ticket).unwrap();
+    let wrong = owner.admit("no address").unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn control_calls_need_the_ticket_that_is_told_on_the_socket() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = private(&folder);
+    for shown in [None, Some([0; 16])] {
+        let refused = open(&node, &folder, shown).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+        assert!(refused.message().contains("one user"), "{refused}");
+    }
+    let admitted = node.local().admit(&folder.uri().to_string()).unwrap();
+    open(&node, &folder, Some(*admitted.ticket.as_bytes())).unwrap();
+}
+
+#[test]
+fn a_node_that_is_not_private_takes_no_prefixes_and_asks_for_no_ticket() {
+    let (folder, other) =
+        (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let refused = node.local().admit(&other.uri().to_string()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    open(&node, &folder, None).unwrap();
+    let outside = open(&node, &other, None).unwrap_err();
+    assert_eq!(outside.kind(), ErrorKind::PermissionDenied, "{outside}");
+}
+
+#[test]
+fn it_is_unused_only_when_nobody_was_connected_for_all_of_the_time() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let (send, unused) = sync_channel(1);
+    let user = node.local();
+    let span = Duration::from_millis(200);
+    node.servers.when_unused(span, move || send.try_send(()).unwrap()).unwrap();
+    assert!(unused.recv_timeout(2 * span).is_err(), "there is a user");
+    drop(user);
+    // Others who come and go begin the time anew.
+    let begun = clock::now();
+    for _ in 0..4 {
+        drop(node.local());
+        let _ = unused.recv_timeout(span / 4);
+    }
+    unused.recv_timeout(PATIENCE).expect("nobody uses it any more");
+    assert!(clock::now() - begun >= span + span / 4 * 3, "the last visit counts");
+    // Its mind is made up: who comes now is sent away and starts another.
+    let mut late = Client::new(UnixStream::connect(node.socket_path()).unwrap());
+    let refused = late.hello(larder_wire::data::Ticket::from_bytes([0; 16])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+}

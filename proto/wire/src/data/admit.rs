@@ -1,0 +1,89 @@
+//! What the processes of a node's owner say on its unix socket to use it together.
+
+use super::{Kind, Ticket, WireError, codec};
+use crate::{error::head, limits};
+
+/// ADMIT: what lies under this prefix may be read, too. Answered by ADMITTED or ERROR: only a node
+/// that was started to be told its prefixes by its owner takes them.
+///
+/// ```text
+/// offset width
+///      0     -  address of the prefix, utf-8, at most 4096 bytes
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admit {
+    /// The prefix: `s3://bucket/data`.
+    pub prefix: String,
+}
+
+impl Admit {
+    /// Appends the frame. The caller has checked that the address is not too long.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let prefix = head(&self.prefix, Kind::Admit.body_bytes_max());
+        codec::frame(Kind::Admit, request, 0, out, |body| {
+            body.extend_from_slice(prefix.as_bytes());
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Admit, body);
+        Ok(Self { prefix: fields.text()? })
+    }
+}
+
+/// ADMITTED: it may, and here is how the node is reached.
+///
+/// ```text
+/// offset width
+///      0    16  ticket: to be shown with every control call
+///     16     8  memory for shards in bytes
+///     24     4  process id of the node, as it sees itself
+///     28     4  reserved, 0
+///     32     -  control address, utf-8: `http://host:port`, at most 272 bytes
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The right to make control calls.
+    pub ticket: Ticket,
+    /// What the node may use for shards.
+    pub memory_bytes: u64,
+    /// The node's process id as it sees itself.
+    pub pid: u32,
+    /// Where its control plane is.
+    pub control: String,
+}
+
+const FIXED_BYTES: u32 = 16 + 8 + 4 + 4;
+
+/// Most bytes of an ADMITTED.
+pub(super) const ADMITTED_BYTES_MAX: u32 = FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX;
+
+impl Admitted {
+    /// Appends the frame.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let control = head(&self.control, limits::CONTROL_ADDRESS_BYTES_MAX);
+        codec::frame(Kind::Admitted, request, 0, out, |body| {
+            body.extend_from_slice(self.ticket.as_bytes());
+            body.extend_from_slice(&self.memory_bytes.to_le_bytes());
+            body.extend_from_slice(&self.pid.to_le_bytes());
+            body.extend_from_slice(&[0; 4]);
+            body.extend_from_slice(control.as_bytes());
+        });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut fields = codec::Fields::new(Kind::Admitted, body);
+        let ticket = Ticket::from_bytes(fields.array()?);
+        let (memory_bytes, pid) = (fields.u64()?, fields.u32()?);
+        fields.zero_u32()?;
+        Ok(Self { ticket, memory_bytes, pid, control: fields.text()? })
+    }
+}
