@@ -131,7 +131,7 @@ fn a_dead_cluster_does_not_keep_a_job_from_starting() {
 /// An indexed folder with checksums, and the path of its second file.
 fn pinned_folder() -> (TempDir, String, std::path::PathBuf) {
     let (folder, uri) = folder();
-    let prefix = larder_client::admin::OriginUri::parse(&uri).unwrap();
+    let prefix = admin::OriginUri::parse(&uri).unwrap();
     let options =
         admin::IndexOptions { checksum: true, shard_bytes: 4096, ..admin::IndexOptions::default() };
     let indexed = async {

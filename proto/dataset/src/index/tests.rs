@@ -355,3 +355,11 @@ async fn a_table_of_checksums_is_believed_only_if_it_sums_up_to_what_is_pinned()
     origin.put(&object, bytes.slice(4..), crate::origin::Put::Always).await.unwrap();
     assert!(tables.shard(&manifest, 1).await.is_err(), "its length is known beforehand");
 }
+
+#[test]
+fn an_npy_file_of_a_minor_version_that_does_not_exist_is_refused() {
+    let mut file = array(4, 3);
+    assert!(Npy.header_bytes(&file, file.len() as u64).is_ok());
+    file[7] = 1;
+    assert!(Npy.header_bytes(&file, file.len() as u64).is_err());
+}
