@@ -31,7 +31,7 @@ use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticke
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, local, process, runtime};
+use crate::{Error, HostNode, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
@@ -49,6 +49,8 @@ pub struct Cluster {
     asked_at: AtomicU64,
     /// Whether rows come from the origin because no node gives them.
     outage: AtomicBool,
+    /// The node of this host, which runs for as long as it is used.
+    host: Option<HostNode>,
 }
 
 /// The members of one ring.
@@ -136,16 +138,7 @@ impl Cluster {
     /// # Errors
     /// `InvalidArgument` for what is not an address.
     pub fn new(addresses: &str) -> Result<Arc<Self>, Error> {
-        let introduction = Health::default();
-        introduction.fail(process::uptime());
-        Ok(Arc::new(Self {
-            control: Control::new(),
-            addresses: parse_addresses(addresses)?,
-            view: ArcSwapOption::empty(),
-            introduction,
-            asked_at: AtomicU64::new(0),
-            outage: AtomicBool::new(false),
-        }))
+        Ok(Arc::new(Self::unknown(Control::new(), parse_addresses(addresses)?)))
     }
 
     /// The same, which has to answer now.
@@ -156,6 +149,38 @@ impl Cluster {
         let cluster = Self::new(addresses)?;
         cluster.learn()?;
         Ok(cluster)
+    }
+
+    /// The node of this host, which is alone on its ring. It is kept running for as long as the cluster
+    /// is used.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node has ended meanwhile.
+    pub fn of_host(node: HostNode) -> Result<Arc<Self>, Error> {
+        let (control, addresses) =
+            (Control::with_ticket(node.ticket()), vec![node.address().to_owned()]);
+        let cluster = Self { host: Some(node), ..Self::unknown(control, addresses) };
+        cluster.learn()?;
+        Ok(Arc::new(cluster))
+    }
+
+    fn unknown(control: Control, addresses: Vec<String>) -> Self {
+        let introduction = Health::default();
+        introduction.fail(process::uptime());
+        Self {
+            control,
+            addresses,
+            view: ArcSwapOption::empty(),
+            introduction,
+            asked_at: AtomicU64::new(0),
+            outage: AtomicBool::new(false),
+            host: None,
+        }
+    }
+
+    /// The node of this host, if it is that which is used.
+    pub fn host(&self) -> Option<&HostNode> {
+        self.host.as_ref()
     }
 
     /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all

@@ -8,20 +8,23 @@
 //! Thread rule: cheap to clone and to share; opening and reading block the caller.
 //! Non-goals: writing; looking for a newer snapshot (open the dataset again).
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor};
+use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor, UriError};
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostTensor,
-    LoaderBuilder, RowRef,
-    loader::{self, Gather, tensor_index},
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
+    HostTensor, LoaderBuilder, RowRef,
+    fetch::Asking,
+    loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
 
 mod origin;
+
+pub(crate) use origin::origin_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
 /// of it. Cheap to clone; what is made of it shares its connections and maps.
@@ -40,6 +43,7 @@ pub struct Dataset {
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
     cluster: Option<String>,
+    host: Option<HostOptions>,
     manifest: Option<String>,
     fetch: FetchOptions,
 }
@@ -49,6 +53,12 @@ impl OpenOptions {
     /// Without them every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
+    }
+
+    /// Reads through the node of this host, which is started if it does not run, unless a cluster is
+    /// named.
+    pub fn host_node(self, options: HostOptions) -> Self {
+        Self { host: Some(options), ..self }
     }
 
     /// Where the manifest lies when it is not beside the data.
@@ -82,7 +92,11 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        let cluster = self.cluster.as_deref().map(Cluster::new).transpose()?;
+        let cluster = match (&self.cluster, &self.host) {
+            (Some(addresses), _) => Some(Cluster::new(addresses)?),
+            (None, Some(host)) => Some(cluster_of_host(host, &name)?),
+            (None, None) => None,
+        };
         let by_node = match &cluster {
             Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
             None => None,
@@ -98,13 +112,22 @@ impl OpenOptions {
     }
 }
 
+/// The node of this host, told what it is to read.
+fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
+    let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
+    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
+    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+}
+
 /// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<(Manifest, bool)>, Error> {
-    let opened = cluster.open_dataset(name).and_then(|opened| {
+    let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
+    let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         Ok((manifest, opened.indexed_now))
     });
@@ -115,6 +138,18 @@ fn through_cluster(
             Ok(None)
         }
         Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
+    }
+}
+
+/// Says as whom the node of this host reads, when that is what it is refused for.
+fn whose(cluster: &Cluster, error: Error) -> Error {
+    match cluster.host() {
+        Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+            "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+             if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+            node.pid()
+        )),
+        _ => error,
     }
 }
 
@@ -131,14 +166,19 @@ pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
-    let invalid = |text: &str, error| {
-        Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
-            .with_source(error)
-            .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
-    };
-    let reference = DatasetRef::parse(uri).map_err(|error| invalid(uri, error))?;
-    let parse = |text| OriginUri::parse(text).map_err(|error| invalid(text, error));
-    Ok(DatasetName { reference, manifest: manifest.map(parse).transpose()? })
+    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
+    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
+}
+
+/// The address of a prefix or an object.
+pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
+    OriginUri::parse(text).map_err(|error| not_an_address(text, error))
+}
+
+fn not_an_address(text: &str, error: UriError) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
+        .with_source(error)
+        .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
 }
 
 impl Dataset {
@@ -215,6 +255,13 @@ impl Dataset {
     #[must_use]
     pub fn name(&self) -> &DatasetName {
         &self.name
+    }
+
+    /// Its address pinned to this snapshot: opened again, in any process, it is the same samples,
+    /// wherever its tag points by then.
+    #[must_use]
+    pub fn pinned_uri(&self) -> String {
+        self.name.pinned(self.snapshot()).reference.to_string()
     }
 
     /// The cluster it is read through whenever nodes answer, if one was named.
@@ -295,10 +342,58 @@ impl Dataset {
         loader::take(self.manifest(), &self.gather(), &samples, tensors)
     }
 
+    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows of
+    /// one shard in the memory of a node on this host, else as [`take`](Self::take).
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn slice(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        self.check(&samples, 0)?;
+        if let Some((shard, rows)) = self.in_one_shard(&samples) {
+            let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node);
+            let lent = loader::lend(self.manifest(), look, rows.len(), tensors)?;
+            if let Some(lent) = lent {
+                return Ok(lent);
+            }
+        }
+        self.take(&samples.collect::<Vec<_>>(), tensors)
+    }
+
+    /// The rows that these samples are, if they are consecutive ones of one shard.
+    fn in_one_shard(&self, samples: &Range<u64>) -> Option<(u32, Range<u32>)> {
+        if samples.is_empty() {
+            return None;
+        }
+        let first = self.view.sample_at(samples.start);
+        let mut wanted = samples.clone().zip(first..);
+        if !wanted.all(|(index, sample)| self.view.sample_at(index) == sample) {
+            return None;
+        }
+        let (begin, end) = (self.locate(samples.start)?, self.locate(samples.end - 1)?);
+        (begin.shard == end.shard).then_some((begin.shard, begin.row..end.row + 1))
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
-        let (manifest, view) = (self.manifest().clone(), self.view.clone());
-        LoaderBuilder::new(manifest, view, self.gather(), self.cluster().cloned())
+        LoaderBuilder::new(self.source())
+    }
+
+    /// What a loader reads it through.
+    pub(crate) fn source(&self) -> Source {
+        let fetcher = Arc::clone(&self.fetcher);
+        let look: Arc<Look> =
+            Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody));
+        Source {
+            manifest: self.manifest().clone(),
+            view: self.view.clone(),
+            gather: self.gather(),
+            look: Some(look),
+            cluster: self.cluster().cloned(),
+        }
     }
 
     fn gather(&self) -> Arc<Gather> {

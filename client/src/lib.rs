@@ -1,9 +1,11 @@
 //! The client: hands the rows of a dataset to a training process from the nearest place that has
 //! them, as single samples or as shuffled batches.
 //!
-//! - [`Dataset`]: one opened snapshot; reads single samples and makes loaders.
+//! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes loaders.
+//! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`host`]: the node that the processes of this host start and share.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
 //! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
@@ -28,10 +30,13 @@ mod origin;
 mod remote;
 mod route;
 
+pub mod host;
+
 mod buffer;
 mod dataset;
 mod loader;
 mod memory;
+mod mixture;
 pub mod sampler;
 mod stats;
 
@@ -41,7 +46,8 @@ pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset}
 pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
-pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
+pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{
@@ -49,4 +55,5 @@ pub use loader::{
     SlowBatch,
 };
 pub use memory::{HostTensor, Memory};
+pub use mixture::Mixture;
 pub use stats::LoaderStats;

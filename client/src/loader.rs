@@ -3,7 +3,7 @@
 //! ```text
 //! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`)
 //!                   |
-//!          BatchFetcher::fetch(i): samples -> rows -> one gather into one pooled buffer
+//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one pooled buffer
 //!                   |
 //!          Prefetch: a few threads, a bounded window, outcomes in order
 //!                   |
@@ -17,6 +17,7 @@
 
 mod batch;
 mod builder;
+mod content;
 mod epoch;
 mod fetch;
 mod layout;
@@ -42,8 +43,9 @@ use slowest::Slowest;
 
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
+pub(crate) use builder::Source;
 pub use epoch::Epoch;
-pub(crate) use fetch::{Gather, take};
+pub(crate) use fetch::{Gather, Look, lend, take};
 pub(crate) use layout::tensor_index;
 pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;

@@ -1,8 +1,10 @@
 //! Rows from a node on the same host: its sealed extents, mapped into this process.
 //!
-//! - [`Slots`]: which shards are mapped. Looked up for each row, without a lock or a system call.
+//! - [`Slots`]: which shards are mapped. Looked up once for each shard of a batch, without a lock or a
+//!   system call.
 //! - [`Socket`]: the session on a node's unix socket. Asks for shards, takes in what comes, and drops
 //!   maps that the node wants back once nothing uses them.
+//! - [`Lease`]: says to a node that this process uses it, and which prefixes it may read.
 //! - [`map_manifest`]: the one map that is made by a call of its own.
 //!
 //! Nobody waits here for a shard that is not mapped: it is asked for, and until it is there its rows
@@ -13,11 +15,13 @@
 //! those of a process.
 //! Non-goals: which node is asked for what (see `fetch`).
 
+mod lease;
 mod manifest;
 mod session;
 mod slots;
 mod socket;
 
+pub(crate) use lease::Lease;
 pub(crate) use manifest::map_manifest;
 pub(crate) use slots::Slots;
 pub(crate) use socket::Socket;

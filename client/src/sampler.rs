@@ -8,7 +8,8 @@
 //! in it, so any process can compute any part of it, ahead of time and without asking. A
 //! [`BatchPlan`] cuts positions into global batches and those into shares for ranks; a
 //! [`LoaderState`] resumes at a position, also at another world size or batch size; an
-//! [`EpochDigest`] proves that every declared sample came exactly once.
+//! [`EpochDigest`] proves that every declared sample came exactly once. A [`Mixture`] of views has
+//! plans, positions, states and digests like a view; its order is a [`MixedOrder`].
 //!
 //! ```
 //! use std::num::NonZeroU32;
@@ -45,6 +46,8 @@
 mod batch;
 mod digest;
 mod error;
+mod interleave;
+mod mixture;
 mod order;
 mod part;
 mod permutation;
@@ -60,6 +63,7 @@ mod windows;
 pub use batch::{BatchPlan, Last, Share, Slot};
 pub use digest::EpochDigest;
 pub use error::Error;
+pub use mixture::{MixedOrder, Mixture, Stop};
 pub use order::Order;
 pub use part::{Part, Side};
 pub use permutation::Permutation;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use larder_client::{
-    Dataset, ErrorKind, admin,
-    sampler::{EpochDigest, Last, Shuffle},
+    Dataset, ErrorKind, Mixture, admin,
+    sampler::{EpochDigest, Last, Shuffle, Stop},
 };
 use safetensors::{Dtype, tensor::TensorView};
 use tempfile::TempDir;
@@ -114,6 +114,71 @@ fn epochs_bring_every_sample_once_with_its_own_bytes() {
     assert_eq!((stats.samples, stats.padding, stats.batches), (240, 16, 16));
     assert_eq!(stats.sources.rows_origin, 256);
     assert_eq!(stats.sources.bytes, 256 * 28);
+}
+
+#[test]
+fn a_training_and_a_validation_part_are_read_side_by_side_and_have_no_sample_in_common() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let parts = dataset.split(&[0.8, 0.2], 7).unwrap();
+    assert_eq!(parts.iter().map(Dataset::samples).collect::<Vec<_>>(), [96, 24]);
+    assert_eq!(
+        Dataset::open(&uri, None).unwrap().split(&[0.8, 0.2], 7).unwrap()[1].view(),
+        parts[1].view()
+    );
+    let build = |part: &Dataset| part.loader().batch_size(12).shuffle(Shuffle::Global).build();
+    let [mut train, mut validate] = [&parts[0], &parts[1]].map(|part| build(part).unwrap());
+    let (train, validate) = (train.epoch(0).unwrap(), validate.epoch(0).unwrap());
+    let mut seen: Vec<u64> = train
+        .chain(validate)
+        .flat_map(|batch| {
+            let batch = batch.unwrap();
+            for (index, &sample) in batch.samples().iter().enumerate() {
+                let number = u16::try_from(sample).unwrap();
+                assert_eq!(batch.tensor("image").row(index), image(number));
+            }
+            batch.samples().to_vec()
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, Vec::from_iter(0..120));
+
+    let every_tenth = parts[1].select((0..24).step_by(10).collect::<Vec<_>>()).unwrap();
+    assert_eq!(every_tenth.samples(), 3);
+    for index in 0..3 {
+        let number = u16::try_from(parts[1].view().sample_at(index * 10)).unwrap();
+        assert_eq!(every_tenth.read(index, "image").unwrap(), image(number));
+    }
+    let error = every_tenth.read(3, "image").unwrap_err();
+    assert_eq!(error.what(), "there is no sample 3");
+    let error = dataset.select(vec![3, 2]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("indices must ascend"), "{error}");
+}
+
+#[test]
+fn a_mixture_brings_each_dataset_in_its_share_with_its_own_bytes() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let halves = dataset.split(&[0.5, 0.5], 1).unwrap();
+    let weighted = halves.iter().cloned().zip([0.75, 0.25]);
+    let mixture = Mixture::new(weighted, 0, Stop::All).unwrap();
+    assert_eq!(mixture.draws().collect::<Vec<_>>(), [180, 60]);
+    let mut loader = mixture.loader().batch_size(8).shuffle(Shuffle::Global).build().unwrap();
+    let mut times = BTreeMap::new();
+    for batch in loader.epoch(0).unwrap() {
+        let batch = batch.unwrap();
+        let rows = batch.datasets().unwrap().iter().zip(batch.samples());
+        for (index, (&half, &sample)) in rows.enumerate() {
+            assert!(halves[half as usize].view().index_of(sample).is_some());
+            assert_eq!(batch.tensor("image").row(index), image(u16::try_from(sample).unwrap()));
+            *times.entry((half, sample)).or_insert(0) += 1;
+        }
+        assert_eq!(batch.datasets().unwrap().iter().filter(|half| **half == 0).count(), 6);
+    }
+    assert_eq!(times.len(), 120);
+    assert!(times.iter().all(|((half, _), times)| *times == if *half == 0 { 3 } else { 1 }));
+    assert_eq!(loader.digest(), loader.expected_digest());
 }
 
 #[test]

@@ -5,17 +5,14 @@
 
 mod duration;
 mod member;
-mod size;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_dataset::OriginUri;
-use larder_wire::ring::Member;
-
-pub use size::parse_size;
+use larder_dataset::{OriginUri, root_cause};
+use larder_wire::{Member, parse_size};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -84,6 +81,10 @@ pub struct Args {
     /// Stop when nobody has been connected to the socket for so long, such as 60s
     #[arg(long, value_name = "TIME")]
     pub exit_when_unused: Option<String>,
+
+    /// A file to remove when the node ends without an error, such as its log
+    #[arg(long, value_name = "PATH")]
+    pub remove_when_done: Option<PathBuf>,
 
     /// Go on in a session of its own, with no open files but the standard three, and no parent to wait for
     #[arg(long)]
@@ -263,10 +264,19 @@ impl Config {
 
 fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
     use std::net::ToSocketAddrs;
-    text.to_socket_addrs()
-        .map_err(|e| ConfigError::new(setting, format!("{text} is not host:port ({e})")))?
-        .next()
-        .ok_or_else(|| ConfigError::new(setting, format!("{text} names no address")))
+    let wrong = |why: String| ConfigError::new(setting, why);
+    let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        return Err(wrong(format!(
+            "{text:?} is not HOST:PORT with a port of at most 65535; write it like 127.0.0.1:7070"
+        )));
+    }
+    let found = text.to_socket_addrs();
+    let mut found = found.map_err(|why| {
+        let why = root_cause(&why);
+        wrong(format!("{text:?}: the host has no address ({why}); write an IP address instead"))
+    })?;
+    found.next().ok_or_else(|| wrong(format!("{text:?}: the host has no address")))
 }
 
 /// The port after another one; after "any" comes "any".
@@ -280,7 +290,8 @@ fn port_after(port: u16) -> Result<u16, ConfigError> {
 
 fn parse_memory(text: &str) -> Result<Memory, ConfigError> {
     let Some(percent) = text.trim().strip_suffix('%') else {
-        return parse_size("--memory", text).map(Memory::Bytes);
+        let size = parse_size(text).map(Memory::Bytes);
+        return size.map_err(|why| ConfigError::new("--memory", why.to_string()));
     };
     let share = percent.parse().ok().filter(|share| (1..=100).contains(share));
     share
@@ -332,6 +343,14 @@ mod tests {
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
         let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
         assert!(config.expect("accepted").beyond_loopback());
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_with_how_to_write_one() {
+        for text in ["localhost", "127.0.0.1:99999", "127.0.0.1:", ""] {
+            let refused = config(&["--listen", text]).expect_err(text).to_string();
+            assert!(refused.contains("127.0.0.1:7070"), "{refused}");
+        }
     }
 
     #[test]

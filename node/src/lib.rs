@@ -24,5 +24,6 @@ pub mod shared;
 mod clock;
 mod errors;
 mod metrics;
+mod preflight;
 #[cfg(test)]
 mod testing;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 use tokio::runtime::Runtime;
@@ -19,6 +20,7 @@ use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::preflight;
 use crate::serve::Servers;
 use crate::shared::Shared;
 
@@ -81,6 +83,7 @@ impl Node {
             .map_err(io_error("the runtime"))?;
         let shared = Arc::new(share(config, ring, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
+        preflight::look(&shared);
         Ok(Self { shared, servers, addresses, runtime })
     }
 
@@ -165,11 +168,31 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|why| {
-        let message = format!("{setting} {address}: {why}; choose another address or port");
-        Error::new(ErrorKind::Unavailable, message).with_source(why)
+        let cannot = format!("{setting} {address}: {}", cannot_bind(&why));
+        Error::new(ErrorKind::Unavailable, cannot).with_source(why)
     })
 }
 
+/// Why an address can't be had, and what to do.
+fn cannot_bind(why: &std::io::Error) -> String {
+    use std::io::ErrorKind as Io;
+    match why.kind() {
+        Io::AddrInUse => {
+            "another process listens there; stop it, or choose another port".to_owned()
+        }
+        Io::AddrNotAvailable => {
+            "no interface of this host has that address; choose one that `ip addr` shows".to_owned()
+        }
+        Io::PermissionDenied => {
+            "this user may not listen there; choose a port from 1024 on".to_owned()
+        }
+        _ => format!("{}; choose another address or port", root_cause(why)),
+    }
+}
+
 fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |why| Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
+    move |why| {
+        let message = format!("{what}: {}", root_cause(&why));
+        Error::new(ErrorKind::Unavailable, message).with_source(why)
+    }
 }

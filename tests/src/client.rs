@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,7 +25,7 @@ pub struct ClientOptions<'a> {
     pub batch_size: u32,
     /// S3 settings, for the fallback.
     pub env: Vec<(String, String)>,
-    /// Further words: `--child`, `--remote-only`.
+    /// Further words: `--child`, `--remote-only`, `--impatient`.
     pub args: &'a [&'a str],
     /// A program and its arguments to run it under, such as `unshare ...`.
     pub wrapper: &'a [&'a str],
@@ -34,6 +35,7 @@ pub struct ClientOptions<'a> {
 pub struct TrainingProcess {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    longest_wait: Duration,
 }
 
 impl TrainingProcess {
@@ -60,17 +62,31 @@ impl TrainingProcess {
             .spawn()
             .unwrap_or_else(|e| panic!("{}: {e}", Path::new(words[0]).display()));
         let stdout = BufReader::new(child.stdout.take().expect("stdout was piped"));
-        Self { child, stdout }
+        Self { child, stdout, longest_wait: Duration::ZERO }
     }
 
-    /// The next line it says; `None` once it has said all.
+    /// The next line it says, but for how long it waited; `None` once it has said all.
     ///
     /// # Panics
     /// When its output can't be read.
     pub fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        let read = self.stdout.read_line(&mut line).expect("its standard output");
-        (read > 0).then(|| line.trim_end().to_owned())
+        loop {
+            let mut line = String::new();
+            let read = self.stdout.read_line(&mut line).expect("its standard output");
+            let line = line.trim_end();
+            let waited = line.strip_prefix("waited ").and_then(|rest| rest.strip_suffix(" ms"));
+            let Some(milliseconds) = waited else {
+                return (read > 0).then(|| line.to_owned());
+            };
+            let waited = Duration::from_millis(milliseconds.parse().expect("milliseconds"));
+            self.longest_wait = self.longest_wait.max(waited);
+        }
+    }
+
+    /// The longest that it waited for a batch, of those it has told of so far.
+    #[must_use]
+    pub fn longest_wait(&self) -> Duration {
+        self.longest_wait
     }
 
     /// Reads on until it says a line that begins with `start`.

@@ -4,6 +4,7 @@
 //! Nothing here builds it: `make test-full` and `make bench-cold` do, `make test` never. It is found by `LARDER_GARAGE`,
 //! in `target/tools/bin`, or on the `PATH`. It is only run, never linked.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -54,11 +55,12 @@ pub fn find() -> Result<PathBuf, String> {
 }
 
 impl Garage {
-    /// Starts the server with its files under `parent` and waits until its bucket is there.
+    /// Starts the server with its files under `parent` and waits until its bucket is there. `wrapper` is a program and
+    /// its arguments to run it under, such as `taskset -c 1`; it must become the server, as that does.
     ///
     /// # Errors
     /// When the program is not there, or does not come up within a minute; with the end of its log.
-    pub fn start(parent: &Path) -> Result<Self, String> {
+    pub fn start(parent: &Path, wrapper: &[&str]) -> Result<Self, String> {
         let program = find()?;
         let failed = |error: std::io::Error| format!("{}: {error}", program.display());
         let folder = tempfile::Builder::new().prefix("garage-").tempdir_in(parent);
@@ -66,9 +68,10 @@ impl Garage {
         let [s3, rpc] = free_ports(2)[..] else { unreachable!("two were asked for") };
         let (config, log) = (folder.path().join("garage.toml"), folder.path().join("log"));
         std::fs::write(&config, configuration(folder.path(), s3, rpc)).map_err(failed)?;
-        let child = Command::new(&program)
-            .arg("-c")
-            .arg(&config)
+        let words = wrapper.iter().map(AsRef::as_ref).chain([program.as_os_str()]);
+        let words: Vec<&OsStr> = words.chain(["-c".as_ref(), config.as_os_str()]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .args(["server", "--single-node", "--default-bucket"])
             .env("GARAGE_DEFAULT_ACCESS_KEY", ACCESS_KEY)
             .env("GARAGE_DEFAULT_SECRET_KEY", SECRET_KEY)
@@ -145,7 +148,7 @@ fn pause() {
     std::thread::sleep(START_PAUSE);
 }
 
-/// Blocks large enough that a part of a fill lies in two at most, and no compression of what is random anyway.
+/// Its defaults, but for compression: what is random has none to gain.
 fn configuration(folder: &Path, s3: u16, rpc: u16) -> String {
     let folder = folder.display();
     format!(
@@ -154,7 +157,6 @@ data_dir = "{folder}/data"
 db_engine = "lmdb"
 replication_factor = 1
 compression_level = "none"
-block_size = "10M"
 rpc_bind_addr = "127.0.0.1:{rpc}"
 rpc_public_addr = "127.0.0.1:{rpc}"
 rpc_secret = "{RPC_SECRET}"

@@ -3,6 +3,8 @@
 //!
 //! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
 
+use std::time::Duration;
+
 pub mod client;
 pub mod dataset;
 pub mod garage;
@@ -14,6 +16,24 @@ pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
 pub use garage::Garage;
 pub use node::{Cluster, NodeOptions, NodeProcess};
+
+/// How long anything may take that a test waits for: far longer than it does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something holds.
+///
+/// # Panics
+/// When it does not for a minute.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let tick = Duration::from_millis(10);
+    for _ in 0..PATIENCE.as_millis() / tick.as_millis() {
+        if holds() {
+            return;
+        }
+        std::thread::park_timeout(tick);
+    }
+    panic!("waited in vain until {what}");
+}
 
 /// How often to repeat: `quick` in `make test`, `full` in `make test-full`.
 #[must_use]

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use larder_client::{Dataset, ErrorKind};
-use larder_origin::{Fault, FaultClass, FaultPlan, Options, S3Server};
+use larder_origin::{Fault, FaultPlan, Options, S3Server};
 use larder_tests::node::binary;
-use larder_tests::{NodeOptions, NodeProcess, repeats, words};
+use larder_tests::{ClientOptions, NodeOptions, NodeProcess, TrainingProcess, repeats, words};
 use larder_wire::limits;
 use tempfile::TempDir;
 
@@ -195,7 +195,7 @@ fn without_checksums_no_fault_that_can_be_seen_lets_a_wrong_byte_through() {
 }
 
 #[test]
-fn each_fault_met_once_costs_a_retry_or_gives_a_clear_error() {
+fn each_fault_met_once_costs_a_retry_and_no_error() {
     let kinds = u32::try_from(Fault::ALL.len()).expect("few");
     let origin = Origin::new(kinds, &["--checksum"]);
     let node = origin.node();
@@ -205,10 +205,55 @@ fn each_fault_met_once_costs_a_retry_or_gives_a_clear_error() {
         let outcome = read(&dataset, sample);
         let met = origin.server.counts().faults.get(fault.name()).copied();
         assert_eq!(met, Some(1), "{fault:?} was not met");
-        if fault.class() != FaultClass::Permanent {
-            assert_eq!(outcome, Ok(()), "{fault:?} is to be had right by trying again");
-        }
+        assert_eq!(outcome, Ok(()), "{fault:?} is to be had right by asking again");
     }
     origin.server.clear_faults();
+    everything_is_right_in_the_end(&origin, &node);
+}
+
+/// Denied, changed or gone may be a mistake of the store; said twice it is believed.
+#[test]
+fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
+    let finals = [
+        (Fault::AccessDenied, ErrorKind::PermissionDenied),
+        (Fault::PreconditionFailedOnce, ErrorKind::DataChanged),
+        (Fault::EtagChanged, ErrorKind::DataChanged),
+        (Fault::NotFoundOnce, ErrorKind::DataChanged),
+    ];
+    let origin = Origin::new(u32::try_from(finals.len()).expect("few"), &[]);
+    let node = origin.node();
+    let dataset = origin.client(&node, Duration::from_secs(3));
+    for (sample, (fault, kind)) in (0..).zip(finals) {
+        origin.inject(FaultPlan::always(fault));
+        assert_eq!(read(&dataset, sample), Err(kind), "{fault:?}");
+        let met = origin.server.counts().faults.get(fault.name()).copied();
+        assert_eq!(met, Some(2), "{fault:?}");
+    }
+}
+
+/// The client has the means to read the origin itself; what a node found damaged it must not read around the node, as
+/// nothing would check those rows.
+#[test]
+fn bytes_that_a_node_found_damaged_are_an_error_also_for_a_client_that_can_reach_the_origin() {
+    let origin = Origin::new(16, &["--checksum"]);
+    let node = origin.node();
+    for args in [&["--impatient"][..], &["--impatient", "--remote-only"]] {
+        origin.inject(FaultPlan::always(Fault::BitFlipped));
+        let mut client = TrainingProcess::start(&ClientOptions {
+            program: env!("CARGO_BIN_EXE_larder-test-client"),
+            uri: "s3://data/words",
+            cluster: &node.address(),
+            epochs: 1,
+            seed: 1,
+            batch_size: 4,
+            env: origin.server.env(),
+            args,
+            wrapper: &[],
+        });
+        let (status, lines) = client.finish();
+        assert_eq!(status.code(), Some(1), "{lines:?}");
+        assert_eq!(lines, ["error data_loss"]);
+        origin.server.clear_faults();
+    }
     everything_is_right_in_the_end(&origin, &node);
 }

@@ -1,39 +1,91 @@
-//! Nodes are killed under a verified load: no sample is lost, no byte is wrong, nobody waits for long.
+//! Nodes are killed, or stopped in their tracks, under a verified load: no sample is lost, no byte is wrong, nobody
+//! waits for long.
+
+use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
 use larder_tests::{ClientOptions, Cluster, TrainingProcess, repeats, words};
+use nix::sys::signal::Signal;
 
-#[test]
-fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
-    words::write(&server.create_bucket("data").expect("a bucket").join("words"), 8, 256, 1024);
-    let mut cluster = Cluster::start(3, "s3://data", |options| options.env = server.env());
-    let address = cluster.address();
-    let deaths = repeats(6, 200);
-    let mut died = 0;
-    while died < deaths {
+/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
+/// machines that are busy with other things.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Three nodes over one origin, and how long their clients waited.
+struct Scene {
+    server: S3Server,
+    cluster: Cluster,
+    longest_wait: Duration,
+    _dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+        words::write(&server.create_bucket("data").expect("a bucket").join("words"), 8, 256, 1024);
+        let cluster = Cluster::start(3, "s3://data", |options| options.env = server.env());
+        Self { server, cluster, longest_wait: Duration::ZERO, _dir: dir }
+    }
+
+    /// A client in the midst of its first epoch; every other one maps nothing.
+    fn client(&self, number: usize) -> TrainingProcess {
         let mut client = TrainingProcess::start(&ClientOptions {
             program: env!("CARGO_BIN_EXE_larder-test-client"),
             uri: "s3://data/words",
-            cluster: &address,
+            cluster: &self.cluster.address(),
             epochs: 4,
-            seed: u64::try_from(died).expect("few"),
+            seed: u64::try_from(number).expect("few"),
             batch_size: 32,
-            env: server.env(),
-            args: if died.is_multiple_of(2) { &[] } else { &["--remote-only"] },
+            env: self.server.env(),
+            args: if number.is_multiple_of(2) { &[] } else { &["--remote-only"] },
             wrapper: &[],
         });
         client.wait_for("batch");
-        let victim = died % cluster.nodes.len();
-        cluster.nodes[victim].kill_now();
-        died += 1;
-        client.wait_for("epoch 0 complete");
-        cluster.restart(victim);
-        let (status, lines) = client.finish();
-        assert!(status.success(), "after death {died}: {status}, {:?}", lines.last());
-        assert_eq!(lines.last().map(String::as_str), Some("epoch 3 complete"));
+        client
     }
+
+    /// The client comes through all its epochs, and never waited for long.
+    fn comes_through(&mut self, mut client: TrainingProcess, what: &str) {
+        let (status, lines) = client.finish();
+        assert!(status.success(), "{what}: {status}, {:?}", lines.last());
+        assert_eq!(lines.last().map(String::as_str), Some("epoch 3 complete"), "{what}");
+        let waited = client.longest_wait();
+        assert!(waited < WAIT_MAX, "{what}: a batch took {waited:?}");
+        self.longest_wait = self.longest_wait.max(waited);
+    }
+}
+
+#[test]
+fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
+    let mut scene = Scene::new();
+    let deaths = repeats(6, 200);
+    for number in 0..deaths {
+        let mut client = scene.client(number);
+        let victim = number % scene.cluster.nodes.len();
+        scene.cluster.nodes[victim].kill_now();
+        client.wait_for("epoch 0 complete");
+        scene.cluster.restart(victim);
+        scene.comes_through(client, &format!("after death {number}"));
+    }
+    println!("{deaths} nodes killed: the longest wait for a batch was {:?}", scene.longest_wait);
+}
+
+/// A node that is stopped takes connections and requests, and answers none: worse than one that is gone.
+#[test]
+fn a_node_stopped_in_mid_epoch_costs_neither_samples_nor_bytes() {
+    let mut scene = Scene::new();
+    let stops = repeats(2, 20);
+    for number in 0..stops {
+        let mut client = scene.client(number);
+        // Also a client that maps nothing meets each node in its turn.
+        let victim = number % scene.cluster.nodes.len();
+        scene.cluster.nodes[victim].signal(Signal::SIGSTOP);
+        client.wait_for("epoch 1 complete");
+        scene.cluster.nodes[victim].signal(Signal::SIGCONT);
+        scene.comes_through(client, &format!("after stop {number}"));
+    }
+    println!("{stops} nodes stopped: the longest wait for a batch was {:?}", scene.longest_wait);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
 
-    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs
     #[arg(
         long,
         global = true,

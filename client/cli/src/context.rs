@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Instant};
 
-use larder_client::Cluster;
+use larder_client::{Cluster, HostNode, HostOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -29,13 +29,17 @@ impl Context {
         self.cluster.as_deref()
     }
 
-    /// The cluster, for commands that make no sense without one.
+    /// The cluster, for commands that make no sense without one: that which is named, else the node of
+    /// this host, if one runs.
     pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
-        let address = self.cluster.as_deref().ok_or_else(|| {
-            Failure::new(Exit::Usage, "no cluster is named")
+        if let Some(address) = &self.cluster {
+            return Ok(Cluster::connect(address)?);
+        }
+        let node = HostNode::attach(&HostOptions::default())?.ok_or_else(|| {
+            Failure::new(Exit::Usage, "no cluster is named, and no node of this host runs")
                 .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER")
         })?;
-        Ok(Cluster::connect(address)?)
+        Ok(Cluster::of_host(node)?)
     }
 
     pub(crate) fn progress(&self, doing: &str) -> Progress {

@@ -1,13 +1,14 @@
 //! The dataset as Python sees it.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostTensor};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     array::{Array, dtype_name},
     error::OrRaise,
+    host::{StartedNode, started},
     loader::{Loader, Settings},
     wait::interruptible,
 };
@@ -23,7 +24,8 @@ type TensorFacts = (String, &'static str, Vec<u64>);
 
 #[pymethods]
 impl Dataset {
-    /// Opens a dataset; `patience` is in seconds.
+    /// Opens a dataset; `patience` is in seconds. Without a cluster it is read through the node of this
+    /// host, which is started from `node_bin` if there is none; with the cluster `none`, directly.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -32,15 +34,18 @@ impl Dataset {
         manifest: Option<String>,
         local: bool,
         patience: f64,
+        node_bin: Option<PathBuf>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(patience).map_err(|error| {
             let what = format!("the patience can't be {patience} seconds");
             Error::new(ErrorKind::InvalidArgument, what).because(error)
         });
         let mut options = Inner::options().local(local).patience(patience.or_raise(py)?);
-        if let Some(cluster) = cluster {
-            options = options.cluster(cluster);
-        }
+        options = match cluster.as_deref() {
+            None => options.host_node(HostOptions { node_bin, ..HostOptions::default() }),
+            Some("none") => options,
+            Some(addresses) => options.cluster(addresses),
+        };
         if let Some(manifest) = manifest {
             options = options.manifest(manifest);
         }
@@ -58,10 +63,45 @@ impl Dataset {
         self.inner.name().reference.uri().to_string()
     }
 
+    /// The address pinned to the snapshot.
+    #[getter]
+    fn pinned_uri(&self) -> String {
+        self.inner.pinned_uri()
+    }
+
+    /// Names snapshot and selection: equal for equal samples in equal order.
+    #[getter]
+    fn view(&self) -> String {
+        let digest = self.inner.view().digest();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Only these samples, as they are counted now.
+    fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
+    }
+
+    /// Only the samples with these numbers, which ascend.
+    fn select_indices(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
+    }
+
+    /// Disjoint random parts of these sizes, which together are all.
+    fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
+        let parts = self.inner.split(&fractions, seed).or_raise(py)?;
+        Ok(parts.into_iter().map(|inner| Self { inner }).collect())
+    }
+
     /// The name of the snapshot, in hexadecimal digits.
     #[getter]
     fn snapshot(&self) -> String {
         self.inner.snapshot().to_string()
+    }
+
+    /// What to tell the user, if this very call started the node of this host.
+    #[getter]
+    fn started_node(&self) -> Option<StartedNode> {
+        self.inner.cluster()?.host().and_then(started)
     }
 
     /// Whether nodes are asked for rows.
@@ -89,6 +129,31 @@ impl Dataset {
         let inner = self.inner.clone();
         let taken = interruptible(py, move || inner.take(&samples, tensors.as_deref()))?;
         arrays(py, taken)
+    }
+
+    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
+    /// are rows of one shard in the memory of a node on this host.
+    fn slice<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        end: u64,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let sliced = interruptible(py, move || inner.slice(start..end, tensors.as_deref()))?;
+        arrays(py, sliced)
+    }
+
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
+    fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let mut tensors =
+            interruptible(py, move || inner.slice(index..index.saturating_add(1), None))?;
+        for tensor in &mut tensors {
+            tensor.shape.remove(0);
+        }
+        arrays(py, tensors)
     }
 
     /// A loader of batches.

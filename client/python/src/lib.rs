@@ -13,7 +13,10 @@
 mod array;
 mod dataset;
 mod error;
+mod host;
+mod index;
 mod loader;
+mod stats;
 mod wait;
 
 use pyo3::prelude::*;
@@ -25,7 +28,13 @@ mod _larder {
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
+    use crate::host::Node;
+    #[pymodule_export]
+    use crate::index::index;
+    #[pymodule_export]
     use crate::loader::{Batch, Epoch, Loader, Schedule};
+    #[pymodule_export]
+    use crate::stats::stats;
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

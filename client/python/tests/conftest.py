@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,24 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from harness import Node, S3Server
+from harness import BINARIES, Node, S3Server
 
 #: Samples of the `images` dataset, in files of FILE_SAMPLES.
 SAMPLES, FILE_SAMPLES = 300, 100
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_host(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep nodes that datasets start by themselves to these tests, small and short-lived."""
+    run = tmp_path_factory.mktemp("run")
+    run.chmod(0o700)
+    os.environ.update(
+        XDG_RUNTIME_DIR=str(run),
+        LARDER_NODE_BIN=str(BINARIES / "larder-node"),
+        LARDER_MEMORY="256MiB",
+        LARDER_HOST_NODE_LINGER="1s",
+    )
+    os.environ.pop("LARDER_CLUSTER", None)
 
 
 @pytest.fixture(scope="session")
@@ -71,10 +86,10 @@ def write_images(folder: Path) -> None:
 
 
 #: Every type that safetensors and numpy share, and those that ml_dtypes adds.
-TYPES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 "
-    "bfloat16 float8_e4m3fn float8_e5m2"
-).split()
+TYPES = [
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "complex64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+]
 
 
 @functools.cache

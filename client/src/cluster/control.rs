@@ -18,11 +18,14 @@ use larder_wire::{
         self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, ManifestChunk,
         NodeDescription, OpenDatasetRequest, node_client::NodeClient,
     },
+    data::Ticket,
     limits,
 };
 use tonic::{
-    Response, Status, Streaming,
+    Request, Response, Status, Streaming,
     codegen::http::Uri,
+    metadata::BinaryMetadataValue,
+    service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
 
@@ -36,11 +39,35 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The channels of this process, by control address.
 pub(super) struct Control {
     channels: PerProcess<Mutex<HashMap<String, Channel>>>,
+    pass: Pass,
 }
 
+/// Shows a ticket with every call, to nodes that serve one user only.
+#[derive(Clone)]
+pub(super) struct Pass(Option<BinaryMetadataValue>);
+
+impl Interceptor for Pass {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(ticket) = &self.0 {
+            request.metadata_mut().insert_bin(schema::TICKET_METADATA, ticket.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// What makes the calls to one node.
+type Client = NodeClient<InterceptedService<Channel, Pass>>;
+
 impl Control {
+    /// For nodes that ask for no ticket.
     pub(super) fn new() -> Self {
-        Self { channels: PerProcess::new() }
+        Self { channels: PerProcess::new(), pass: Pass(None) }
+    }
+
+    /// For the private node that gave this ticket out.
+    pub(super) fn with_ticket(ticket: Ticket) -> Self {
+        let shown = BinaryMetadataValue::from_bytes(ticket.as_bytes());
+        Self { channels: PerProcess::new(), pass: Pass(Some(shown)) }
     }
 
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
@@ -68,9 +95,7 @@ impl Control {
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);
-        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await;
-        let open =
-            open.map_err(|error| error.context(format!("cannot open {}", name.reference)))?;
+        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await?;
         Ok(OpenDataset {
             snapshot: schema::snapshot_id(&open.snapshot)?,
             samples: open.samples,
@@ -103,7 +128,7 @@ impl Control {
         Ok(manifest)
     }
 
-    pub(super) fn client(&self, address: &str) -> Result<NodeClient<Channel>, Error> {
+    pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
         let channels = self.channels.get(|_| Mutex::default());
         let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = match channels.get(address) {
@@ -115,7 +140,8 @@ impl Control {
             }
         };
         let max = limits::CONTROL_MESSAGE_BYTES_MAX;
-        Ok(NodeClient::new(channel).max_decoding_message_size(max))
+        let client = NodeClient::with_interceptor(channel, self.pass.clone());
+        Ok(client.max_decoding_message_size(max))
     }
 }
 

@@ -117,6 +117,16 @@ pub(crate) struct Gathered {
     pub(crate) longest: Option<LongestWait>,
 }
 
+impl AddAssign for Gathered {
+    fn add_assign(&mut self, other: Self) {
+        self.sources += other.sources;
+        let waited = |wait: &Option<LongestWait>| wait.as_ref().map(|wait| wait.waited);
+        if waited(&self.longest) < waited(&other.longest) {
+            self.longest = other.longest;
+        }
+    }
+}
+
 impl Gathered {
     /// Keeps a wait if none was longer.
     pub(super) fn note(&mut self, hop: Hop, waited: Duration, shard: u32, node: Option<&str>) {

@@ -17,8 +17,8 @@ use larder_wire::{
     data::{DataRun, FRAME_HEADER_BYTES, RowRef},
 };
 
-use super::{FetchOptions, Fetcher, Sources};
-use crate::{Cluster, DatasetName, Error, process};
+use super::{FetchOptions, Fetcher, Placed, Sources};
+use crate::{Cluster, DatasetName, Error, patience::CancelToken, process};
 use fake::{Act, FRAME_ROWS, FakeNode, chunks, cluster};
 use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
 
@@ -65,6 +65,44 @@ fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
     let busiest = (0..nodes.len()).max_by_key(|&index| cells(&nodes[index])).unwrap();
     nodes.iter().for_each(|node| node.state.asked.lock().unwrap().clear());
     busiest
+}
+
+/// Rows at some places of larger buffers: from nodes, then mapped, then from the origin.
+#[test]
+fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
+    let fixture = Fixture::new();
+    let (_remote, far) = cluster(&fixture, 2, false);
+    let (_local, near) = cluster(&fixture, 1, true);
+    let alone = FetchOptions::default();
+    let alone = Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, alone);
+    let rows = shuffled(&fixture);
+    let places: Vec<u32> = (0..).step_by(3).skip(1).take(rows.len()).collect();
+    let room = 3 * rows.len() + 5;
+    for fetcher in [fetcher(&fixture, &far, false), fetcher(&fixture, &near, true), alone] {
+        for _again in 0..2 {
+            let (mut labels, mut images) =
+                (vec![0xee; room * LABEL_BYTES], vec![0xee; room * IMAGE_BYTES]);
+            let out = &mut [&mut labels[..], &mut images[..]];
+            let placed = Placed::at(&rows, &places);
+            fetcher.gather_unless(placed, &[1, 0], out, &CancelToken::never()).unwrap();
+            for place in 0..room {
+                let index = places.iter().position(|&other| other as usize == place);
+                let label = &labels[place * LABEL_BYTES..][..LABEL_BYTES];
+                let image = &images[place * IMAGE_BYTES..][..IMAGE_BYTES];
+                match index {
+                    Some(index) => {
+                        assert!(label == fixture.row(rows[index], 1), "{place}");
+                        assert!(image == fixture.row(rows[index], 0), "{place}");
+                    }
+                    None => assert!(label.iter().chain(image).all(|&byte| byte == 0xee), "{place}"),
+                }
+            }
+        }
+        let out = &mut [&mut [0; LABEL_BYTES * 4][..]];
+        let placed = Placed::at(&rows[..2], &[1, 4]);
+        let error = fetcher.gather_unless(placed, &[1], out, &CancelToken::never()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
 }
 
 #[test]

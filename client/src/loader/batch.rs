@@ -1,24 +1,38 @@
-//! A batch: rows of each tensor side by side in one buffer, and which samples they are.
+//! A batch: rows of each tensor, side by side in one buffer or where they lie, and which samples they
+//! are.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Dtype;
 
-use super::layout::{Column, Layout};
-use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
+use super::{
+    content::Samples,
+    layout::{Column, Layout},
+};
+use crate::{
+    HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
+};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
     pub(super) layout: Arc<Layout>,
-    pub(super) buffer: Buffer,
+    pub(super) body: Body,
     /// One a row.
-    pub(super) samples: Vec<u64>,
+    pub(super) samples: Samples,
     /// Below or equal to the number of rows.
     pub(super) padding: usize,
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
     pub(super) longest: Option<LongestWait>,
+}
+
+/// Where the rows of a batch are.
+pub(super) enum Body {
+    /// Side by side in one buffer, as the layout says.
+    Gathered(Buffer),
+    /// Where they lie, one view a tensor: consecutive rows of a shard that is mapped.
+    Viewed(Box<[RowsView]>),
 }
 
 impl Batch {
@@ -31,13 +45,20 @@ impl Batch {
     /// Whether there are no rows. A loader hands out no such batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
+        self.len() == 0
     }
 
-    /// The number in the dataset of each row's sample, padding included.
+    /// The number of each row's sample in its snapshot, whatever part of it the dataset is; padding
+    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it is.
     #[must_use]
     pub fn samples(&self) -> &[u64] {
-        &self.samples
+        &self.samples.samples
+    }
+
+    /// In a batch of a [`Mixture`](crate::Mixture), which of its datasets each row is of.
+    #[must_use]
+    pub fn datasets(&self) -> Option<&[u32]> {
+        (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
     /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):
@@ -65,19 +86,26 @@ impl Batch {
     /// The tensors, in the order in which the loader was asked for them.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
         let rows = self.len();
-        self.layout.columns().iter().map(move |column| BatchTensor {
+        self.layout.columns().iter().enumerate().map(move |(index, column)| BatchTensor {
             column,
             rows,
-            bytes: column.of(&self.buffer, rows),
+            bytes: match &self.body {
+                Body::Gathered(buffer) => column.of(buffer, rows),
+                Body::Viewed(views) => &views[index],
+            },
         })
     }
 
     /// Its tensors as memory for another language, in the order in which the loader was asked for
-    /// them. Nothing is copied; the memory goes back to the loader when the last of them is dropped.
+    /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
+    /// memory goes back where it came from when the last of them is dropped.
     #[must_use]
     pub fn into_tensors(self) -> Vec<HostTensor> {
         let rows = self.len();
-        self.layout.lift(&Memory::pooled(self.buffer), rows)
+        match self.body {
+            Body::Gathered(buffer) => self.layout.lift(&Memory::pooled(buffer), rows),
+            Body::Viewed(views) => self.layout.lift_views(&views, rows),
+        }
     }
 
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
@@ -117,7 +145,7 @@ impl fmt::Debug for Batch {
 }
 
 /// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at a
-/// multiple of 4096 bytes.
+/// multiple of 4096 bytes unless the batch is seen where it lies.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,

@@ -7,27 +7,39 @@ use larder_wire::limits;
 
 use super::{
     Loader, ShuffleMode,
-    fetch::{BatchFetcher, Gather},
+    content::Content,
+    fetch::{BatchFetcher, Gather, Look, Shelf},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
-    shuffle::resolve_auto,
+    shuffle::{Extent, narrower, resolve_auto},
 };
 use crate::{
     Cluster, Error,
     buffer::BufferPool,
-    sampler::{Last, LoaderState, View},
+    sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
 
 /// Samples of a batch when the caller does not say.
 const BATCH_SIZE_DEFAULT: u32 = 256;
 
-/// Settings of a [`Loader`]; made by [`Dataset::loader`](crate::Dataset::loader). All have defaults.
+/// A dataset, as a loader needs it.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) manifest: Manifest,
+    pub(crate) view: View,
+    pub(crate) gather: Arc<Gather>,
+    /// Absent when rows are to be gathered always.
+    pub(crate) look: Option<Arc<Look>>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
+}
+
+/// Settings of a [`Loader`]; made by [`Dataset::loader`](crate::Dataset::loader) and
+/// [`Mixture::loader`](crate::Mixture::loader). All have defaults.
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
-    manifest: Manifest,
-    view: View,
-    gather: Arc<Gather>,
-    cluster: Option<Arc<Cluster>>,
+    /// One without a mixture.
+    sources: Vec<Source>,
+    mixture: Option<Mixture>,
     batch_size: u32,
     shuffle: ShuffleMode,
     seed: u64,
@@ -43,17 +55,20 @@ pub struct LoaderBuilder {
 }
 
 impl LoaderBuilder {
-    pub(crate) fn new(
-        manifest: Manifest,
-        view: View,
-        gather: Arc<Gather>,
-        cluster: Option<Arc<Cluster>>,
-    ) -> Self {
+    /// A loader of a dataset.
+    pub(crate) fn new(source: Source) -> Self {
+        Self::of(vec![source], None)
+    }
+
+    /// A loader of a mixture of datasets, one for each view it has.
+    pub(crate) fn mixed(sources: Vec<Source>, mixture: Mixture) -> Self {
+        Self::of(sources, Some(mixture))
+    }
+
+    fn of(sources: Vec<Source>, mixture: Option<Mixture>) -> Self {
         Self {
-            manifest,
-            view,
-            gather,
-            cluster,
+            sources,
+            mixture,
             batch_size: BATCH_SIZE_DEFAULT,
             shuffle: ShuffleMode::Auto,
             seed: 0,
@@ -102,13 +117,15 @@ impl LoaderBuilder {
         Self { last, ..self }
     }
 
-    /// Which tensors a batch has, in this order: by default all of the dataset's.
+    /// Which tensors a batch has, in this order: by default all of the dataset's. The datasets of a
+    /// mixture must have the same, with the same elements and shape.
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         Self { tensors: Some(names), ..self }
     }
 
-    /// Only samples of this range of the dataset's (of its view, if it is one): by default all.
+    /// Only samples of this range of the dataset's (of its view, if it is one): by default all. What
+    /// is mixed is selected from before: see [`Dataset::select`](crate::Dataset::select).
     pub fn samples(self, samples: Range<u64>) -> Self {
         Self { samples: Some(samples), ..self }
     }
@@ -132,21 +149,14 @@ impl LoaderBuilder {
     /// another dataset or selection; `Unavailable` when `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
-        let layout = Layout::new(&self.manifest, self.tensors.as_deref(), self.batch_size)?;
-        let view = match &self.samples {
-            Some(range) => self.view.select(range.clone())?,
-            None => self.view.clone(),
-        };
+        let layout = self.layout()?;
         let job = Job {
-            view,
+            content: self.content()?,
             seed: self.seed,
             shuffle: match (self.resume, self.shuffle) {
                 (Some(state), _) => state.plan().shuffle(),
                 (None, ShuffleMode::Fixed(shuffle)) => shuffle,
-                (None, ShuffleMode::Auto) => {
-                    let memory = self.cluster.as_ref().map(|cluster| cluster.memory());
-                    resolve_auto(&self.manifest, memory, self.world)?
-                }
+                (None, ShuffleMode::Auto) => self.auto()?,
             },
             batch_size,
             world,
@@ -156,11 +166,62 @@ impl LoaderBuilder {
         };
         // One more than are fetched ahead: the one in use.
         let buffers = BufferPool::new(layout.buffer_bytes(), self.prefetch + 1);
-        let Self { manifest, gather, .. } = self;
-        let fetcher = Arc::new(BatchFetcher { manifest, layout, buffers, gather });
+        let shelf =
+            |source: Source| Shelf::new(source.manifest, source.gather, source.look, &layout);
+        let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;
+        let fetcher = Arc::new(BatchFetcher { shelves, layout, buffers });
         let mut loader = Loader::new(job, fetcher, self.prefetch)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)
+    }
+
+    /// The tensors of a batch; all datasets have them.
+    fn layout(&self) -> Result<Arc<Layout>, Error> {
+        let (names, of) =
+            (self.tensors.as_deref(), |source: &Source| source.manifest.uri().clone());
+        let first = &self.sources[0];
+        let layout = Layout::new(&first.manifest, names, self.batch_size)?;
+        for source in &self.sources[1..] {
+            let count = source.manifest.tensors().len();
+            let context = || format!("cannot mix {} with {}", of(first), of(source));
+            layout.tensors_in(&source.manifest).map_err(|error| error.context(context()))?;
+            if names.is_none() && count != layout.columns().len() {
+                let why = format!("one has {} tensors, the other {count}", layout.columns().len());
+                return Err(invalid(context())
+                    .because(why)
+                    .hint("name those to load: tensors([...])"));
+            }
+        }
+        Ok(layout)
+    }
+
+    fn content(&self) -> Result<Content, Error> {
+        match (&self.mixture, &self.samples) {
+            (Some(_), Some(_)) => Err(invalid("a range of samples of a mixture")
+                .hint("select from the datasets before they are mixed")),
+            (Some(mixture), None) => Ok(Content::Mixed(mixture.clone())),
+            (None, Some(range)) => Ok(Content::One(self.sources[0].view.select(range.clone())?)),
+            (None, None) => Ok(Content::One(self.sources[0].view.clone())),
+        }
+    }
+
+    /// What `auto` comes to: for several datasets the least that any of their clusters bears.
+    fn auto(&self) -> Result<Shuffle, Error> {
+        let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
+        let extent = extent.fold(Extent::default(), Extent::with);
+        let mut shuffle = Shuffle::Global;
+        for (index, source) in self.sources.iter().enumerate() {
+            let same = |other: &Source| match (&other.cluster, &source.cluster) {
+                (Some(other), Some(cluster)) => Arc::ptr_eq(other, cluster),
+                (None, None) => true,
+                _ => false,
+            };
+            if !self.sources[..index].iter().any(same) {
+                let memory = source.cluster.as_ref().map(|cluster| cluster.memory());
+                shuffle = narrower(shuffle, resolve_auto(extent, memory, self.world)?);
+            }
+        }
+        Ok(shuffle)
     }
 
     /// Checks the numbers; what is left is batch size, world and lane.
@@ -199,7 +260,8 @@ impl LoaderBuilder {
 impl fmt::Debug for LoaderBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoaderBuilder")
-            .field("dataset", &self.manifest)
+            .field("views", &self.sources.iter().map(|source| &source.view).collect::<Vec<_>>())
+            .field("mixture", &self.mixture)
             .field("batch_size", &self.batch_size)
             .field("shuffle", &self.shuffle)
             .field("seed", &self.seed)

@@ -97,10 +97,10 @@ impl Epoch {
 
     /// Counts a batch that is handed out.
     fn record(&mut self, batch: &Batch, waiting: Duration) {
-        let counted = &batch.samples()[..batch.len() - batch.padding()];
-        counted.iter().for_each(|&sample| self.progress.digest.add(sample));
+        let counted = batch.len() - batch.padding();
+        batch.samples.count(counted, &mut self.progress.digest);
         self.progress.stats.record(&BatchCost {
-            samples: counted.len() as u64,
+            samples: counted as u64,
             padding: batch.padding() as u64,
             sources: batch.sources(),
             fetching: batch.fetching(),

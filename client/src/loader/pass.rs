@@ -3,14 +3,13 @@
 
 use std::num::NonZeroU32;
 
-use crate::sampler::{
-    self, BatchPlan, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
-};
+use super::content::{Content, Samples, Sequence};
+use crate::sampler::{self, BatchPlan, EpochDigest, Last, LoaderState, PlanId, Shuffle};
 
 /// What stays the same from epoch to epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    pub(super) view: View,
+    pub(super) content: Content,
     pub(super) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
     pub(super) shuffle: Shuffle,
@@ -32,9 +31,9 @@ pub(super) struct Lane {
 }
 
 /// An epoch, or what a resume has left of it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Pass {
-    order: Order,
+    sequence: Sequence,
     batches: BatchPlan,
     rank: u32,
     lane: Lane,
@@ -58,7 +57,7 @@ impl Lane {
 impl Job {
     /// The plan of an epoch.
     pub(super) fn plan(&self, epoch: u64) -> PlanId {
-        PlanId::new(&self.view, self.seed, epoch, self.shuffle)
+        self.content.plan(self.seed, epoch, self.shuffle)
     }
 
     /// The pass that goes on where `state` stands.
@@ -66,21 +65,22 @@ impl Job {
     /// # Errors
     /// When the state is of another view or order version, or stands past the end.
     pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
-        let order = Order::new(state.plan(), &self.view)?;
-        let start = state.resume(&order)?;
-        let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
+        let sequence = self.content.sequence(state.plan())?;
+        let start = sequence.resume(state)?;
+        let batches =
+            BatchPlan::new(sequence.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
         // Under `Last::Uneven` a rank may have nothing of the last batch.
         let idle_at_last =
             global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
         let count = self.lane.share(global - u64::from(idle_at_last));
-        Ok(Pass { order, batches, rank: self.rank, lane: self.lane, count, start })
+        Ok(Pass { sequence, batches, rank: self.rank, lane: self.lane, count, start })
     }
 }
 
 impl Pass {
     pub(super) fn plan(&self) -> PlanId {
-        self.order.plan()
+        self.sequence.plan()
     }
 
     /// Batches that this rank and lane gets.
@@ -88,15 +88,21 @@ impl Pass {
         self.count
     }
 
-    /// Appends the samples of a batch of this rank and lane, and says how many at its end are padding.
+    /// The samples of a batch of this rank and lane, and how many at its end are padding.
     ///
     /// # Panics
     /// If there is no such batch.
-    pub(super) fn fill(&self, batch: u64, samples: &mut Vec<u64>) -> u64 {
+    pub(super) fn samples(&self, batch: u64) -> (Samples, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
-        share.fill(&self.order, samples);
-        share.padding()
+        (self.sequence.samples(&share), share.padding())
+    }
+
+    /// The same, as the datasets count their samples, which may be parts of snapshots.
+    pub(super) fn indices(&self, batch: u64) -> (Samples, u64) {
+        let (mut samples, padding) = self.samples(batch);
+        self.sequence.index(&mut samples);
+        (samples, padding)
     }
 
     /// Where the job stands before the first batch.
@@ -124,10 +130,6 @@ impl Pass {
 
     /// What the digests of all ranks together must come to.
     pub(super) fn expected_digest(&self) -> EpochDigest {
-        let delivered = self.batches.delivered();
-        if delivered == (0..self.order.len()) {
-            return EpochDigest::expected(&self.order);
-        }
-        EpochDigest::of_positions(&self.order, delivered)
+        self.sequence.digest(self.batches.delivered())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::pass::Pass;
+use super::{content::Samples, pass::Pass};
 use crate::sampler::{LoaderState, PlanId};
 
 /// The batches of one epoch as numbers of samples; nothing is read. Made by
@@ -15,8 +15,11 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduledBatch {
-    /// The number in the dataset of each row's sample, padding included.
+    /// The number of each row's sample in the dataset, which may be a part of a snapshot: what
+    /// [`Dataset::read`](crate::Dataset::read) takes. Padding included.
     pub samples: Vec<u64>,
+    /// In a mixture, which of its datasets each row is of; else empty.
+    pub datasets: Vec<u32>,
     /// How many rows at the end only fill up the last batch.
     pub padding: u64,
     /// Where the job stands once this batch was used.
@@ -44,9 +47,8 @@ impl Schedule {
     #[must_use]
     pub fn batch(&self, batch: u64) -> Option<ScheduledBatch> {
         (batch < self.pass.count()).then(|| {
-            let mut samples = Vec::new();
-            let padding = self.pass.fill(batch, &mut samples);
-            ScheduledBatch { samples, padding, state: self.pass.state_after(batch) }
+            let (Samples { samples, datasets }, padding) = self.pass.indices(batch);
+            ScheduledBatch { samples, datasets, padding, state: self.pass.state_after(batch) }
         })
     }
 }

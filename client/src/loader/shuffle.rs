@@ -6,7 +6,7 @@ use larder_dataset::Manifest;
 
 use crate::{
     ClusterMemory, Error, ErrorKind,
-    sampler::{self, Shuffle, WINDOW_SHARDS_DEFAULT},
+    sampler::{self, Shuffle, View, WINDOW_SHARDS_DEFAULT},
 };
 
 /// How far samples are shuffled, as asked for.
@@ -44,6 +44,28 @@ impl FromStr for ShuffleMode {
     }
 }
 
+/// The shards that an epoch goes through.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) shards: u64,
+}
+
+impl Extent {
+    /// The shards of which a view has a sample.
+    pub(super) fn of(manifest: &Manifest, view: &View) -> Self {
+        let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
+        used.fold(Self::default(), |sum, shard| {
+            sum.with(Self { bytes: manifest.shard(shard).bytes, shards: 1 })
+        })
+    }
+
+    pub(super) fn with(self, other: Self) -> Self {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Self { bytes, shards: self.shards + other.shards }
+    }
+}
+
 /// What `auto` comes to for one of `world` ranks. `memory` is the cluster's, `None` without one.
 ///
 /// Without a cluster nothing is kept, so that no order costs less than another: a window of the
@@ -53,7 +75,7 @@ impl FromStr for ShuffleMode {
 /// When there are several ranks and some nodes, or all, did not answer: ranks that see different sums could
 /// come to different orders, and lose samples in silence.
 pub(super) fn resolve_auto(
-    manifest: &Manifest,
+    extent: Extent,
     memory: Option<ClusterMemory>,
     world: u32,
 ) -> Result<Shuffle, Error> {
@@ -72,7 +94,17 @@ pub(super) fn resolve_auto(
     if answered == 0 {
         return Ok(window);
     }
-    let dataset_bytes = manifest.total_bytes();
-    let shard_bytes = dataset_bytes.div_ceil(manifest.shard_count().max(1).into());
-    Ok(Shuffle::auto(dataset_bytes, budget_bytes, shard_bytes))
+    let shard_bytes = extent.bytes.div_ceil(extent.shards.max(1));
+    Ok(Shuffle::auto(extent.bytes, budget_bytes, shard_bytes))
+}
+
+/// Of two shuffles that `auto` came to, the one that needs less memory.
+pub(super) fn narrower(one: Shuffle, other: Shuffle) -> Shuffle {
+    match (one, other) {
+        (Shuffle::Window { shards: one }, Shuffle::Window { shards: other }) => {
+            Shuffle::Window { shards: one.min(other) }
+        }
+        (Shuffle::Global, other) => other,
+        (one, _) => one,
+    }
 }

@@ -22,6 +22,8 @@ use crate::{
     sampler::{Last, Order},
 };
 
+mod mixture;
+
 const SAMPLES: u64 = 203;
 
 /// 203 samples of 15 bytes and of 8, in shards of 20 or 21 rows.
@@ -59,18 +61,18 @@ fn row(sample: u64, tensor: usize, bytes: usize) -> Vec<u8> {
 
 fn gather(manifest: &Manifest) -> Arc<Gather> {
     let manifest = manifest.clone();
-    Arc::new(move |rows, tensors, out, _| {
+    Arc::new(move |placed, tensors, out, _| {
         let mut bytes = 0;
         for (&tensor, out) in tensors.iter().zip(out.iter_mut()) {
-            let row_bytes = out.len() / rows.len();
-            assert_eq!(row_bytes as u64, manifest.tensors()[tensor].row_bytes());
-            for (at, out) in rows.iter().zip(out.chunks_exact_mut(row_bytes)) {
+            let row_bytes = usize::try_from(manifest.tensors()[tensor].row_bytes()).unwrap();
+            for (place, at) in placed.iter() {
                 let sample = manifest.shard(at.shard).first_sample + u64::from(at.row);
-                out.copy_from_slice(&row(sample, tensor, row_bytes));
+                let target = &mut out[place as usize * row_bytes..][..row_bytes];
+                target.copy_from_slice(&row(sample, tensor, row_bytes));
+                bytes += row_bytes as u64;
             }
-            bytes += out.len() as u64;
         }
-        let sources = Sources { rows_local: rows.len() as u64, bytes, ..Sources::default() };
+        let sources = Sources { rows_local: placed.rows.len() as u64, bytes, ..Sources::default() };
         Ok(Gathered { sources, longest: None })
     })
 }
@@ -81,10 +83,14 @@ fn builder() -> LoaderBuilder {
     from(manifest, gather)
 }
 
+fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
+    let view = all_samples(&manifest).unwrap();
+    Source { manifest, view, gather, look: None, cluster: None }
+}
+
 /// A loader of all samples.
 fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
-    let view = all_samples(&manifest).unwrap();
-    LoaderBuilder::new(manifest, view, gather, None)
+    LoaderBuilder::new(source(manifest, gather))
 }
 
 /// Checks every byte of a batch, and returns its samples without padding.
@@ -451,7 +457,9 @@ fn auto_is_decided_by_the_memory_of_the_cluster_and_by_nothing_uncertain() {
         Some(crate::ClusterMemory { budget_bytes, resident_bytes: 0, members: 2, answered })
     };
     let window = Shuffle::Window { shards: sampler::WINDOW_SHARDS_DEFAULT };
-    let auto = |memory, world| shuffle::resolve_auto(&manifest, memory, world);
+    let whole = shuffle::Extent::of(&manifest, &all_samples(&manifest).unwrap());
+    assert_eq!(whole.bytes, manifest.total_bytes());
+    let auto = |memory, world| shuffle::resolve_auto(whole, memory, world);
     assert_eq!(auto(memory(1 << 20, 2), 4).unwrap(), Shuffle::Global);
     assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:2");
     assert_eq!(auto(None, 4).unwrap(), window);
@@ -468,7 +476,7 @@ fn the_order_is_the_samplers() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &loader.job.view).unwrap();
+    let order = Order::new(loader.plan(6), &all_samples(&manifest()).unwrap()).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
 }
 

@@ -50,16 +50,20 @@ impl From<Failure> for NoSession {
 }
 
 impl Session {
-    /// Connects and says HELLO. No ticket is shown: the kernel says who we are.
+    /// Connects to a node of which the name is known.
     pub(super) fn connect(path: &Path, node_id: &str) -> Result<Self, NoSession> {
+        let (session, found) = Self::connect_any(path)?;
+        if found == node_id { Ok(session) } else { Err(NoSession::OtherNode(found)) }
+    }
+
+    /// Connects and says HELLO; learns the name of the node. No ticket is shown: the kernel says who
+    /// we are.
+    pub(super) fn connect_any(path: &Path) -> Result<(Self, String), Failure> {
         let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
         let mut session = Self { stream, buffer: Vec::new(), fds: VecDeque::new() };
         let hello = Hello::new(Ticket::from_bytes([0; 16]), process::id(), remote::client_name());
         let ok = session.hello(&hello)?;
-        if ok.node_id != node_id {
-            return Err(NoSession::OtherNode(ok.node_id));
-        }
-        Ok(session)
+        Ok((session, ok.node_id))
     }
 
     fn hello(&mut self, hello: &Hello) -> Result<HelloOk, Failure> {

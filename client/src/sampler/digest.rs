@@ -31,15 +31,26 @@ pub struct EpochDigest {
 impl EpochDigest {
     /// The digest of no sample yet.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
     pub fn new(plan: PlanId) -> Self {
-        Self { plan, seed: plan.key(KeyUse::Digest) as u64, count: 0, sum: 0 }
+        Self { plan, seed: plan.number(KeyUse::Digest), count: 0, sum: 0 }
     }
 
     /// Counts one delivered sample. About 2 ns.
     pub fn add(&mut self, sample: u64) {
+        self.add_bytes(&sample.to_le_bytes());
+    }
+
+    /// Counts one delivered sample of a mixture: a sample of its source number `source`.
+    pub fn add_mixed(&mut self, source: u32, sample: u64) {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&sample.to_le_bytes());
+        bytes[8..].copy_from_slice(&source.to_le_bytes());
+        self.add_bytes(&bytes);
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
         self.count = self.count.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(&sample.to_le_bytes(), self.seed));
+        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(bytes, self.seed));
     }
 
     /// Takes in what another worker or rank delivered, or what came before a resume.

@@ -70,6 +70,12 @@ pub enum Error {
         /// What is wrong with them.
         why: String,
     },
+    /// Datasets that can't be mixed as was asked for.
+    #[error("these datasets can't be mixed: {why}")]
+    Mixture {
+        /// What is wrong with them or their weights.
+        why: String,
+    },
     /// A selection of a selection, too many times over.
     #[error(
         "more than {limit} selections on top of each other, none of which can be merged: select \

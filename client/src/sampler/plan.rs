@@ -43,22 +43,36 @@ pub(super) enum KeyUse {
     Window(u64),
     /// Hashes of the epoch digest.
     Digest,
+    /// How the sources of a mixture before this one are interleaved with those from it on.
+    Interleave(usize),
+    /// The order of this source of a mixture.
+    Source(usize),
 }
 
 impl PlanId {
     /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
     #[must_use]
     pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
-        Self { view: view.digest(), seed, epoch, shuffle, order_version: ORDER_VERSION }
+        Self::of(view.digest(), seed, epoch, shuffle)
+    }
+
+    /// The plan of a pass over what `view` names.
+    pub(super) fn of(view: [u8; 16], seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
+        Self { view, seed, epoch, shuffle, order_version: ORDER_VERSION }
     }
 
     /// The same plan for the pass after this one.
     #[must_use]
     pub fn next_epoch(self) -> Self {
-        Self { epoch: self.epoch.wrapping_add(1), ..self }
+        self.at_epoch(self.epoch.wrapping_add(1))
     }
 
-    /// Digest of the view: snapshot and selection.
+    /// The same plan for another pass.
+    pub(super) fn at_epoch(self, epoch: u64) -> Self {
+        Self { epoch, ..self }
+    }
+
+    /// Digest of what is gone through: a [`View`] or a [`Mixture`](super::Mixture).
     #[must_use]
     pub fn view(&self) -> [u8; 16] {
         self.view
@@ -125,12 +139,20 @@ impl PlanId {
             KeyUse::Shards => (1, 0),
             KeyUse::Window(index) => (2, index),
             KeyUse::Digest => (3, 0),
+            KeyUse::Interleave(source) => (4, source as u64),
+            KeyUse::Source(source) => (5, source as u64),
         };
         let mut bytes = [0; PLAN_ID_BYTES + 9];
         bytes[..PLAN_ID_BYTES].copy_from_slice(&self.to_bytes());
         bytes[PLAN_ID_BYTES] = number;
         bytes[PLAN_ID_BYTES + 1..].copy_from_slice(&index.to_le_bytes());
         xxh3_128(&bytes)
+    }
+
+    /// Half of a key, where that is enough.
+    #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+    pub(super) fn number(&self, key_use: KeyUse) -> u64 {
+        self.key(key_use) as u64
     }
 
     /// Whether this build computes this plan's order of what `view` names.

@@ -84,6 +84,12 @@ impl DatasetShape {
         Some(*self.first.get(shard)?..*self.first.get(shard + 1)?)
     }
 
+    /// Whether `shard` exists and has a sample.
+    #[must_use]
+    pub fn has(&self, shard: u32) -> bool {
+        self.shard_samples(shard).is_some_and(|samples| !samples.is_empty())
+    }
+
     /// The first sample of `shard`, which must exist.
     pub(super) fn first_sample(&self, shard: u32) -> u64 {
         self.first[shard as usize]

@@ -44,12 +44,17 @@ impl LoaderState {
     /// # Errors
     /// [`Error::Plan`] if it is another plan's, [`Error::Position`] past the end of the epoch.
     pub fn resume(&self, order: &Order) -> Result<u64, Error> {
-        if order.plan() != self.plan {
-            let (wanted, found) = (Box::new(order.plan()), Box::new(self.plan));
+        self.resume_within(order.plan(), order.len())
+    }
+
+    /// The position at which the pass `plan` of `positions` positions goes on.
+    pub(crate) fn resume_within(&self, plan: PlanId, positions: u64) -> Result<u64, Error> {
+        if plan != self.plan {
+            let (wanted, found) = (Box::new(plan), Box::new(self.plan));
             return Err(Error::Plan { wanted, found });
         }
-        if self.next_position > order.len() {
-            return Err(Error::Position { position: self.next_position, positions: order.len() });
+        if self.next_position > positions {
+            return Err(Error::Position { position: self.next_position, positions });
         }
         Ok(self.next_position)
     }

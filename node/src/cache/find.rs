@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use larder_dataset::ShardId;
 use larder_extent::Sealed;
-use larder_store::{OrphanToken, Outcome, Waiter};
+use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 use larder_wire::{Error, ErrorKind};
 
 use super::books::{Books, EvictedShard};
@@ -84,6 +84,7 @@ struct Aside {
     displaced: Vec<Queued>,
     unused: Vec<OrphanToken>,
     queued: usize,
+    never_fits: Option<NoRoom>,
 }
 
 impl Cache {
@@ -202,6 +203,9 @@ impl Asking<'_> {
             }
         }
         let made_room = !aside.evicted.is_empty();
+        if let Some(reason) = &aside.never_fits {
+            self.dataset.warn_never_kept(reason);
+        }
         self.cache.put_away(aside);
         LeftOut { left_out, made_room }
     }
@@ -228,8 +232,10 @@ impl Asking<'_> {
                 let queued = Queued { dataset, shard, flight: handle, permit };
                 Some(self.enqueue(books, one, queued, aside))
             }
-            Outcome::NoRoom { evicted, .. } => {
+            Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
+                let never = matches!(reason.why, Why::LargerThanBudget { .. });
+                aside.never_fits = aside.never_fits.take().or(never.then_some(reason));
                 None
             }
         }

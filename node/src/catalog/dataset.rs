@@ -1,11 +1,12 @@
 //! One open dataset.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
 use larder_extent::Sealed;
+use larder_store::NoRoom;
 use larder_wire::{Error, ErrorKind};
 
 use super::OriginHealth;
@@ -20,6 +21,8 @@ pub struct Dataset {
     health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
+    /// Somebody was told that shards of it are never kept.
+    warned: AtomicBool,
     last_used: Mutex<Instant>,
 }
 
@@ -40,6 +43,7 @@ impl Dataset {
             origin,
             health: OriginHealth::default(),
             vouched,
+            warned: AtomicBool::new(false),
             last_used: Mutex::new(now),
         }
     }
@@ -108,6 +112,17 @@ impl Dataset {
         }
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Says once that shards of this dataset are larger than the node's memory: it works, slowly.
+    pub(crate) fn warn_never_kept(&self, reason: &NoRoom) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let uri = self.uri();
+            tracing::warn!(
+                "shards of {uri} are never kept, their rows are read by range each time: {reason}, \
+                 or index the dataset with smaller shards (--shard-bytes)"
+            );
+        }
     }
 
     pub(super) fn touch(&self, now: Instant) {

@@ -28,8 +28,11 @@ pub(crate) fn start_workers(
     runtime: &Handle,
     stopping: &CancellationToken,
 ) {
-    let filler = Filler { reader: Arc::clone(reader), gets: Semaphore::new(limits::FILL_WORKERS) };
-    let filler = Arc::new(filler);
+    let filler = Arc::new(Filler {
+        reader: Arc::clone(reader),
+        memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
+        gets: Semaphore::new(limits::FILL_WORKERS),
+    });
     for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
         let (cache, filler) = (Arc::clone(cache), Arc::clone(&filler));
         let work = work(cache, filler);
@@ -55,6 +58,8 @@ async fn work(cache: Arc<Cache>, filler: Arc<Filler>) {
 /// What the workers share.
 struct Filler {
     reader: Arc<Reader>,
+    /// Fills that take memory at once: in turn, so that the first can read while the next take theirs.
+    memory: Semaphore,
     /// GETs of parts at once, over all fills.
     gets: Semaphore,
 }
@@ -77,7 +82,7 @@ impl Filler {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
         for _ in 0..CHECKSUM_TRIES {
-            let filling = take_memory(job, &plan).await?;
+            let filling = self.take_memory(job, &plan).await?;
             self.read_parts(job, &plan, &filling).await?;
             if let Some(sealed) = seal(job, filling).await? {
                 return Ok(sealed);
@@ -89,6 +94,21 @@ impl Filler {
              without a new etag, or is damaged: index the dataset again",
         );
         Err(GaveUp { why, place: None, attempts: CHECKSUM_TRIES })
+    }
+
+    /// The extent that an earlier worker began, or a new one.
+    async fn take_memory(&self, job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
+        if let Some(begun) = job.flight().begun() {
+            return Ok(begun);
+        }
+        let _turn = self.memory.acquire().await.expect("the semaphore is never closed");
+        let (layout, parts) = (plan.layout.clone(), plan.parts());
+        let id = ExtentId::from_bytes(*job.flight().id().as_bytes());
+        let create = move || Filling::create(id, layout, parts, PagePreference::Auto);
+        let (created, _working) = on_memory(job.flight(), create).await;
+        let filling = created.map_err(errors::of_extent)?;
+        job.flight().begin(Arc::clone(&filling));
+        Ok(filling)
     }
 
     async fn read_parts(
@@ -118,20 +138,6 @@ impl Filler {
         job.flight().part_is_in();
         Ok(())
     }
-}
-
-/// The extent that an earlier worker began, or a new one.
-async fn take_memory(job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
-    if let Some(begun) = job.flight().begun() {
-        return Ok(begun);
-    }
-    let (layout, parts) = (plan.layout.clone(), plan.parts());
-    let id = ExtentId::from_bytes(*job.flight().id().as_bytes());
-    let create = move || Filling::create(id, layout, parts, PagePreference::Auto);
-    let (created, _working) = on_memory(job.flight(), create).await;
-    let filling = created.map_err(errors::of_extent)?;
-    job.flight().begin(Arc::clone(&filling));
-    Ok(filling)
 }
 
 /// Seals, unless the bytes don't have the checksum that the manifest pins: then all is forgotten.

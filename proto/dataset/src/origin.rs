@@ -114,6 +114,25 @@ pub struct Origin {
     store: Arc<dyn ObjectStore>,
     /// Makes one attempt.
     strict: Arc<dyn ObjectStore>,
+    etags: Etags,
+}
+
+/// How a store writes etags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Etags {
+    /// In quotes, as HTTP has it. Azure's listings, and those of some servers that speak S3 or GCS,
+    /// leave the quotes out, but a condition has to have them.
+    Quoted,
+    /// Alike everywhere.
+    AsIs,
+}
+
+impl Etags {
+    /// An etag as it has to stand in a condition.
+    fn in_full(self, etag: String) -> String {
+        let full = self == Self::AsIs || etag.starts_with('"') || etag.starts_with("W/");
+        if full { etag } else { format!("\"{etag}\"") }
+    }
 }
 
 impl Origin {
@@ -125,7 +144,8 @@ impl Origin {
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
-        Self { root: root.clone(), strict: Arc::clone(&store), store }
+        let strict = Arc::clone(&store);
+        Self { root: root.clone(), store, strict, etags: Etags::AsIs }
     }
 }
 
@@ -177,4 +197,19 @@ fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_that_a_listing_shows_without_quotes_gets_them() {
+        for (there, full) in
+            [("0x8D", "\"0x8D\""), ("\"0x8D\"", "\"0x8D\""), ("W/\"a\"", "W/\"a\"")]
+        {
+            assert_eq!(Etags::Quoted.in_full(there.into()), full);
+        }
+        assert_eq!(Etags::AsIs.in_full("12-ab".into()), "12-ab");
+    }
 }

@@ -43,6 +43,8 @@ mod sys;
 
 mod attached;
 mod filling;
+mod lend;
+mod pagemap;
 mod rows;
 mod sealed;
 mod view;
@@ -58,6 +60,7 @@ pub use error::ExtentError;
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
+pub use lend::Lent;
 pub use pages::{PagePreference, PageSize};
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};

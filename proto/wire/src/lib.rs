@@ -5,6 +5,7 @@
 //! - [`control`]: the gRPC schema of the control plane (package `larder.v1`).
 //! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
 //! - [`ring`]: which members own which shards; computed alike by every process.
+//! - [`parse_size`]: sizes as people type them.
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
 //!
@@ -13,6 +14,7 @@
 pub mod limits;
 
 mod error;
+mod size;
 
 pub mod control;
 pub mod data;
@@ -20,3 +22,4 @@ pub mod ring;
 
 pub use error::{Advice, Error, ErrorKind};
 pub use ring::{Member, Ring};
+pub use size::{SizeError, parse_size};

@@ -204,6 +204,11 @@ pub const FILL_QUEUE_MAX: usize = 4_096;
 /// workers are spread, and so how long one fill takes.
 pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 
+/// Fills that have their memory faulted in at once. That is work for a core (0.4 s per GiB in 4 KiB
+/// pages), and nothing is read for a fill before it has its memory: side by side they would all be
+/// ready late, and the origin idle until then.
+pub const FILLS_TAKING_MEMORY_MAX: usize = 2;
+
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
 pub const RANGE_READS_MAX: usize = 64;
 
@@ -290,6 +295,10 @@ pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// pays for each.
 pub const CONNECTIONS_PER_NODE_MAX: usize = 2;
 
+/// A node that is started or stopped by the processes of its host has done so within this time, or
+/// something is wrong: longer than a node drains.
+pub const HOST_NODE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Nodes a client is told of at most by `--cluster`.
 pub const CLUSTER_ADDRESSES_MAX: usize = 64;
 
@@ -331,6 +340,7 @@ pub const MIXTURE_DATASETS_MAX: usize = 256;
 const _: () = {
     assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
     assert!(RING_MEMBERS_MAX <= 1 << 16);
+    assert!(HOST_NODE_TIMEOUT.as_secs() > DRAIN_TIMEOUT.as_secs());
     assert!(CANCEL_CHECK_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CONNECT_TIMEOUT.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);

@@ -56,6 +56,20 @@ impl ObjectReads {
         self.ranges.get(object).map_or(&[], Vec::as_slice)
     }
 
+    /// Bytes of an object that were read more than once.
+    #[must_use]
+    pub fn again(&self, object: &str) -> u64 {
+        let mut reads = self.of(object).to_vec();
+        reads.sort_by_key(|read| read.start);
+        let mut read_to = 0;
+        let overlap = |read: Range<u64>| {
+            let again = read.end.min(read_to).saturating_sub(read.start);
+            read_to = read_to.max(read.end);
+            again
+        };
+        reads.into_iter().map(overlap).sum()
+    }
+
     /// All objects that were read.
     pub fn objects(&self) -> impl Iterator<Item = (&str, &[Range<u64>])> {
         self.ranges.iter().map(|(object, ranges)| (object.as_str(), ranges.as_slice()))

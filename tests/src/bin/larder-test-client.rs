@@ -1,17 +1,22 @@
 //! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and the digest of each
-//! epoch, and says after each batch where its rows came from. Made to be killed.
+//! epoch, and says after each batch where its rows came from, and for how long it was waited. Made to be killed. `host`
+//! as the cluster is the node of this host.
 //!
-//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error.
+//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the last line.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use larder_client::{Dataset, Error};
+use larder_client::{Dataset, Error, HostOptions};
 use larder_extent::testing::fork_idle_child;
 use larder_tests::words;
 
 /// A forked child ends by itself after this, should the test that started us die.
 const CHILD_SECONDS: u32 = 60;
+
+/// For reads that are to fail: longer than a node holds a failure against a shard.
+const PATIENCE_SHORT: Duration = Duration::from_secs(6);
 
 struct Arguments {
     uri: String,
@@ -23,6 +28,8 @@ struct Arguments {
     child: bool,
     /// Map the memory of nodes on this host.
     local: bool,
+    /// Give up on a read soon.
+    impatient: bool,
 }
 
 impl Arguments {
@@ -37,11 +44,13 @@ impl Arguments {
             batch_size: next()?.parse().ok()?,
             child: false,
             local: true,
+            impatient: false,
         };
         for word in words {
             match word.as_str() {
                 "--child" => parsed.child = true,
                 "--remote-only" => parsed.local = false,
+                "--impatient" => parsed.impatient = true,
                 _ => return None,
             }
         }
@@ -52,7 +61,7 @@ impl Arguments {
 fn main() -> ExitCode {
     let Some(arguments) = Arguments::parse() else {
         eprintln!(
-            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only]"
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--impatient]"
         );
         return ExitCode::FAILURE;
     };
@@ -61,6 +70,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(3),
         Err(error) => {
             eprintln!("{error:?}");
+            say(&format!("error {}", error.kind()));
             ExitCode::FAILURE
         }
     }
@@ -68,13 +78,25 @@ fn main() -> ExitCode {
 
 /// Whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
-    let options = Dataset::options().cluster(&arguments.cluster).local(arguments.local);
+    let options = Dataset::options().local(arguments.local);
+    let options = match arguments.cluster.as_str() {
+        "host" => options.host_node(HostOptions::default()),
+        addresses => options.cluster(addresses),
+    };
+    let options = if arguments.impatient { options.patience(PATIENCE_SHORT) } else { options };
     let dataset = options.open(&arguments.uri)?;
+    if let Some(node) = dataset.cluster().and_then(|cluster| cluster.host()) {
+        say(&format!("node {} {}", node.pid(), if node.started() { "started" } else { "found" }));
+    }
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
     let mut forked = false;
     for epoch in 0..arguments.epochs {
-        for batch in loader.epoch(epoch)? {
+        let mut batches = loader.epoch(epoch)?;
+        loop {
+            let start = now();
+            let Some(batch) = batches.next() else { break };
+            say(&format!("waited {} ms", start.elapsed().as_millis()));
             let batch = batch?;
             let tensor = batch.tensor(words::TENSOR);
             for (index, sample) in batch.samples().iter().enumerate() {
@@ -91,6 +113,7 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
                 say(&format!("child {}", fork_idle_child(CHILD_SECONDS).expect("a process")));
             }
         }
+        drop(batches);
         if loader.digest() != loader.expected_digest() {
             println!("epoch {epoch} is incomplete");
             return Ok(false);
@@ -98,6 +121,11 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
         say(&format!("epoch {epoch} complete"));
     }
     Ok(true)
+}
+
+#[expect(clippy::disallowed_methods, reason = "waits are told in real time")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// A reader that went away must not stop the training.

@@ -70,35 +70,6 @@ pub(crate) fn rate(amount: u64, time: Duration) -> String {
     count(whole)
 }
 
-/// Reads `64MiB`, `1.5GiB`, `4096`, `10MB`.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let refused = || format!("'{text}' is not a size such as 64MiB, 1GiB or 4096");
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let factor: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
-        "T" | "TiB" => 1 << 40,
-        "KB" | "kB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => return Err(refused()),
-    };
-    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    if part.len() > 3 || whole.is_empty() {
-        return Err(refused());
-    }
-    let thousandths = format!("{part:0<3}");
-    let whole: u64 = whole.parse().map_err(|_| refused())?;
-    let part: u64 = thousandths.parse().map_err(|_| refused())?;
-    let bytes = whole.checked_mul(factor).zip(part.checked_mul(factor));
-    let bytes = bytes.and_then(|(whole, part)| whole.checked_add(part / 1000));
-    bytes.ok_or_else(|| format!("'{text}' is larger than anything"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,17 +84,5 @@ mod tests {
     fn counts_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!((counted(1, "row"), counted(0, "row")), ("1 row".into(), "0 rows".into()));
-    }
-
-    #[test]
-    fn sizes_are_read_in_the_units_people_type() {
-        for (text, bytes) in
-            [("4096", 4096), ("64MiB", 64 << 20), ("1.5GiB", 3 << 29), ("10MB", 10_000_000)]
-        {
-            assert_eq!(parse_bytes(text), Ok(bytes));
-        }
-        for text in ["", "MiB", "1.2345GiB", "1 parsec", "-1", "99999999999TiB"] {
-            assert!(parse_bytes(text).is_err(), "{text}");
-        }
     }
 }

@@ -21,8 +21,10 @@ from larder._errors import (
     Unavailable,
     VersionMismatch,
 )
-from larder._larder import Array, __version__
-from larder._loader import Batch, Loader
+from larder._host import Node, serve
+from larder._index import IndexReport, index
+from larder._larder import Array, __version__, stats
+from larder._loader import Batch, Explanation, Loader
 
 __all__ = [
     "Array",
@@ -31,9 +33,12 @@ __all__ = [
     "DataLoss",
     "Dataset",
     "Error",
+    "Explanation",
+    "IndexReport",
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Node",
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
@@ -43,8 +48,22 @@ __all__ = [
     "Unavailable",
     "VersionMismatch",
     "__version__",
+    "index",
     "open",
+    "serve",
+    "stats",
 ]
 
-for _public in (Batch, Dataset, Loader, TensorSpec, open):
+for _public in (
+    Batch,
+    Dataset,
+    Explanation,
+    IndexReport,
+    Loader,
+    Node,
+    TensorSpec,
+    index,
+    open,
+    serve,
+):
     _public.__module__ = "larder"

@@ -4,7 +4,11 @@ use std::{fs, sync::Arc};
 
 use super::*;
 use crate::{
-    LoaderBuilder, dataset::all_samples, loader::Gather, patience::CancelToken, sampler::Shuffle,
+    LoaderBuilder,
+    dataset::all_samples,
+    loader::{Gather, Source},
+    patience::CancelToken,
+    sampler::Shuffle,
 };
 
 /// Long enough never to pass unless something hangs.
@@ -41,8 +45,9 @@ fn dropping_an_epoch_ends_its_threads_though_nodes_are_silent_or_break_off_in_a_
         let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
             own.gather_unless(rows, tensors, out, cancel)
         });
-        let view = all_samples(&fixture.manifest).unwrap();
-        let builder = LoaderBuilder::new(fixture.manifest.clone(), view, gather, None);
+        let (manifest, view) = (fixture.manifest.clone(), all_samples(&fixture.manifest).unwrap());
+        let builder =
+            LoaderBuilder::new(Source { manifest, view, gather, look: None, cluster: None });
         // More batches ahead than connections: some wait for one.
         let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
         let mut loader = builder.build().unwrap();
@@ -71,7 +76,7 @@ fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() 
     std::thread::scope(|scope| {
         let gathering = scope.spawn(|| {
             let mut images = vec![0; rows.len() * IMAGE_BYTES];
-            fetcher.gather_unless(&rows, &[0], &mut [&mut images], &cancel).map(|_| ())
+            fetcher.gather_unless(rows[..].into(), &[0], &mut [&mut images], &cancel).map(|_| ())
         });
         wait_until("the node is asked again", || nodes[0].asked().len() == 2);
         cancel.cancel();
@@ -91,6 +96,6 @@ fn what_was_cancelled_before_it_began_asks_nobody() {
     let (fetcher, cancel) = (patient(&fixture, &address), CancelToken::new());
     cancel.cancel();
     let (rows, mut labels) = (shuffled(&fixture), vec![0; 96 * LABEL_BYTES]);
-    fetcher.gather_unless(&rows, &[1], &mut [&mut labels], &cancel).unwrap_err();
+    fetcher.gather_unless(rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap_err();
     assert!(nodes[0].asked().is_empty());
 }

@@ -5,7 +5,7 @@ use crate::{Copies, Hop, fetch::Gathered, patience::CancelToken};
 
 fn images(fetcher: &Fetcher, rows: &[RowRef]) -> Gathered {
     let mut images = vec![0; rows.len() * IMAGE_BYTES];
-    fetcher.gather_unless(rows, &[0], &mut [&mut images], &CancelToken::never()).unwrap()
+    fetcher.gather_unless(rows.into(), &[0], &mut [&mut images], &CancelToken::never()).unwrap()
 }
 
 fn times(copies: Copies) -> f64 {

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     }
     start_logging();
     let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
+    let remove_when_done = args.remove_when_done.clone();
     let config = match Config::try_from(args) {
         Ok(config) => config,
         Err(why) => return refuse(EXIT_SETTINGS, &why),
@@ -72,6 +73,8 @@ fn main() -> ExitCode {
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
+    // Nothing is to be done about a file that can't be removed.
+    let _ = remove_when_done.map(std::fs::remove_file);
     ExitCode::SUCCESS
 }
 

@@ -20,10 +20,12 @@ pub(super) fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Ad
     if peer.user() != Some(geteuid().as_raw()) {
         return denied("this node serves the processes of another user; start one of your own");
     }
-    let prefix = OriginUri::parse(&wanted.prefix)
-        .map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))?;
-    context.shared.catalog.admit(&prefix)?;
-    tracing::info!(%prefix, "admitted");
+    if !wanted.prefix.is_empty() {
+        let prefix = OriginUri::parse(&wanted.prefix)
+            .map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))?;
+        context.shared.catalog.admit(&prefix)?;
+        tracing::info!(%prefix, "admitted");
+    }
     Ok(Admitted {
         ticket: context.ticket,
         memory_bytes: context.shared.cache.usage().limit_bytes,

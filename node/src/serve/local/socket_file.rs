@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use larder_dataset::root_cause;
 use larder_wire::{Error, ErrorKind};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
@@ -16,12 +17,17 @@ use std::os::fd::AsRawFd;
 
 use crate::config::SocketConfig;
 
+/// The kernel's limit on the path of a unix socket, without the zero at its end.
+const PATH_BYTES_MAX: usize = 107;
+
 /// The file, removed when the node stops.
 #[derive(Debug)]
 pub(in crate::serve) struct SocketFile {
     path: PathBuf,
     /// Device and inode, to remove no other node's file.
     identity: Option<(u64, u64)>,
+    /// Its folder, if that was made for it.
+    folder: Option<PathBuf>,
 }
 
 impl SocketFile {
@@ -34,7 +40,7 @@ impl SocketFile {
         let path = &config.path;
         let failed = |why: std::io::Error| failed(path, why);
         let group = config.group.as_deref().map(group_named).transpose()?;
-        make_folder(path, group).map_err(failed)?;
+        let folder = make_folder(path, group).map_err(failed)?;
         remove_stale(path)?;
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let listener = bind_with_mode(path, mode).map_err(|errno| failed(errno.into()))?;
@@ -42,17 +48,19 @@ impl SocketFile {
             chown(path, None, group).map_err(|errno| failed(errno.into()))?;
         }
         let identity = identity(path);
-        Ok((Self { path: path.clone(), identity }, listener))
+        Ok((Self { path: path.clone(), identity, folder }, listener))
     }
 
     pub(in crate::serve) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file, if it is still ours.
+    /// Removes the file, if it is still ours, and the folder that was made for it, if nothing else came
+    /// into it.
     pub(in crate::serve) fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
+            let _ = self.folder.as_ref().map(fs::remove_dir);
         }
     }
 }
@@ -62,8 +70,26 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 fn failed(path: &Path, why: std::io::Error) -> Error {
-    let message = format!("--socket {}: {why}; choose another path", path.display());
+    let hint = match why.kind() {
+        IoErrorKind::PermissionDenied | IoErrorKind::ReadOnlyFilesystem => {
+            let (user, folder) = (nix::unistd::geteuid(), nearest_folder(path));
+            format!(
+                "user {user} may not make it in {}: choose a folder it may write to",
+                folder.display()
+            )
+        }
+        IoErrorKind::InvalidFilename => {
+            format!("a socket's path has at most {PATH_BYTES_MAX} bytes: choose a shorter one")
+        }
+        _ => "choose another path".to_owned(),
+    };
+    let message = format!("--socket {}: {}; {hint}", path.display(), root_cause(&why));
     Error::new(ErrorKind::Unavailable, message).with_source(why)
+}
+
+/// The folder that is there, of those that the path leads through.
+fn nearest_folder(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"))
 }
 
 fn group_named(name: &str) -> Result<Gid, Error> {
@@ -74,12 +100,13 @@ fn group_named(name: &str) -> Result<Gid, Error> {
     })
 }
 
-fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<()> {
+/// The folder, if it was made now.
+fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<Option<PathBuf>> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
+        return Ok(None);
     };
     if folder.is_dir() {
-        return Ok(());
+        return Ok(None);
     }
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
@@ -92,7 +119,7 @@ fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<()> {
         chown(folder, None, group)?;
         fs::set_permissions(folder, Permissions::from_mode(0o750))?;
     }
-    Ok(())
+    Ok(Some(folder.to_owned()))
 }
 
 /// Removes the socket of a node that did not end properly: one that nobody answers on.
@@ -148,7 +175,8 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().expect("a folder")), 0o700);
         file.remove();
-        assert!(!path.exists());
+        assert!(!path.parent().expect("a folder").exists(), "it was made for the socket");
+        assert!(root.path().exists());
     }
 
     #[test]
@@ -160,6 +188,14 @@ mod tests {
         assert!(refused.message().contains("another process answers"), "{refused}");
         drop(listener);
         SocketFile::bind(&config(path)).expect("nobody answers any more");
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_with_the_limit() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("x".repeat(120));
+        let refused = SocketFile::bind(&config(path)).expect_err("too long");
+        assert!(refused.message().contains("107 bytes"), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use object_store::{
     local::LocalFileSystem,
 };
 
-use super::{Origin, OriginError, credentials, words};
+use super::{Etags, Origin, OriginError, credentials, words};
 use crate::{OriginUri, Scheme};
 
 /// A request that retries on its own gives up after this long.
@@ -57,7 +57,8 @@ impl Origin {
             Scheme::Gs => (gcs(uri, some)?, gcs(uri, once)?),
             Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
         };
-        Ok(Self { root: uri.clone(), store, strict })
+        let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
+        Ok(Self { root: uri.clone(), store, strict, etags })
     }
 }
 

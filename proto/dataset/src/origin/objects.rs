@@ -49,7 +49,7 @@ impl Origin {
             let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
             let key = key.strip_prefix('/').unwrap_or(key);
             if !key.is_empty() {
-                objects.push(info(key.to_owned(), meta));
+                objects.push(self.info(key.to_owned(), meta));
             }
         }
         objects.sort_by(|a, b| a.key.cmp(&b.key));
@@ -65,7 +65,7 @@ impl Origin {
         let result = self.store.get_opts(&store_path(object)?, options).await;
         let meta = result.map_err(|error| OriginError::from_store(object, &error))?.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
-        Ok(info(key.to_owned(), meta))
+        Ok(self.info(key.to_owned(), meta))
     }
 
     /// A whole object of at most `limit` bytes.
@@ -88,7 +88,7 @@ impl Origin {
         if size > limit {
             return too_large(size);
         }
-        let found = info(String::new(), result.meta.clone());
+        let found = self.info(String::new(), result.meta.clone());
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         let mut body = result.into_stream();
         while let Some(chunk) = body.try_next().await.map_err(failed)? {
@@ -120,6 +120,11 @@ impl Origin {
         }
     }
 
+    fn info(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
+        let etag = meta.e_tag.map(|etag| self.etags.in_full(etag));
+        ObjectInfo { key, size_bytes: meta.size, etag, version: meta.version }
+    }
+
     /// Writes an object on a condition; [`OriginError::Conflict`] says that it did not hold.
     pub(crate) async fn put(
         &self,
@@ -136,8 +141,4 @@ impl Origin {
         let result = self.store.put_opts(&store_path(object)?, bytes.into(), options).await;
         result.map(|_| ()).map_err(|error| OriginError::from_store(object, &error))
     }
-}
-
-fn info(key: String, meta: ObjectMeta) -> ObjectInfo {
-    ObjectInfo { key, size_bytes: meta.size, etag: meta.e_tag, version: meta.version }
 }

@@ -213,8 +213,9 @@ fn check_answer(
 ) -> Result<(), FetchError> {
     let object = target.object.clone();
     let (found, wanted) = (result.meta.size, target.size_bytes);
+    let bare = |etag: &str| etag.trim_matches('"').to_owned();
     match (&target.etag, &result.meta.e_tag) {
-        (Some(wanted), Some(found)) if wanted != found => {
+        (Some(wanted), Some(found)) if bare(wanted) != bare(found) => {
             let why = format!("its etag is {found} and was {wanted}");
             return Err(FetchError::Changed { object, why });
         }

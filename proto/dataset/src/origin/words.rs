@@ -77,9 +77,9 @@ fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
 
 /// The host and port that a request went to.
 fn endpoint(text: &str) -> Option<String> {
-    let (_, request) = text.split_once("Error performing ")?;
+    let (_, request) = text.rsplit_once("Error performing ")?;
     let url = url::Url::parse(request.split(' ').nth(1)?).ok()?;
-    Some(url.origin().ascii_serialization())
+    url.has_host().then(|| url.origin().ascii_serialization())
 }
 
 /// How HTTP failed, if it was HTTP.
@@ -151,7 +151,9 @@ mod tests {
             source: Box::new(HttpError::new(HttpErrorKind::Connect, refused)),
         };
         assert_eq!(plain(&error), "no connection to the store: connection refused");
-        let text = "Error performing GET http://127.0.0.1:9/bucket/k in 2ms - HTTP error";
+        let text = "Generic S3 error: Error performing list request: Error performing GET \
+                    http://127.0.0.1:9/bucket?list-type=2 in 2ms - HTTP error";
         assert_eq!(endpoint(text).as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!(endpoint("Error performing GET REDACTED in 2ms - HTTP error"), None);
     }
 }

@@ -8,11 +8,11 @@ use crate::{error::head, limits};
 ///
 /// ```text
 /// offset width
-///      0     -  address of the prefix, utf-8, at most 4096 bytes
+///      0     -  address of the prefix, utf-8, at most 4096 bytes; empty to be told the way only
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admit {
-    /// The prefix: `s3://bucket/data`.
+    /// The prefix: `s3://bucket/data`; none to be told how the node is reached.
     pub prefix: String,
 }
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use larder_client::admin::{
     self, DatasetRef, Dtype, IndexOptions, IndexProgress, Indexed, ManifestLocation, Origin,
-    OriginUri, TokenSpec,
+    OriginUri, TokenSpec, parse_size,
 };
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     tag: String,
 
     /// Size a shard should have: what is placed, filled and evicted as a whole
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     shard_bytes: u64,
 
     /// Type of a token, such as uint16 or I32

@@ -1,0 +1,67 @@
+//! The node of this host, and nodes that a program starts for others.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+
+use larder_client::{
+    HostNode,
+    host::{ServeOptions, ServedNode},
+};
+use pyo3::prelude::*;
+
+use crate::{error::OrRaise, wait::interruptible};
+
+/// What is said of a node that was started: its process id, its memory in bytes, its log.
+pub(crate) type StartedNode = (u32, u64, PathBuf);
+
+/// What is to be said of the node of this host, if this very process has just started it.
+pub(crate) fn started(node: &HostNode) -> Option<StartedNode> {
+    node.started().then(|| (node.pid(), node.memory_bytes(), node.log().to_owned()))
+}
+
+/// A node that this process started and stops.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Node {
+    /// Taken when it is stopped.
+    node: Mutex<Option<ServedNode>>,
+    address: String,
+    pid: u32,
+}
+
+#[pymethods]
+impl Node {
+    /// Starts a node.
+    #[staticmethod]
+    fn serve(
+        py: Python<'_>,
+        memory: Option<String>,
+        origins: Vec<String>,
+        listen: Option<String>,
+        args: Vec<String>,
+        node_bin: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let options = ServeOptions { memory, origins, listen, args, node_bin };
+        let node = interruptible(py, move || larder_client::host::serve(&options))?;
+        let (address, pid) = (node.address().to_owned(), node.pid());
+        Ok(Self { node: Mutex::new(Some(node)), address, pid })
+    }
+
+    /// What others name as their cluster.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    #[getter]
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Stops it and waits for its end. Does nothing the second time.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| node.map_or(Ok(()), ServedNode::stop)).or_raise(py)
+    }
+}

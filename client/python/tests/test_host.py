@@ -1,0 +1,96 @@
+"""One node a host, and nodes that a program serves."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import larder
+
+URI = "s3://data/images"
+
+TRAIN = """
+import larder, sys
+ds = larder.open(sys.argv[1])
+seen = sorted(int(label) for batch in ds.loader(batch_size=50) for label in batch["label"])
+assert seen == list(range(300)), seen
+"""
+
+
+def nodes() -> list[int]:
+    """Return the nodes that run in this host's folder."""
+    run = os.environ["XDG_RUNTIME_DIR"].encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if line[0].endswith(b"larder-node") and any(run in word for word in line):
+            found.append(int(process.name))
+    return found
+
+
+def wait_until_no_node_runs() -> None:
+    for _ in range(6000):
+        if not nodes():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{nodes()} still run")
+
+
+@pytest.mark.usefixtures("s3")
+def test_eight_processes_share_one_node_which_one_of_them_announces() -> None:
+    wait_until_no_node_runs()
+    command = [sys.executable, "-c", TRAIN, URI]
+    ranks = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(8)]
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * 8, said
+    (line,) = [text for text in said if text]
+    pattern = r"larder: started a cache of 0\.2 GiB on this host \(pid \d+, log /.*\.log\)\n"
+    assert re.fullmatch(pattern, line), line
+    wait_until_no_node_runs()
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_dataset_of_the_host_travels_as_configuration(capfd: pytest.CaptureFixture[str]) -> None:
+    ds = larder.open(URI)
+    copy = pickle.loads(pickle.dumps(ds)) if hasattr(ds, "__reduce__") else ds
+    assert len(copy) == 300
+    assert len(nodes()) == 1
+    capfd.readouterr()
+
+
+def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
+    rows = np.arange(120, dtype=np.float32).reshape(40, 3)
+    save_file({"x": rows}, tmp_path / "data.safetensors")
+    ds = larder.open(f"file://{tmp_path}")
+    batches = [batch["x"] for batch in ds.loader(batch_size=8, shuffle="none")]
+    np.testing.assert_array_equal(np.concatenate(batches), rows)
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_served_node_is_read_through_and_ends_with_its_block() -> None:
+    with larder.serve(memory="256MiB", origins=["s3://data"]) as node:
+        assert Path(f"/proc/{node.pid}").exists()
+        ds = larder.open(URI, cluster=node.address)
+        assert int(ds[7]["label"]) == 7
+    assert not Path(f"/proc/{node.pid}").exists()
+    node.stop()
+
+
+def test_without_the_program_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LARDER_NODE_BIN", "/nowhere/larder-node")
+    monkeypatch.setenv("LARDER_HOST_NODE", "nowhere")
+    with pytest.raises(larder.NotFound, match="/nowhere/larder-node") as raised:
+        larder.open("file:///tmp")
+    assert "LARDER_NODE_BIN" in str(raised.value)

@@ -1,0 +1,201 @@
+//! The folder in which the processes of a user find their node, and the lock on it.
+//!
+//! `$XDG_RUNTIME_DIR/larder`, or `/tmp/larder-UID` where that is not a folder of ours. Others may have
+//! made it first, or a link in its place, so it is opened once, without following links, and used only if
+//! what was opened is ours and nobody else may write there.
+
+use std::{
+    env,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use larder_wire::ErrorKind;
+use nix::{fcntl::OFlag, unistd::geteuid};
+
+use super::{HostOptions, settings};
+use crate::Error;
+
+/// Most letters of a node's name: its socket must fit an address of 108 bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// Bits by which others may write, and by which they may do anything.
+const WRITE_OF_OTHERS: u32 = 0o022;
+const ANYTHING_OF_OTHERS: u32 = 0o077;
+
+/// The folder of one node.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder, made if it is not there.
+    pub(super) fn make(options: &HostOptions) -> Result<Self, Error> {
+        let path = make_base()?.join(folder_name(options)?);
+        make(&path)?;
+        open(&path, ANYTHING_OF_OTHERS)?;
+        Ok(Self { path })
+    }
+
+    /// The folder, if it is there.
+    pub(super) fn find(options: &HostOptions) -> Result<Option<Self>, Error> {
+        let path = base().join(folder_name(options)?);
+        if path.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        open(&path, ANYTHING_OF_OTHERS)?;
+        Ok(Some(Self { path }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the node listens.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join("larder.sock")
+    }
+
+    /// Where the node logs to.
+    pub(super) fn log(&self) -> PathBuf {
+        self.path.join("larder-node.log")
+    }
+
+    /// Takes the lock if it is free. It is held until the last process that has this file is gone.
+    pub(super) fn try_lock(&self) -> Result<Option<File>, Error> {
+        let file = open(&self.path, ANYTHING_OF_OTHERS)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(why)) => Err(unusable(&self.path, why)),
+        }
+    }
+}
+
+/// Where the folders of all nodes of this user are.
+pub(super) fn base() -> PathBuf {
+    let run = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let run = run.filter(|run| run.is_absolute() && open(run, WRITE_OF_OTHERS).is_ok());
+    run.map_or_else(
+        || PathBuf::from(format!("/tmp/larder-{}", geteuid())),
+        |run| run.join("larder"),
+    )
+}
+
+/// Makes the folder of all nodes.
+pub(super) fn make_base() -> Result<PathBuf, Error> {
+    let base = base();
+    make(&base)?;
+    open(&base, WRITE_OF_OTHERS)?;
+    Ok(base)
+}
+
+fn folder_name(options: &HostOptions) -> Result<String, Error> {
+    let named = env::var("LARDER_HOST_NODE").ok().filter(|name| !name.is_empty());
+    let Some(name) = options.name.clone().or(named) else {
+        return Ok(format!("host-{}", settings::fingerprint()));
+    };
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    if name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+        let what = format!("{name:?} can't be the name of a node of this host");
+        let hint = format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
+        return Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint));
+    }
+    Ok(format!("host-{name}-{}", settings::fingerprint()))
+}
+
+/// Makes a folder for nobody else, unless there is one.
+fn make(path: &Path) -> Result<(), Error> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(unusable(path, why)),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a folder that is ours and gives others none of these rights.
+fn open(path: &Path, refused_mode: u32) -> Result<File, Error> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    let folder = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
+    let folder = folder.map_err(|why| unusable(path, why))?;
+    let found = folder.metadata().map_err(|why| unusable(path, why))?;
+    let (owner, mode, us) = (found.uid(), found.mode() & 0o777, geteuid().as_raw());
+    if owner != us {
+        return Err(unusable(path, format!("it belongs to user {owner}, and we are user {us}")));
+    }
+    if mode & refused_mode != 0 {
+        return Err(unusable(path, format!("its mode {mode:03o} lets others in")));
+    }
+    Ok(folder)
+}
+
+fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
+    let what = format!("the folder {} can't be used for the cache of this host", path.display());
+    Error::new(ErrorKind::PermissionDenied, what)
+        .because(why)
+        .hint("remove it, or set XDG_RUNTIME_DIR to a folder that is yours alone")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_made_for_nobody_else_and_taken_only_as_such() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("own");
+        make(&path).unwrap();
+        make(&path).unwrap();
+        open(&path, ANYTHING_OF_OTHERS).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o711)).unwrap();
+        open(&path, WRITE_OF_OTHERS).unwrap();
+        let refused = open(&path, ANYTHING_OF_OTHERS).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("711"), "{refused}");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let (real, link) = (root.path().join("real"), root.path().join("link"));
+        make(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        make(&link).unwrap();
+        open(&link, ANYTHING_OF_OTHERS).unwrap_err();
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused_with_his_name() {
+        // The root folder is the superuser's; should we be that, one that is not.
+        let somebody = if geteuid().is_root() {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path().join("theirs");
+            make(&path).unwrap();
+            nix::unistd::chown(&path, Some(65534.into()), None).unwrap();
+            let refused = open(&path, ANYTHING_OF_OTHERS).unwrap_err();
+            assert!(refused.advice_text().is_some_and(|hint| hint.contains("XDG_RUNTIME_DIR")));
+            (refused, "65534")
+        } else {
+            (open(Path::new("/"), WRITE_OF_OTHERS).unwrap_err(), "user 0")
+        };
+        assert!(somebody.0.to_string().contains(somebody.1), "{}", somebody.0);
+    }
+
+    #[test]
+    fn the_lock_is_held_until_the_file_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_owned();
+        let folder = Folder { path };
+        let lock = folder.try_lock().unwrap().expect("free");
+        let inherited = lock.try_clone().unwrap();
+        assert!(folder.try_lock().unwrap().is_none());
+        drop(lock);
+        assert!(folder.try_lock().unwrap().is_none(), "who inherited it holds it");
+        drop(inherited);
+        assert!(folder.try_lock().unwrap().is_some());
+    }
+}

@@ -1,0 +1,135 @@
+//! Starting nodes: one that is left alone, one that is a child.
+
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _},
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    path::Path,
+    process::{ChildStdout, Command, Stdio},
+};
+
+use larder_wire::{ErrorKind, limits};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{HostOptions, binary, folder::Folder};
+use crate::{Error, process};
+
+/// So long a node that nobody uses keeps its data, when it was not told: a job that is started again
+/// by its launcher, or by hand after a look at the log, finds it warm.
+const LINGER: &str = "60s";
+
+/// What the node takes of the memory that is available, when it was not told: the rest is for the
+/// processes that it serves.
+const MEMORY: &str = "50%";
+
+/// Variables that are meant for the process that has them, not for a node that it starts.
+const FOREIGN: [&str; 4] = ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// Most bytes of the line that says where a node listens.
+const LINE_BYTES_MAX: usize = 4 << 10;
+
+/// Lines of a log that are shown when a node does not start.
+const LOG_LINES: usize = 5;
+
+/// Starts the node of this host, which takes over the lock, and waits until it listens.
+pub(super) fn start_detached(
+    options: &HostOptions,
+    folder: &Folder,
+    lock: File,
+) -> Result<(), Error> {
+    let program = binary::find(options.node_bin.as_deref())?;
+    let failed = |why: io::Error| not_started(&program).because(why);
+    let log = open_log(&folder.log()).map_err(failed)?;
+    let linger = options.linger.map(|linger| format!("{}ms", linger.as_millis()));
+    let linger = linger.or_else(|| setting("LARDER_HOST_NODE_LINGER"));
+    let mut command = node(&program, options.memory.clone());
+    command
+        .args(["--detach", "--private", "--exit-when-unused"])
+        .arg(linger.as_deref().unwrap_or(LINGER))
+        .args(["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"])
+        .arg("--socket")
+        .arg(folder.socket())
+        .arg("--remove-when-done")
+        .arg(folder.log())
+        .current_dir("/")
+        .stdin(lock)
+        .stdout(Stdio::piped())
+        .stderr(log);
+    let mut launcher = command.spawn().map_err(failed)?;
+    // Else the lock would be held by us, too.
+    drop(command);
+    let said = first_line(launcher.stdout.take().expect("it was piped"));
+    // It ends as soon as it has started the node.
+    launcher.wait().map_err(failed)?;
+    if said.map_err(failed)?.is_empty() {
+        return Err(not_started(&program)
+            .because(tail(&folder.log()))
+            .hint(format!("all it said is in {}", folder.log().display())));
+    }
+    Ok(())
+}
+
+/// The program, to be told by arguments only.
+pub(super) fn node(program: &Path, memory: Option<String>) -> Command {
+    let memory = memory.or_else(|| setting("LARDER_MEMORY"));
+    let mut command = Command::new(program);
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("LARDER_") {
+            command.env_remove(name);
+        }
+    }
+    FOREIGN.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command.args(["--output", "json", "--memory", memory.as_deref().unwrap_or(MEMORY)]);
+    command
+}
+
+/// The first line a node says; empty if it ends without one.
+pub(super) fn first_line(mut stdout: ChildStdout) -> io::Result<String> {
+    let deadline = process::now() + limits::HOST_NODE_TIMEOUT;
+    let (mut line, mut bytes) = (Vec::new(), [0; 512]);
+    while !line.contains(&b'\n') {
+        let left = deadline.saturating_duration_since(process::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, timeout) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(nix::errno::Errno::EINTR) => continue,
+            polled => polled?,
+        };
+        let got = stdout.read(&mut bytes)?;
+        line.extend_from_slice(&bytes[..got]);
+        if got == 0 || line.len() > LINE_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).trim().to_owned())
+}
+
+pub(super) fn not_started(program: &Path) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{} did not start", program.display()))
+}
+
+fn setting(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A log of this start; that of an earlier one that ended badly makes way.
+fn open_log(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => {}
+    }
+    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    match &lines[lines.len().saturating_sub(LOG_LINES)..] {
+        [] => "it said nothing".to_owned(),
+        last => last.join("\n"),
+    }
+}

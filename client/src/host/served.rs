@@ -1,0 +1,162 @@
+//! A node that a process starts for others and stops when it is done.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Child, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use larder_extent::fork_count;
+use larder_wire::ErrorKind;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::Deserialize;
+
+use super::{binary, folder, launch};
+use crate::Error;
+
+/// After this a node that was told to stop is killed: longer than it drains.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TICK: Duration = Duration::from_millis(20);
+
+/// How [`serve`] starts a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Memory for shards, such as `8GiB` or `50%` of what is available. Else `LARDER_MEMORY`, else half.
+    pub memory: Option<String>,
+    /// The prefixes it may read; at least one.
+    pub origins: Vec<String>,
+    /// Where it listens: `host:port`, by default any port on loopback.
+    pub listen: Option<String>,
+    /// Further arguments of `larder-node`.
+    pub args: Vec<String>,
+    /// As in [`HostOptions`](super::HostOptions).
+    pub node_bin: Option<PathBuf>,
+}
+
+/// A running node. It stops when this is dropped, and when this process ends.
+#[derive(Debug)]
+pub struct ServedNode {
+    child: Child,
+    /// The process that started it: a forked child must not stop its parent's node.
+    owner: u32,
+    address: String,
+    socket: PathBuf,
+}
+
+/// What a node says in its first line.
+#[derive(Deserialize)]
+struct Listening {
+    listen: String,
+    socket: PathBuf,
+}
+
+/// Starts a node for this process and whoever is told its address.
+///
+/// # Errors
+/// `NotFound` when there is no program to start, `Unavailable` when it does not start; it has said why
+/// on standard error.
+pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let program = binary::find(options.node_bin.as_deref())?;
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("served-{}-{number}/larder.sock", std::process::id());
+    let socket = folder::make_base()?.join(name);
+    let mut command = launch::node(&program, options.memory.clone());
+    command
+        .arg("--exit-with-stdin")
+        .args(["--listen", options.listen.as_deref().unwrap_or("127.0.0.1:0")])
+        .arg("--socket")
+        .arg(&socket)
+        .args(options.origins.iter().flat_map(|origin| ["--origin", origin]))
+        .args(&options.args)
+        .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let failed = |why: String| launch::not_started(&program).because(why);
+    let mut child = command.spawn().map_err(|why| failed(why.to_string()))?;
+    let said = launch::first_line(child.stdout.take().expect("it was piped"));
+    let listening = said.map_err(|why| why.to_string()).and_then(|line| {
+        serde_json::from_str::<Listening>(&line).map_err(|_| format!("it said {line:?}"))
+    });
+    let mut node =
+        ServedNode { child, owner: fork_count(), address: String::new(), socket: PathBuf::new() };
+    match listening {
+        Ok(listening) => {
+            node.address = format!("http://{}", listening.listen);
+            node.socket = listening.socket;
+            Ok(node)
+        }
+        Err(why) => {
+            let hint = "it says why on standard error; larder-node --help lists its settings";
+            Err(failed(why).hint(hint))
+        }
+    }
+}
+
+impl ServedNode {
+    /// Its control address, `http://host:port`: what others name as their cluster.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its unix socket.
+    #[must_use]
+    pub fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it: requests in flight are finished. Waits for its end.
+    ///
+    /// # Errors
+    /// `Internal` when it had ended with an error, or had to be killed.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if self.owner != fork_count() {
+            return Ok(());
+        }
+        let failed = |why: String| {
+            Error::new(ErrorKind::Internal, "the node did not stop in order").because(why)
+        };
+        drop(self.child.stdin.take().map(|mut stdin| stdin.flush()));
+        // Not waited for yet, so the number is surely still its own. A child that we forked may keep
+        // its standard input open, therefore the signal.
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        for _ in 0..STOP_TIMEOUT.as_millis() / STOP_TICK.as_millis() {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(failed(status.to_string())),
+                Ok(None) => std::thread::park_timeout(STOP_TICK),
+                Err(why) => return Err(failed(why.to_string())),
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        Err(failed(format!("it took more than {} s", STOP_TIMEOUT.as_secs())))
+    }
+}
+
+impl Drop for ServedNode {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // There is nobody to tell.
+            let _ = self.end();
+        }
+    }
+}

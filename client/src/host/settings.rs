@@ -1,0 +1,65 @@
+//! Which settings of the environment two processes must have in common to share a node.
+//!
+//! The node reads an origin with the environment of the process that started it. Another endpoint is
+//! another bucket under the same address, another key or profile is somebody else: such processes must
+//! not be served by that node. Secrets are left out, as they change with the name that they belong to.
+
+use std::{env, fmt::Write as _};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+
+/// Whether a variable says where origins are, or who asks them.
+fn counts(name: &str) -> bool {
+    let ours = FAMILIES.iter().any(|family| name.starts_with(family));
+    let names_something = ["_ID", "_FILE", "_PATH", "_URI", "_URL"].iter();
+    let secret = ["SECRET", "TOKEN", "PASSWORD", "SAS", "_KEY"].iter();
+    ours && (names_something.clone().any(|end| name.ends_with(end))
+        || !secret.clone().any(|part| name.contains(part)))
+}
+
+/// Eight hex digits that are the same for processes that may share a node.
+pub(super) fn fingerprint() -> String {
+    of(env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        counts(&name).then(|| (name, value.to_string_lossy().into_owned()))
+    }))
+}
+
+fn of(variables: impl Iterator<Item = (String, String)>) -> String {
+    let mut variables: Vec<_> = variables.collect();
+    variables.sort();
+    let mut text = String::new();
+    for (name, value) in variables {
+        let _ = write!(text, "{name}={value}\0");
+    }
+    format!("{:08x}", xxh3_64(text.as_bytes()) >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_elsewhere_counts_and_what_is_secret_does_not() {
+        for name in ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"] {
+            assert!(counts(name), "{name}");
+        }
+        assert!(counts("AWS_WEB_IDENTITY_TOKEN_FILE") && counts("GOOGLE_APPLICATION_CREDENTIALS"));
+        for name in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"] {
+            assert!(!counts(name), "{name}");
+        }
+        assert!(!counts("PATH") && !counts("RANK"));
+    }
+
+    #[test]
+    fn the_order_of_the_environment_does_not_matter_and_every_value_does() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let (a, b) = (pair("AWS_PROFILE", "x"), pair("AWS_REGION", "y"));
+        let both = of([a.clone(), b.clone()].into_iter());
+        assert_eq!(both, of([b, a.clone()].into_iter()));
+        assert_ne!(both, of([a, pair("AWS_REGION", "z")].into_iter()));
+        assert_eq!(both.len(), 8);
+    }
+}

@@ -1,0 +1,128 @@
+//! What an epoch goes through: the samples of one view, or those of several, mixed.
+
+use std::ops::Range;
+
+use crate::sampler::{
+    self, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Share, Shuffle, View,
+};
+
+/// What is declared.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    One(View),
+    Mixed(Mixture),
+}
+
+/// The order of one epoch of it.
+#[derive(Debug)]
+pub(super) enum Sequence {
+    One(Order),
+    Mixed(MixedOrder),
+}
+
+/// The samples of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    /// As the snapshot of each counts them.
+    pub(super) samples: Vec<u64>,
+    /// In a mixture, the dataset of each; else empty.
+    pub(super) datasets: Vec<u32>,
+}
+
+impl Content {
+    /// The plan of an epoch.
+    pub(super) fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PlanId {
+        match self {
+            Self::One(view) => PlanId::new(view, seed, epoch, shuffle),
+            Self::Mixed(mixture) => mixture.plan(seed, epoch, shuffle),
+        }
+    }
+
+    /// The order of a plan, which must be of this content.
+    pub(super) fn sequence(&self, plan: PlanId) -> Result<Sequence, sampler::Error> {
+        match self {
+            Self::One(view) => Order::new(plan, view).map(Sequence::One),
+            Self::Mixed(mixture) => MixedOrder::new(plan, mixture).map(Sequence::Mixed),
+        }
+    }
+}
+
+impl Sequence {
+    pub(super) fn plan(&self) -> PlanId {
+        match self {
+            Self::One(order) => order.plan(),
+            Self::Mixed(order) => order.plan(),
+        }
+    }
+
+    /// Number of positions.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::One(order) => order.len(),
+            Self::Mixed(order) => order.len(),
+        }
+    }
+
+    /// The position at which a state goes on.
+    pub(super) fn resume(&self, state: LoaderState) -> Result<u64, sampler::Error> {
+        state.resume_within(self.plan(), self.len())
+    }
+
+    /// The samples of a share, padding last.
+    pub(super) fn samples(&self, share: &Share) -> Samples {
+        let mut out = Samples::default();
+        match self {
+            Self::One(order) => share.fill(order, &mut out.samples),
+            Self::Mixed(order) => {
+                let Samples { samples, datasets } = &mut out;
+                order.fill(share.positions(), datasets, samples);
+                for padding in share.slots().filter(|slot| slot.padding) {
+                    order.fill(padding.position..padding.position + 1, datasets, samples);
+                }
+            }
+        }
+        out
+    }
+
+    /// Turns numbers in snapshots into indices in views.
+    pub(super) fn index(&self, Samples { samples, datasets }: &mut Samples) {
+        let index = |view: &View, sample: &mut u64| {
+            *sample = view.index_of(*sample).expect("a declared sample");
+        };
+        match self {
+            Self::One(order) => samples.iter_mut().for_each(|sample| index(order.view(), sample)),
+            Self::Mixed(order) => {
+                let views: Vec<&View> = order.mixture().views().collect();
+                let of = datasets.iter().zip(samples);
+                of.for_each(|(&dataset, sample)| index(views[dataset as usize], sample));
+            }
+        }
+    }
+
+    /// What the digests of those who deliver `positions` come to.
+    pub(super) fn digest(&self, positions: Range<u64>) -> EpochDigest {
+        let whole = positions == (0..self.len());
+        match self {
+            Self::One(order) if whole => EpochDigest::expected(order),
+            Self::One(order) => EpochDigest::of_positions(order, positions),
+            Self::Mixed(order) if whole => order.expected_digest(),
+            Self::Mixed(order) => order.digest_of(positions),
+        }
+    }
+}
+
+impl Samples {
+    pub(super) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Counts the first `count` of them.
+    pub(super) fn count(&self, count: usize, digest: &mut EpochDigest) {
+        let samples = &self.samples[..count];
+        if self.datasets.is_empty() {
+            return samples.iter().for_each(|&sample| digest.add(sample));
+        }
+        let pairs = self.datasets.iter().zip(samples);
+        pairs.for_each(|(&dataset, &sample)| digest.add_mixed(dataset, sample));
+    }
+}

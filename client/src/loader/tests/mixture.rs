@@ -1,0 +1,174 @@
+//! Loaders of several datasets.
+
+use super::*;
+use crate::sampler::{Mixture, Stop, View};
+
+/// As [`manifest`], but `samples` samples, with the tensors the other way round, in other shards.
+fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
+    let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
+        name: name.into(),
+        dtype,
+        shape: shape.into(),
+        slot,
+        locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
+    };
+    let image_bytes = image.iter().product();
+    let tensors = vec![
+        tensor("label", Dtype::I64, &[], 8, 0),
+        tensor("image", Dtype::U8, image, image_bytes, 1),
+    ];
+    let uri = OriginUri::parse(&format!("file:///{object}")).unwrap();
+    let mut builder = ManifestBuilder::new(uri, tensors, 23 * 7);
+    let object = |key: &str, row_bytes| ObjectSpec {
+        key: key.into(),
+        etag: None,
+        version: None,
+        size_bytes: samples * row_bytes,
+        columns: vec![0],
+    };
+    let objects = vec![object("label.npy", 8), object("image.npy", image_bytes)];
+    builder.push(GroupSpec { rows: samples, objects, spans: Vec::new() });
+    builder.build().unwrap()
+}
+
+fn sources() -> Vec<Source> {
+    let manifests = [manifest(), other(97, &[3, 5], "b"), other(31, &[3, 5], "c")];
+    let source = |manifest: Manifest| {
+        let gather = gather(&manifest);
+        source(manifest, gather)
+    };
+    manifests.into_iter().map(source).collect()
+}
+
+fn mixed(sources: Vec<Source>, weights: &[f64], stop: Stop) -> LoaderBuilder {
+    let views: Vec<View> = sources.iter().map(|source| source.view.clone()).collect();
+    let mixture = Mixture::new(views.into_iter().zip(weights.iter().copied()), 4, stop).unwrap();
+    LoaderBuilder::mixed(sources, mixture)
+}
+
+fn builder() -> LoaderBuilder {
+    mixed(sources(), &[0.5, 0.3, 0.2], Stop::All)
+}
+
+/// Checks every byte of a batch; returns dataset and sample of each row, padding left out.
+fn checked(batch: &Batch) -> Vec<(u32, u64)> {
+    let (image, label) = (batch.tensor("image"), batch.tensor("label"));
+    let datasets = batch.datasets().expect("a mixture");
+    let rows: Vec<(u32, u64)> =
+        datasets.iter().copied().zip(batch.samples().iter().copied()).collect();
+    assert_eq!(rows.len(), batch.len());
+    for (index, &(dataset, sample)) in rows.iter().enumerate() {
+        // The first dataset has the image first, the others the label.
+        let (of_image, of_label) = if dataset == 0 { (0, 1) } else { (1, 0) };
+        assert_eq!(image.row(index), row(sample, of_image, 15), "{dataset}: image of {sample}");
+        assert_eq!(label.row(index), row(sample, of_label, 8), "{dataset}: label of {sample}");
+    }
+    rows[..rows.len() - batch.padding()].to_vec()
+}
+
+#[test]
+fn every_row_of_a_mixture_comes_from_its_dataset_and_the_digest_proves_the_epoch() {
+    for mode in ["none", "window:3", "global"] {
+        for (world, last) in [(1, Last::Drop), (2, Last::Pad), (3, Last::Uneven)] {
+            let mut digests = Vec::new();
+            let mut expected = None;
+            let mut count = 0;
+            for rank in 0..world {
+                let builder = builder().batch_size(12).shuffle(shuffle(mode)).last(last);
+                let mut loader = builder.seed(11).rank(rank, world).build().unwrap();
+                for batch in loader.epoch(2).unwrap() {
+                    let batch = batch.unwrap();
+                    count += checked(&batch).len();
+                    assert_eq!(batch.sources().rows_local, batch.len() as u64);
+                }
+                digests.push(loader.digest());
+                expected = Some(loader.expected_digest());
+            }
+            let mut whole = digests.remove(0);
+            digests.iter().for_each(|digest| whole.merge(digest).unwrap());
+            assert_eq!(Some(whole), expected, "{mode}, {world} ranks, {last:?}");
+            assert!(last == Last::Drop || count == 406, "{count}"); // twice the dataset that lasts longest
+        }
+    }
+}
+
+#[test]
+fn a_mixture_resumed_in_another_world_goes_on_where_it_stood() {
+    for stopped_after in [0, 1, 7] {
+        let mut alone = builder().batch_size(10).seed(5).last(Last::Uneven).build().unwrap();
+        let whole: Vec<_> =
+            alone.epoch(3).unwrap().flat_map(|batch| checked(&batch.unwrap())).collect();
+        let mut first = builder().batch_size(10).seed(5).last(Last::Uneven).build().unwrap();
+        let mut seen: Vec<_> = first
+            .epoch(3)
+            .unwrap()
+            .take(stopped_after)
+            .flat_map(|batch| checked(&batch.unwrap()))
+            .collect();
+        let saved = first.state().to_string();
+        let mut ranks: Vec<_> = (0..3)
+            .map(|rank| {
+                let builder = builder().batch_size(4).last(Last::Uneven).rank(rank, 3);
+                let mut loader = builder.resume(saved.parse().unwrap()).build().unwrap();
+                let epoch = if stopped_after == 0 { 0 } else { 3 };
+                loader.epoch(epoch).unwrap()
+            })
+            .collect();
+        if stopped_after == 0 {
+            continue; // nothing was saved of epoch 3
+        }
+        loop {
+            let batches: Vec<_> = ranks.iter_mut().filter_map(Iterator::next).collect();
+            if batches.is_empty() {
+                break;
+            }
+            seen.extend(batches.into_iter().flat_map(|batch| checked(&batch.unwrap())));
+        }
+        assert_eq!(seen, whole, "stopped after {stopped_after}");
+    }
+}
+
+#[test]
+fn a_part_of_a_dataset_can_be_mixed_and_a_schedule_counts_as_the_part_does() {
+    let mut sources = sources();
+    let parts = sources[0].view.split(&[0.5, 0.5], 1).unwrap();
+    sources[0].view = parts[1].clone();
+    let loader = mixed(sources, &[1.0, 1.0, 1.0], Stop::First).batch_size(31).build().unwrap();
+    let (mut loader, mut of_part) = (loader, 0);
+    let schedule = loader.schedule(loader.state()).unwrap();
+    for (number, batch) in (0..).zip(loader.epoch(0).unwrap()) {
+        let (batch, scheduled) = (batch.unwrap(), schedule.batch(number).unwrap());
+        assert_eq!(scheduled.datasets, batch.datasets().unwrap());
+        for ((dataset, sample), &index) in checked(&batch).into_iter().zip(&scheduled.samples) {
+            if dataset == 0 {
+                assert_eq!(parts[1].sample_at(index), sample);
+                of_part += 1;
+            } else {
+                assert_eq!(index, sample);
+            }
+        }
+    }
+    assert_eq!(of_part, 31);
+}
+
+#[test]
+fn datasets_whose_tensors_differ_are_not_mixed_and_the_difference_is_named() {
+    let refused = |builder: LoaderBuilder, what: &str| {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    let with = |manifest: Manifest| {
+        let gather = gather(&manifest);
+        let mut sources = sources();
+        sources.truncate(1);
+        sources.push(source(manifest, gather));
+        mixed(sources, &[1.0, 1.0], Stop::First).shuffle(Shuffle::Global)
+    };
+    let wide = || other(9, &[3, 6], "wide");
+    refused(with(wide()), "'image' is u8 [3, 6] where others have u8 [3, 5]");
+    refused(with(wide()), "file:///wide");
+    assert!(with(wide()).tensors(["label"]).build().is_ok());
+    refused(with(other(9, &[3, 5], "b")).tensors(["sound"]), "no tensor 'sound'");
+    refused(with(other(9, &[3, 5], "b")).samples(0..5), "range of samples of a mixture");
+}

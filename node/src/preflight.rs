@@ -1,0 +1,94 @@
+//! What a node can know at its start that will make it slow or of no use later, said before anybody
+//! has to ask why.
+//!
+//! These are warnings, never refusals: an origin may come back, a folder may be mounted yet, and
+//! a cache that may be swapped out is still a cache.
+//!
+//! Thread rule: the host is looked at by the caller, the origins by a task that nobody waits for.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use larder_dataset::{Origin, OriginUri, Scheme};
+use larder_extent::pages;
+
+use crate::shared::Shared;
+
+/// Looks at the host now and at the origins in the background.
+pub(crate) fn look(shared: &Arc<Shared>) {
+    let budget_bytes = shared.cache.usage().limit_bytes;
+    match pages::probe() {
+        Ok(report) => {
+            tracing::info!("shards come in pages of {} bytes", report.page_size.bytes());
+            if let Some(warning) = locking(report.lock_bytes_max, budget_bytes)
+                && has_swap()
+            {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(why) => tracing::warn!("this host gives no memory for shards now: {why}"),
+    }
+    let origins = shared.config.origins().to_vec();
+    let looking = async move {
+        for origin in &origins {
+            if let Some(warning) = unusable(origin).await {
+                tracing::warn!("--origin: {warning}");
+            }
+        }
+    };
+    shared.runtime.spawn(shared.stopping.clone().run_until_cancelled_owned(looking));
+}
+
+/// Whether there is swap that unlocked memory could go to; unknown counts as yes.
+fn has_swap() -> bool {
+    let swaps = fs::read_to_string("/proc/swaps");
+    // The first line names the columns.
+    swaps.map_or(true, |table| table.lines().count() > 1)
+}
+
+/// What is to be said of how much memory may be locked.
+fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
+    let limit = lock_bytes_max.filter(|&limit| limit < budget_bytes)?;
+    Some(format!(
+        "only {limit} bytes of the {budget_bytes} for shards may be locked in memory: under pressure \
+         the rest may be swapped out, and reads then wait for the disk; raise the limit \
+         (LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited), or run without swap"
+    ))
+}
+
+/// Why nothing can be read from an origin as things stand, as far as that shows without asking it.
+async fn unusable(origin: &OriginUri) -> Option<String> {
+    if origin.scheme() == Scheme::File {
+        let folder = format!("/{}", origin.path());
+        let missing = !Path::new(&folder).is_dir();
+        return missing.then(|| {
+            format!("{origin}: there is no such folder; is the name right, is it mounted?")
+        });
+    }
+    Origin::connect(origin).await.err().map(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locking_is_a_matter_only_where_the_limit_is_below_the_budget() {
+        assert_eq!(locking(None, 1 << 30), None);
+        assert_eq!(locking(Some(1 << 30), 1 << 30), None);
+        let warning = locking(Some(65_536), 1 << 30).expect("a warning");
+        assert!(warning.contains("65536") && warning.contains("LimitMEMLOCK"), "{warning}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_is_noticed_and_one_that_is_there_is_not() {
+        let root = tempfile::tempdir().expect("a folder");
+        let uri = |name: &str| {
+            OriginUri::parse(&format!("file://{}{name}", root.path().display())).expect("a URI")
+        };
+        assert_eq!(unusable(&uri("")).await, None);
+        let warning = unusable(&uri("/dta")).await.expect("a warning");
+        assert!(warning.contains("/dta"), "{warning}");
+    }
+}

@@ -1,0 +1,335 @@
+//! One node a host: processes that name no cluster start one, share it, and leave nothing behind; whoever is killed,
+//! and whenever.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use larder_origin::{Options, S3Server};
+use larder_tests::{ClientOptions, TrainingProcess, node::binary, repeats, until, words};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getsid, pipe};
+use tempfile::TempDir;
+
+const WORDS: &str = "s3://data/words";
+/// What `words::write` puts into the bucket: samples, and bytes of one.
+const SAMPLES: u64 = 4 * 64;
+
+/// A host of one user: a folder for his nodes, and an S3 server.
+struct Host {
+    run: TempDir,
+    server: S3Server,
+    _buckets: TempDir,
+}
+
+/// What a process said of the node it uses.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Node {
+    pid: i32,
+    started: bool,
+}
+
+impl Host {
+    fn new() -> Self {
+        let (run, buckets) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir());
+        fs::set_permissions(run.path(), fs::Permissions::from_mode(0o700)).expect("ours");
+        let buckets = buckets.expect("a folder");
+        let server = S3Server::start(buckets.path(), &Options::default()).expect("an S3 server");
+        words::write(&server.create_bucket("data").expect("a bucket").join("words"), 4, 64, 1024);
+        let host = Self { run, server, _buckets: buckets };
+        host.index(WORDS);
+        host
+    }
+
+    fn index(&self, uri: &str) {
+        let mut index = Command::new(binary("larder"));
+        let index = index.args(["dataset", "index", uri, "-q"]).envs(self.server.env());
+        assert!(index.status().expect("larder runs").success());
+        self.server.reset_counts();
+    }
+
+    fn env(&self, linger: &str) -> Vec<(String, String)> {
+        let run = self.run.path().display().to_string();
+        let own = [("XDG_RUNTIME_DIR", run.as_str()), ("LARDER_MEMORY", "128MiB")];
+        let own = own.into_iter().chain([("LARDER_HOST_NODE_LINGER", linger)]);
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        own.chain(self.server.env()).collect()
+    }
+
+    /// A training process that names no cluster.
+    fn train(&self, uri: &str, epochs: u64, linger: &str) -> TrainingProcess {
+        self.train_with(uri, epochs, self.env(linger))
+    }
+
+    fn train_with(&self, uri: &str, epochs: u64, env: Vec<(String, String)>) -> TrainingProcess {
+        TrainingProcess::start(&ClientOptions {
+            program: env!("CARGO_BIN_EXE_larder-test-client"),
+            uri,
+            cluster: "host",
+            epochs,
+            seed: 1,
+            batch_size: 32,
+            env,
+            args: &[],
+            wrapper: &[],
+        })
+    }
+
+    /// The nodes that run in this host's folder, those that are just starting included.
+    fn nodes(&self) -> Vec<i32> {
+        let mark = self.run.path().display().to_string();
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_ours = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let program = line.split('\0').next().unwrap_or_default();
+            program.ends_with("larder-node") && line.contains(&mark)
+        };
+        pids.filter(is_ours).collect()
+    }
+
+    /// The folders in which there is, or was, a node.
+    fn folders(&self) -> Vec<PathBuf> {
+        let folders = fs::read_dir(self.run.path().join("larder"));
+        folders.map_or_else(|_| Vec::new(), |all| all.flatten().map(|one| one.path()).collect())
+    }
+
+    /// Waits until no node runs, and nothing but empty folders is left.
+    fn assert_left_clean(&self) {
+        until("the node has ended", || self.nodes().is_empty());
+        assert!(!self.folders().is_empty());
+        for folder in self.folders() {
+            let left: Vec<_> = fs::read_dir(&folder).expect("a folder").flatten().collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+
+    /// Bytes of samples that were read from S3 twice, by its own count.
+    fn read_again(&self) -> u64 {
+        let counts = self.server.counts();
+        assert_eq!(counts.reads.forgotten, 0);
+        let objects = counts.reads.objects().map(|(object, _)| object);
+        let data = objects.filter(|object| object.ends_with(".safetensors"));
+        data.map(|object| counts.reads.again(object)).sum()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // A test that failed must leave no node: these are nobody's children, and named by our folder.
+        for pid in self.nodes() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The node that a process says it uses.
+fn node_of(process: &mut TrainingProcess) -> Node {
+    let line = process.wait_for("node ");
+    let mut words = line.split(' ').skip(1);
+    let pid = words.next().and_then(|pid| pid.parse().ok()).expect("a process id");
+    Node { pid, started: words.next() == Some("started") }
+}
+
+/// Reads on to the end, which must be a good one: every sample once, no wrong byte.
+fn finish(process: &mut TrainingProcess) {
+    let (status, lines) = process.finish();
+    assert!(status.success(), "{status}, {:?}", lines.last());
+}
+
+#[test]
+fn eight_processes_at_once_start_one_node_and_read_each_byte_once() {
+    let host = Host::new();
+    let mut ranks: Vec<_> = (0..8).map(|_| host.train(WORDS, 2, "300ms")).collect();
+    let nodes: Vec<Node> = ranks.iter_mut().map(node_of).collect();
+    assert_eq!(nodes.iter().filter(|node| node.started).count(), 1, "{nodes:?}");
+    assert!(nodes.iter().all(|node| node.pid == nodes[0].pid), "{nodes:?}");
+    assert_eq!(host.nodes(), [nodes[0].pid]);
+    ranks.iter_mut().for_each(finish);
+    assert_eq!(host.read_again(), 0, "bytes were read twice, or past the node");
+    assert!(host.server.counts().bytes_sent >= SAMPLES * 4096);
+    host.assert_left_clean();
+}
+
+#[test]
+fn a_job_that_is_started_again_finds_its_data_warm() {
+    let host = Host::new();
+    let mut first = host.train(WORDS, 1, "60s");
+    let node = node_of(&mut first);
+    finish(&mut first);
+    host.server.reset_counts();
+    let mut again = host.train(WORDS, 1, "60s");
+    assert_eq!(node_of(&mut again), Node { started: false, ..node });
+    finish(&mut again);
+    let counts = host.server.counts();
+    let data = counts.reads.objects().filter(|(object, _)| object.ends_with(".safetensors"));
+    assert_eq!(data.count(), 0, "the second run read samples from S3");
+}
+
+#[test]
+fn the_node_is_nobodys_child_and_survives_the_process_that_started_it() {
+    let host = Host::new();
+    // A pipe that whatever we start inherits.
+    let (inherited, _other_end) = pipe().expect("a pipe");
+    let link = |pid: i32, fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    let name =
+        fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inherited)));
+    let name = name.expect("open");
+    let mut starter = host.train(WORDS, 1_000_000, "300ms");
+    let node = node_of(&mut starter);
+    assert!(node.started);
+    let its_files = fs::read_dir(format!("/proc/{}/fd", node.pid)).expect("it runs").flatten();
+    let its_files: Vec<PathBuf> =
+        its_files.filter_map(|file| link(node.pid, file.file_name().to_str()?).ok()).collect();
+    assert!(!its_files.contains(&name), "it inherited a file: {its_files:?}");
+    let session = |pid| getsid(Some(Pid::from_raw(pid))).expect("it runs");
+    assert_ne!(session(node.pid), getsid(None).expect("ours"));
+    let mut other = host.train(WORDS, 3, "300ms");
+    assert_eq!(node_of(&mut other), Node { started: false, ..node });
+    starter.wait_for("batch");
+    starter.kill_now();
+    finish(&mut other);
+    host.assert_left_clean();
+}
+
+#[test]
+fn a_starter_killed_at_any_point_stands_in_nobodys_way() {
+    let host = Host::new();
+    for round in 0..repeats(12, 100) {
+        let mut starter = host.train(WORDS, 1_000_000, "100ms");
+        // The moment decides what is tested, never what is right.
+        std::thread::park_timeout(Duration::from_millis(3 * u64::try_from(round).expect("few")));
+        starter.kill_now();
+        let mut next = host.train(WORDS, 1, "100ms");
+        node_of(&mut next);
+        finish(&mut next);
+    }
+    assert_eq!(host.folders().len(), 1);
+    host.assert_left_clean();
+}
+
+#[test]
+fn when_the_node_is_killed_its_users_go_on_and_the_next_process_starts_another() {
+    let host = Host::new();
+    for _ in 0..repeats(2, 10) {
+        let mut orphan = host.train(WORDS, 3, "300ms");
+        let node = node_of(&mut orphan);
+        orphan.wait_for("batch");
+        kill(Pid::from_raw(node.pid), Signal::SIGKILL).expect("it runs");
+        finish(&mut orphan);
+        // What it left, a socket and a log, is in nobody's way.
+        assert_eq!(fs::read_dir(&host.folders()[0]).expect("a folder").count(), 2);
+        let mut next = host.train(WORDS, 1, "300ms");
+        let other = node_of(&mut next);
+        assert!(other.started && other.pid != node.pid, "{node:?}, then {other:?}");
+        finish(&mut next);
+        until("the node has ended", || host.nodes().is_empty());
+    }
+    host.assert_left_clean();
+}
+
+#[test]
+fn datasets_in_two_buckets_are_read_through_one_node() {
+    let host = Host::new();
+    let other = host.server.create_bucket("other").expect("a bucket").join("words");
+    words::write(&other, 2, 64, 1024);
+    host.index("s3://other/words");
+    let mut training = host.train(WORDS, 2, "300ms");
+    let mut validation = host.train("s3://other/words", 2, "300ms");
+    assert_eq!(node_of(&mut training).pid, node_of(&mut validation).pid);
+    [&mut training, &mut validation].into_iter().for_each(finish);
+    assert_eq!(host.read_again(), 0, "bytes were read twice, or past the node");
+    host.assert_left_clean();
+}
+
+#[test]
+fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
+    let (host, elsewhere) = (Host::new(), Host::new());
+    let mut here = host.train(WORDS, 2, "300ms");
+    // The same user on the same host, whose settings lead to another server.
+    let run = host.env("300ms").into_iter().find(|(name, _)| name == "XDG_RUNTIME_DIR");
+    let env = elsewhere.env("300ms").into_iter().chain(run).collect();
+    let mut there = host.train_with(WORDS, 2, env);
+    assert_ne!(node_of(&mut here).pid, node_of(&mut there).pid);
+    [&mut here, &mut there].into_iter().for_each(finish);
+    for server in [&host.server, &elsewhere.server] {
+        assert!(server.counts().bytes_sent >= SAMPLES * 4096, "each was read from its own server");
+    }
+    assert_eq!(host.folders().len(), 2);
+    host.assert_left_clean();
+}
+
+/// What the program for tests says on standard error when it fails.
+fn failure(host: &Host, more: &[(&str, &str)]) -> String {
+    let mut client = Command::new(env!("CARGO_BIN_EXE_larder-test-client"));
+    client.args([WORDS, "host", "1", "1", "32"]).envs(host.env("300ms"));
+    let output = client.envs(more.iter().copied()).output().expect("it runs");
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_prevents_a_start_is_said_with_its_reason_and_remedy() {
+    let host = Host::new();
+    let said = failure(&host, &[("LARDER_NODE_BIN", "/nowhere/larder-node")]);
+    assert!(
+        said.contains("no program /nowhere/larder-node") && said.contains("LARDER_NODE_BIN"),
+        "{said}"
+    );
+    let said = failure(&host, &[("LARDER_MEMORY", "9000TiB")]);
+    assert!(said.contains("did not start") && said.contains("does not fit"), "{said}");
+    let said = failure(&host, &[("LARDER_HOST_NODE", "../escape")]);
+    assert!(said.contains("../escape"), "{said}");
+    fs::set_permissions(host.run.path().join("larder"), fs::Permissions::from_mode(0o777))
+        .expect("ours");
+    let said = failure(&host, &[]);
+    assert!(said.contains("777") && said.contains("lets others in"), "{said}");
+    assert!(host.nodes().is_empty());
+}
+
+#[test]
+fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
+    let host = Host::new();
+    let larder = |more: &[&str]| {
+        let mut larder = Command::new(binary("larder"));
+        larder.args(["node", "ls", "-o", "json"]).args(more).envs(host.env("60s"));
+        larder.output().expect("larder runs")
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let nothing = larder(&[]);
+    let said = text(&nothing.stderr);
+    assert!(!nothing.status.success() && said.contains("no node of this host runs"), "{said}");
+    let mut training = host.train(WORDS, 1, "60s");
+    let node = node_of(&mut training);
+    finish(&mut training);
+    let found = larder(&[]);
+    assert!(found.status.success(), "{}", text(&found.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).expect("one JSON object");
+    let listed = &report["nodes"][0];
+    let socket = host.folders()[0].join("larder.sock").display().to_string();
+    assert_eq!(listed["socket"], socket.as_str());
+    // Who knows its address and not the ticket is refused.
+    let control = listed["control"].as_str().expect("an address").to_owned();
+    let stranger = larder(&["--cluster", &control]);
+    let said = text(&stranger.stderr) + &text(&stranger.stdout);
+    assert!(!stranger.status.success() && said.contains("one user"), "{said}");
+    assert_eq!(host.nodes(), [node.pid]);
+}
+
+#[test]
+fn the_folder_is_for_its_user_alone() {
+    let host = Host::new();
+    let mut training = host.train(WORDS, 1, "60s");
+    node_of(&mut training);
+    finish(&mut training);
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    for folder in host.folders() {
+        assert_eq!(mode(&folder), 0o700);
+        for file in fs::read_dir(&folder).expect("a folder").flatten() {
+            assert_eq!(mode(&file.path()), 0o600, "{:?}", file.path());
+        }
+    }
+}
