@@ -21,6 +21,13 @@ pub(super) struct Read {
     pub(super) check: Option<Check>,
 }
 
+/// Units of a tensor that lie side by side.
+struct Run {
+    units: Range<u64>,
+    /// Places in the batch and the rows' offsets in their region.
+    rows: Vec<(u32, u64)>,
+}
+
 /// What the bytes of a read must come to.
 pub(super) struct Check {
     sums: Arc<ShardChecksums>,
@@ -119,11 +126,11 @@ pub(super) fn checked(
 ) -> Vec<Read> {
     let (tensor, shard) = (usize::from(asked.tensors[slot]), asked.shard(order[0]));
     let units = sums.units(tensor);
-    let mut runs: Vec<(Range<u64>, Vec<(u32, u64)>)> = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
     for &at in order {
         let (begin, bytes) = manifest.row_in_region(shard, asked.rows[at as usize].row, tensor);
         let own = units.covering(&(begin..begin + bytes));
-        if let Some((run, rows)) = runs.last_mut()
+        if let Some(Run { units: run, rows }) = runs.last_mut()
             && own.start <= run.end
             && units.bytes_of(own.end - 1).end - units.bytes_of(run.start).start <= READ_BYTES_MAX
         {
@@ -131,10 +138,10 @@ pub(super) fn checked(
             rows.push((at, begin));
             continue;
         }
-        runs.push((own, vec![(at, begin)]));
+        runs.push(Run { units: own, rows: vec![(at, begin)] });
     }
     let whole = manifest.fill_plan(shard, READ_BYTES_MAX).reads;
-    let read = |(run, rows): (Range<u64>, Vec<(u32, u64)>)| {
+    let read = |Run { units: run, rows }: Run| {
         let region = units.bytes_of(run.start).start..units.bytes_of(run.end - 1).end;
         let parts = whole.iter().filter(|part| part.tensor == tensor);
         let parts = parts.filter_map(|part| within(part, &region)).collect();
