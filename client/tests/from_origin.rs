@@ -196,14 +196,15 @@ fn a_dead_cluster_does_not_keep_a_job_from_starting() {
 /// An indexed folder with checksums, and the path of its second file.
 fn pinned_folder() -> (TempDir, String, std::path::PathBuf) {
     let (folder, uri) = folder();
-    let prefix = admin::OriginUri::parse(&uri).unwrap();
+    let prefix = admin::OriginUri::parse(&uri).expect("an address");
     let options =
         admin::IndexOptions { checksum: true, shard_bytes: 4096, ..admin::IndexOptions::default() };
     let indexed = async {
-        let origin = admin::Origin::connect(&prefix).await.unwrap();
-        admin::index(&origin, &prefix, &options, &|_| {}).await.unwrap()
+        let origin = admin::Origin::connect(&prefix).await.expect("a folder");
+        admin::index(&origin, &prefix, &options, &|_| {}).await.expect("an index")
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(indexed);
     let second = folder.path().join("part-1.safetensors");
     (folder, uri, second)
@@ -211,11 +212,11 @@ fn pinned_folder() -> (TempDir, String, std::path::PathBuf) {
 
 /// Turns a bit of the last byte, behind the back of size and time: as a disk does that rots.
 fn rot(path: &Path) {
-    let (mut bytes, times) = (fs::read(path).unwrap(), fs::metadata(path).unwrap());
-    *bytes.last_mut().unwrap() ^= 1;
-    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
-    file.set_modified(times.modified().unwrap()).unwrap();
+    let (mut bytes, times) = (fs::read(path).expect("bytes"), fs::metadata(path).expect("times"));
+    *bytes.last_mut().expect("a byte") ^= 1;
+    let file = fs::OpenOptions::new().write(true).open(path).expect("the file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("written");
+    file.set_modified(times.modified().expect("a time")).expect("set back");
 }
 
 #[test]
