@@ -19,3 +19,28 @@ pub use larder_wire::{
     control::{Counters, DatasetStatus, Failure as FillFailure, Load, MemoryUse, NodeDescription},
     parse_size,
 };
+
+use crate::{
+    Error,
+    dataset::{origin_error, parse_uri},
+    runtime,
+};
+
+/// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
+/// threads of this library.
+///
+/// # Errors
+/// `InvalidArgument` for what is no prefix or can't be indexed, with the object and the field; else
+/// what the origin said.
+pub fn index_prefix(
+    uri: &str,
+    options: &IndexOptions,
+    progress: &(dyn Fn(IndexProgress) + Send + Sync),
+) -> Result<Indexed, Error> {
+    let prefix = &parse_uri(uri)?;
+    let indexed = runtime::block_on(async {
+        let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
+        Box::pin(index(&origin, prefix, options, progress)).await
+    });
+    indexed.map_err(|error| origin_error(format!("cannot index {prefix}"), error))
+}

@@ -65,6 +65,11 @@ impl Copies {
         Self { viewed_bytes: bytes, ..Self::default() }
     }
 
+    /// Bytes copied that were delivered, and counted, some other way.
+    pub(crate) fn moved(bytes: u64) -> Self {
+        Self { copied_bytes: bytes, ..Self::default() }
+    }
+
     pub(crate) fn local(bytes: u64) -> Self {
         Self { local_bytes: bytes, copied_bytes: bytes, ..Self::default() }
     }

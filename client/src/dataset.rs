@@ -10,18 +10,21 @@
 
 use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor};
+use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor, UriError};
 use larder_wire::limits;
 
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
     HostTensor, LoaderBuilder, RowRef,
-    loader::{self, Gather, Source, tensor_index},
+    fetch::Asking,
+    loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
 
 mod origin;
+
+pub(crate) use origin::origin_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
 /// of it. Cheap to clone; what is made of it shares its connections and maps.
@@ -163,14 +166,19 @@ pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
 }
 
 fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
-    let invalid = |text: &str, error| {
-        Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
-            .with_source(error)
-            .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
-    };
-    let reference = DatasetRef::parse(uri).map_err(|error| invalid(uri, error))?;
-    let parse = |text| OriginUri::parse(text).map_err(|error| invalid(text, error));
-    Ok(DatasetName { reference, manifest: manifest.map(parse).transpose()? })
+    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
+    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
+}
+
+/// The address of a prefix or an object.
+pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
+    OriginUri::parse(text).map_err(|error| not_an_address(text, error))
+}
+
+fn not_an_address(text: &str, error: UriError) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
+        .with_source(error)
+        .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
 }
 
 impl Dataset {
@@ -247,6 +255,13 @@ impl Dataset {
     #[must_use]
     pub fn name(&self) -> &DatasetName {
         &self.name
+    }
+
+    /// Its address pinned to this snapshot: opened again, in any process, it is the same samples,
+    /// wherever its tag points by then.
+    #[must_use]
+    pub fn pinned_uri(&self) -> String {
+        self.name.pinned(self.snapshot()).reference.to_string()
     }
 
     /// The cluster it is read through whenever nodes answer, if one was named.
@@ -327,6 +342,62 @@ impl Dataset {
         loader::take(self.manifest(), &self.gather(), &samples, tensors)
     }
 
+    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows of
+    /// one shard in the memory of a node on this host, else as [`take`](Self::take).
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn slice(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+    ) -> Result<Vec<HostTensor>, Error> {
+        match self.lend(&samples, tensors, Asking::Node)? {
+            Some(lent) => Ok(lent),
+            None => self.take(&samples.collect::<Vec<_>>(), tensors),
+        }
+    }
+
+    /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is mapped.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor.
+    pub fn slice_mapped(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+    ) -> Result<Option<Vec<HostTensor>>, Error> {
+        self.lend(&samples, tensors, Asking::Nobody)
+    }
+
+    fn lend(
+        &self,
+        samples: &Range<u64>,
+        tensors: Option<&[String]>,
+        asking: Asking,
+    ) -> Result<Option<Vec<HostTensor>>, Error> {
+        self.check(samples, 0)?;
+        let Some((shard, rows)) = self.in_one_shard(samples) else {
+            return Ok(None);
+        };
+        let look = |tensor| self.fetcher.look(shard, &rows, tensor, asking);
+        loader::lend(self.manifest(), look, rows.len(), tensors)
+    }
+
+    /// The rows that these samples are, if they are consecutive ones of one shard.
+    fn in_one_shard(&self, samples: &Range<u64>) -> Option<(u32, Range<u32>)> {
+        if samples.is_empty() {
+            return None;
+        }
+        let first = self.view.sample_at(samples.start);
+        let mut wanted = samples.clone().zip(first..);
+        if !wanted.all(|(index, sample)| self.view.sample_at(index) == sample) {
+            return None;
+        }
+        let (begin, end) = (self.locate(samples.start)?, self.locate(samples.end - 1)?);
+        (begin.shard == end.shard).then_some((begin.shard, begin.row..end.row + 1))
+    }
+
     /// A loader of its batches; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
         LoaderBuilder::new(self.source())
@@ -334,10 +405,14 @@ impl Dataset {
 
     /// What a loader reads it through.
     pub(crate) fn source(&self) -> Source {
+        let fetcher = Arc::clone(&self.fetcher);
+        let look: Arc<Look> =
+            Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody));
         Source {
             manifest: self.manifest().clone(),
             view: self.view.clone(),
             gather: self.gather(),
+            look: Some(look),
             cluster: self.cluster().cloned(),
         }
     }

@@ -46,7 +46,7 @@ pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset}
 pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
-pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowView, Sources};
+pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};

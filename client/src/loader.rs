@@ -45,7 +45,7 @@ pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::Epoch;
-pub(crate) use fetch::{Gather, take};
+pub(crate) use fetch::{Gather, Look, lend, take};
 pub(crate) use layout::tensor_index;
 pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;

@@ -17,6 +17,7 @@ use std::{
 };
 
 use larder_dataset::Dtype;
+use larder_extent::Lent;
 
 use crate::buffer::{Buffer, BufferPool};
 
@@ -41,6 +42,11 @@ impl Memory {
     pub(crate) fn pooled(mut buffer: Buffer) -> Self {
         let (base, bytes) = (buffer.as_mut_ptr(), buffer.len());
         Self::new(base, bytes, Box::new(buffer))
+    }
+
+    /// Rows lent by an extent, which get back to it when the last clone is dropped.
+    pub(crate) fn lent(lent: Lent) -> Self {
+        Self::new(lent.base().as_ptr(), lent.len(), Box::new(lent))
     }
 
     /// A copy of some bytes, which begins at a multiple of 4096.

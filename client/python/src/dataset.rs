@@ -1,6 +1,6 @@
 //! The dataset as Python sees it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
 use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor};
 use pyo3::{prelude::*, types::PyDict};
@@ -63,6 +63,35 @@ impl Dataset {
         self.inner.name().reference.uri().to_string()
     }
 
+    /// The address pinned to the snapshot.
+    #[getter]
+    fn pinned_uri(&self) -> String {
+        self.inner.pinned_uri()
+    }
+
+    /// Names snapshot and selection: equal for equal samples in equal order.
+    #[getter]
+    fn view(&self) -> String {
+        let digest = self.inner.view().digest();
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Only these samples, as they are counted now.
+    fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
+    }
+
+    /// Only the samples with these numbers, which ascend.
+    fn select_indices(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
+    }
+
+    /// Disjoint random parts of these sizes, which together are all.
+    fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
+        let parts = self.inner.split(&fractions, seed).or_raise(py)?;
+        Ok(parts.into_iter().map(|inner| Self { inner }).collect())
+    }
+
     /// The name of the snapshot, in hexadecimal digits.
     #[getter]
     fn snapshot(&self) -> String {
@@ -102,11 +131,51 @@ impl Dataset {
         arrays(py, taken)
     }
 
+    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
+    /// are rows of one shard in the memory of a node on this host.
+    fn slice<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        end: u64,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let tensors = self.rows(py, start..end, tensors)?;
+        arrays(py, tensors)
+    }
+
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
+    fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
+        let mut tensors = self.rows(py, index..index.saturating_add(1), None)?;
+        for tensor in &mut tensors {
+            tensor.shape.remove(0);
+        }
+        arrays(py, tensors)
+    }
+
     /// A loader of batches.
     fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
         let builder = settings.apply(py, self.inner.loader())?;
         let loader = interruptible(py, move || builder.build())?;
         Ok(Loader::new(loader))
+    }
+}
+
+impl Dataset {
+    /// Consecutive samples. What is mapped is handed out on the spot, which takes microseconds; only
+    /// for the rest is there a wait.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        samples: Range<u64>,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Vec<HostTensor>> {
+        let mapped = py.detach(|| self.inner.slice_mapped(samples.clone(), tensors.as_deref()));
+        if let Some(mapped) = mapped.or_raise(py)? {
+            return Ok(mapped);
+        }
+        let inner = self.inner.clone();
+        interruptible(py, move || inner.slice(samples, tensors.as_deref()))
     }
 }
 

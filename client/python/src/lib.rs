@@ -10,11 +10,15 @@
 //! epoch, which belongs to the process that began it.
 //! Non-goals: anything that could be written in Python at the same speed.
 
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
+
 mod array;
 mod dataset;
 mod error;
 mod host;
+mod index;
 mod loader;
+mod stats;
 mod wait;
 
 use pyo3::prelude::*;
@@ -28,7 +32,11 @@ mod _larder {
     #[pymodule_export]
     use crate::host::Node;
     #[pymodule_export]
+    use crate::index::index;
+    #[pymodule_export]
     use crate::loader::{Batch, Epoch, Loader, Schedule};
+    #[pymodule_export]
+    use crate::stats::stats;
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

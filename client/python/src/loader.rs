@@ -6,8 +6,8 @@ use std::{
 };
 
 use larder_client::{
-    Epoch as InnerEpoch, Error, ErrorKind, Loader as Inner, LoaderBuilder, LoaderStats,
-    ScheduledBatch, ShuffleMode,
+    Epoch as InnerEpoch, Error, ErrorKind, Loader as Inner, LoaderBuilder, ScheduledBatch,
+    ShuffleMode,
     sampler::{self, Last, LoaderState},
 };
 use pyo3::{
@@ -16,7 +16,7 @@ use pyo3::{
     types::PyDict,
 };
 
-use crate::{array::Array, dataset::arrays, error::OrRaise, wait::LOOK_UP};
+use crate::{array::Array, dataset::arrays, error::OrRaise, stats, wait::LOOK_UP};
 
 /// Settings of a loader, each as its method of the Rust client's builder describes it.
 #[derive(FromPyObject)]
@@ -124,6 +124,12 @@ impl Loader {
         Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
     }
 
+    /// The job's seed: after a resume that of the state.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.inner().plan(0).seed()
+    }
+
     /// What the shuffle came to.
     #[getter]
     fn shuffle(&self) -> String {
@@ -138,30 +144,14 @@ impl Loader {
 
     /// Sums over what was handed out; times are in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let LoaderStats { batches, samples, padding, sources, fetching, waiting, .. } =
-            self.inner().stats();
-        let stats = PyDict::new(py);
-        for (name, count) in [
-            ("batches", batches),
-            ("samples", samples),
-            ("padding", padding),
-            ("rows_local", sources.rows_local),
-            ("rows_remote", sources.rows_remote),
-            ("rows_origin", sources.rows_origin),
-            ("bytes", sources.bytes),
-        ] {
-            stats.set_item(name, count)?;
-        }
-        for (name, time) in [
-            ("fetching_seconds", fetching),
-            ("waiting_seconds", waiting),
-            ("wait_nodes_seconds", sources.wait_nodes),
-            ("wait_origin_seconds", sources.wait_origin),
-            ("wait_retries_seconds", sources.wait_retries),
-        ] {
-            stats.set_item(name, time.as_secs_f64())?;
-        }
-        Ok(stats)
+        let stats = self.inner().stats();
+        stats::of_loader(py, &stats)
+    }
+
+    /// The batches that took longest, the slowest first.
+    fn slowest<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let slowest = self.inner().slowest();
+        slowest.iter().map(|batch| stats::of_slow_batch(py, batch)).collect()
     }
 }
 

@@ -5,6 +5,7 @@
 //! up every [`LOOK_UP`]. Other threads wait themselves.
 
 use std::{
+    io,
     sync::mpsc::{RecvTimeoutError, sync_channel},
     thread,
     time::Duration,
@@ -27,23 +28,38 @@ pub(crate) fn interruptible<T: Send + 'static>(
     if !is_main_thread(py)? {
         return py.detach(work).or_raise(py);
     }
-    let (done, mut outcome) = sync_channel(1);
+    watched(py, move |_| work(), |(): ()| Ok(()))
+}
+
+/// What work says on its way.
+enum Message<P, T> {
+    Progress(P),
+    Done(Result<T, Error>),
+}
+
+/// Messages under way: a watcher that is slow holds up the work.
+const MESSAGES_MAX: usize = 16;
+
+/// As [`interruptible`], on a thread of its own always: what the work says of its progress is handed
+/// to `watch`, on the calling thread. What that raises is returned at once.
+pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(&(dyn Fn(P) + Send + Sync)) -> Result<T, Error> + Send + 'static,
+    mut watch: impl FnMut(P) -> PyResult<()>,
+) -> PyResult<T> {
+    let (say, mut said) = sync_channel(MESSAGES_MAX);
     let thread = thread::Builder::new().name("larder-call".to_owned());
     let started = thread.spawn(move || {
         // Nobody listens any more after an interrupt.
-        let _ = done.send(work());
+        let done = work(&|progress| drop(say.send(Message::Progress(progress))));
+        drop(say.send(Message::Done(done)));
     });
-    started
-        .map_err(|error| {
-            Error::new(ErrorKind::ResourceExhausted, "cannot start a thread")
-                .with_source(error)
-                .hint("raise the limit on threads (ulimit -u)")
-        })
-        .or_raise(py)?;
+    started.map_err(no_thread).or_raise(py)?;
     loop {
-        let outcome = &mut outcome;
-        match py.detach(move || outcome.recv_timeout(LOOK_UP)) {
-            Ok(outcome) => return outcome.or_raise(py),
+        let said = &mut said;
+        match py.detach(move || said.recv_timeout(LOOK_UP)) {
+            Ok(Message::Done(outcome)) => return outcome.or_raise(py),
+            Ok(Message::Progress(progress)) => watch(progress)?,
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 let defect = Error::new(ErrorKind::Internal, "a call of the library panicked")
@@ -52,6 +68,12 @@ pub(crate) fn interruptible<T: Send + 'static>(
             }
         }
     }
+}
+
+fn no_thread(error: io::Error) -> Error {
+    Error::new(ErrorKind::ResourceExhausted, "cannot start a thread")
+        .with_source(error)
+        .hint("raise the limit on threads (ulimit -u)")
 }
 
 /// Whether this is the thread that Python handles signals on.

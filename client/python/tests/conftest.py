@@ -86,10 +86,10 @@ def write_images(folder: Path) -> None:
 
 
 #: Every type that safetensors and numpy share, and those that ml_dtypes adds.
-TYPES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 "
-    "bfloat16 float8_e4m3fn float8_e5m2"
-).split()
+TYPES = [
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "complex64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ BINARIES = Path(os.environ.get("LARDER_TEST_BINARIES", ROOT / "target/debug"))
 
 
 class Program:
-    """A child process that says in one line of JSON where it is, and ends with its standard input."""
+    """A child process that says in a line of JSON where it is, and ends with its standard input."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         program = BINARIES / name

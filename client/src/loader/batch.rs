@@ -1,4 +1,5 @@
-//! A batch: rows of each tensor side by side in one buffer, and which samples they are.
+//! A batch: rows of each tensor, side by side in one buffer or where they lie, and which samples they
+//! are.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,12 +9,14 @@ use super::{
     content::Samples,
     layout::{Column, Layout},
 };
-use crate::{HostTensor, LongestWait, Memory, Sources, buffer::Buffer, sampler::LoaderState};
+use crate::{
+    HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
+};
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
     pub(super) layout: Arc<Layout>,
-    pub(super) buffer: Buffer,
+    pub(super) body: Body,
     /// One a row.
     pub(super) samples: Samples,
     /// Below or equal to the number of rows.
@@ -22,6 +25,14 @@ pub struct Batch {
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
     pub(super) longest: Option<LongestWait>,
+}
+
+/// Where the rows of a batch are.
+pub(super) enum Body {
+    /// Side by side in one buffer, as the layout says.
+    Gathered(Buffer),
+    /// Where they lie, one view a tensor: consecutive rows of a shard that is mapped.
+    Viewed(Box<[RowsView]>),
 }
 
 impl Batch {
@@ -75,19 +86,26 @@ impl Batch {
     /// The tensors, in the order in which the loader was asked for them.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
         let rows = self.len();
-        self.layout.columns().iter().map(move |column| BatchTensor {
+        self.layout.columns().iter().enumerate().map(move |(index, column)| BatchTensor {
             column,
             rows,
-            bytes: column.of(&self.buffer, rows),
+            bytes: match &self.body {
+                Body::Gathered(buffer) => column.of(buffer, rows),
+                Body::Viewed(views) => &views[index],
+            },
         })
     }
 
     /// Its tensors as memory for another language, in the order in which the loader was asked for
-    /// them. Nothing is copied; the memory goes back to the loader when the last of them is dropped.
+    /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
+    /// memory goes back where it came from when the last of them is dropped.
     #[must_use]
     pub fn into_tensors(self) -> Vec<HostTensor> {
         let rows = self.len();
-        self.layout.lift(&Memory::pooled(self.buffer), rows)
+        match self.body {
+            Body::Gathered(buffer) => self.layout.lift(&Memory::pooled(buffer), rows),
+            Body::Viewed(views) => self.layout.lift_views(&views, rows),
+        }
     }
 
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
@@ -127,7 +145,7 @@ impl fmt::Debug for Batch {
 }
 
 /// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at a
-/// multiple of 4096 bytes.
+/// multiple of 4096 bytes unless the batch is seen where it lies.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,

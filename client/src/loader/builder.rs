@@ -8,7 +8,7 @@ use larder_wire::limits;
 use super::{
     Loader, ShuffleMode,
     content::Content,
-    fetch::{BatchFetcher, Gather, Shelf},
+    fetch::{BatchFetcher, Gather, Look, Shelf},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
     shuffle::{Extent, narrower, resolve_auto},
@@ -28,6 +28,8 @@ pub(crate) struct Source {
     pub(crate) manifest: Manifest,
     pub(crate) view: View,
     pub(crate) gather: Arc<Gather>,
+    /// Absent when rows are to be gathered always.
+    pub(crate) look: Option<Arc<Look>>,
     pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
@@ -164,7 +166,8 @@ impl LoaderBuilder {
         };
         // One more than are fetched ahead: the one in use.
         let buffers = BufferPool::new(layout.buffer_bytes(), self.prefetch + 1);
-        let shelf = |Source { manifest, gather, .. }| Shelf::new(manifest, gather, &layout);
+        let shelf =
+            |source: Source| Shelf::new(source.manifest, source.gather, source.look, &layout);
         let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { shelves, layout, buffers });
         let mut loader = Loader::new(job, fetcher, self.prefetch)?;

@@ -5,7 +5,7 @@ use std::{iter, sync::Arc};
 use larder_dataset::{Dtype, Manifest, RowLocator, Tensor};
 use larder_wire::limits;
 
-use crate::{Error, ErrorKind, HostTensor, Memory, buffer::ALIGNMENT};
+use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};
 
 /// The tensors of a batch, and the bytes of a full one.
 #[derive(Debug)]
@@ -61,6 +61,11 @@ impl Layout {
         self.buffer_bytes
     }
 
+    /// Bytes of one row of all tensors.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.columns.iter().map(|column| column.row_bytes).sum()
+    }
+
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -101,13 +106,14 @@ impl Layout {
 
     /// The tensors of `rows` rows, in the memory that a buffer has become.
     pub(super) fn lift(&self, memory: &Memory, rows: usize) -> Vec<HostTensor> {
-        let lift = |column: &Column| HostTensor {
-            name: Arc::clone(&column.name),
-            dtype: column.dtype,
-            shape: iter::once(rows as u64).chain(column.shape.iter().copied()).collect(),
-            memory: memory.part(column.offset, rows * column.row_bytes),
-        };
-        self.columns.iter().map(lift).collect()
+        let part = |column: &Column| memory.part(column.offset, rows * column.row_bytes);
+        self.columns.iter().map(|column| column.tensor(rows, part(column))).collect()
+    }
+
+    /// The tensors of `rows` rows that are seen where they lie, in the order of the columns.
+    pub(super) fn lift_views(&self, views: &[RowsView], rows: usize) -> Vec<HostTensor> {
+        let columns = self.columns.iter().zip(views);
+        columns.map(|(column, view)| column.tensor(rows, view.lend())).collect()
     }
 }
 
@@ -137,6 +143,15 @@ impl Column {
             let batch = format!("a batch of {rows} rows of {row_bytes} bytes of tensor '{name}'");
             invalid(format!("{batch} is more than memory can hold")).hint("lower the batch size")
         })
+    }
+
+    fn tensor(&self, rows: usize, memory: Memory) -> HostTensor {
+        HostTensor {
+            name: Arc::clone(&self.name),
+            dtype: self.dtype,
+            shape: iter::once(rows as u64).chain(self.shape.iter().copied()).collect(),
+            memory,
+        }
     }
 
     /// The first `rows` rows of this tensor.

@@ -85,7 +85,7 @@ fn builder() -> LoaderBuilder {
 
 fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
     let view = all_samples(&manifest).unwrap();
-    Source { manifest, view, gather, cluster: None }
+    Source { manifest, view, gather, look: None, cluster: None }
 }
 
 /// A loader of all samples.

@@ -61,6 +61,8 @@ struct State {
     /// For writing, while there is a session.
     writer: Option<UnixStream>,
     asked: HashSet<u32>,
+    /// It could not be connected to, the last time that was tried.
+    failed: bool,
     /// Another node listens there, or nobody needs the socket any more.
     stopped: bool,
 }
@@ -108,10 +110,10 @@ impl Socket {
         drop(waited);
     }
 
-    /// Waits until there is a session, or there will be none.
+    /// Waits until there is a session, or there will be none soon.
     pub(crate) fn wait_connected(&self, patience: Duration) -> bool {
         let shared = &*self.shared;
-        let waiting = |state: &mut State| state.writer.is_none() && !state.stopped;
+        let waiting = |state: &mut State| state.writer.is_none() && !state.failed && !state.stopped;
         let waited = shared.changed.wait_timeout_while(shared.state(), patience, waiting);
         waited.unwrap_or_else(PoisonError::into_inner).0.writer.is_some()
     }
@@ -163,6 +165,8 @@ impl Shared {
                 }
                 Err(NoSession::Failed(failure)) => {
                     tracing::debug!(node = self.node_id, ?failure, path = ?self.path, "no local session");
+                    self.state().failed = true;
+                    self.changed.notify_all();
                 }
             }
             let state = self.state();
@@ -227,6 +231,7 @@ impl Keeper<'_> {
             return false;
         }
         state.writer = Some(writer);
+        state.failed = false;
         drop(state);
         self.shared.changed.notify_all();
         true
@@ -306,7 +311,7 @@ impl Keeper<'_> {
 
     fn attach(&mut self, shard: u32, fd: std::os::fd::OwnedFd) -> Result<(), String> {
         let id = ExtentId::from_bytes(*self.shared.manifest.shard(shard).id.as_bytes());
-        let map = Attached::shared(fd, id).map_err(|error| error.to_string())?;
+        let map = Attached::lending(fd, id).map_err(|error| error.to_string())?;
         fits(&self.shared.manifest, shard, &map)?;
         let state = self.shared.state();
         self.shared.slots.put(shard, map);

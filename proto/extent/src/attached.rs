@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
-use crate::map::ReadMap;
+use crate::lend::Lender;
+use crate::map::{PrivateMap, ReadMap};
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
 
 /// An extent received from the process that filled it, checked and mapped. Derefs to
@@ -19,6 +20,7 @@ use crate::{ExtentError, ExtentId, ExtentView, memfd};
 #[derive(Debug)]
 pub struct Attached {
     view: ExtentView,
+    pub(crate) lender: Option<Lender>,
 }
 
 impl Attached {
@@ -27,27 +29,28 @@ impl Attached {
     /// # Errors
     /// If the file is not a sealed, intact extent named `id`, or the kernel refuses to map it.
     pub fn shared(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
-        Self::attach(&File::from(fd), id, ReadMap::shared)
+        Self::attach(&File::from(fd), id)
     }
 
-    /// Maps an extent private and writable: it reads the same shared pages, and a write gives this
-    /// process its own copy of the page it hits and changes nothing for anybody else.
+    /// Maps an extent also private and writable, so that rows can be [lent](Self::lend). Until the
+    /// first is, that costs no memory.
     ///
     /// # Errors
     /// As [`Attached::shared`].
-    pub fn private(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
-        Self::attach(&File::from(fd), id, ReadMap::private)
+    pub fn lending(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
+        let file = File::from(fd);
+        let mut attached = Self::attach(&file, id)?;
+        let map =
+            PrivateMap::new(&file).map_err(ExtentError::os("mapping the extent privately"))?;
+        attached.lender = Some(Lender::new(map, attached.layout()));
+        Ok(attached)
     }
 
-    fn attach(
-        file: &File,
-        id: ExtentId,
-        map: impl FnOnce(&File) -> std::io::Result<ReadMap>,
-    ) -> Result<Self, ExtentError> {
+    fn attach(file: &File, id: ExtentId) -> Result<Self, ExtentError> {
         memfd::check_sealed(file)?;
         let layout = read_header(file, id)?;
-        let map = map(file).map_err(ExtentError::os("mapping the extent"))?;
-        Ok(Self { view: ExtentView::new(id, layout, map) })
+        let map = ReadMap::shared(file).map_err(ExtentError::os("mapping the extent"))?;
+        Ok(Self { view: ExtentView::new(id, layout, map), lender: None })
     }
 }
 

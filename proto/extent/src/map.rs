@@ -1,9 +1,8 @@
 //! The mappings of an extent, under types that keep them honest: [`FillMap`] while it is written,
-//! [`ReadMap`] once it is sealed.
+//! [`ReadMap`] and [`PrivateMap`] once it is sealed.
 //!
-//! Every mapping is populated when it is made, so that no reader or sender pays for faults, and
-//! without `MAP_POPULATE`, which comes before any advice and so forces 4 KiB pages (and, on a
-//! private mapping, copies all of it).
+//! Every mapping but the private one is populated when it is made, so that no reader or sender pays for faults, and
+//! without `MAP_POPULATE`, which comes before any advice and so forces 4 KiB pages.
 
 #![expect(unsafe_code, reason = "slices of mapped memory; each block names what makes it sound")]
 
@@ -13,9 +12,17 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use memmap2::{Advice, Mmap, MmapOptions, MmapRaw};
+use memmap2::{Advice, Mmap, MmapOptions, MmapRaw, UncheckedAdvice};
 
-use crate::pages::PagePreference;
+/// Which pages to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PagePreference {
+    /// 2 MiB pages where the host gives them, else 4 KiB.
+    #[default]
+    Auto,
+    /// 4 KiB pages even where the host gives others.
+    Small,
+}
 
 /// The writable mapping of a file that only this process can reach. Three areas, three rules: the
 /// header is touched only through `&mut self`, the checksum tables only as atomics, the regions
@@ -50,8 +57,7 @@ impl FillMap {
 
     /// Where the mapping lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
-        let start = self.map.as_ptr().addr();
-        start..start + self.map.len()
+        addresses(self.map.as_ptr(), self.map.len())
     }
 
     fn check(&self, range: &Range<usize>) {
@@ -103,17 +109,12 @@ impl FillMap {
     }
 }
 
-/// A readable mapping of all of a sealed file.
-pub(crate) enum ReadMap {
-    /// Shared and read-only: what is locked, sent from, and registered for DMA.
-    Shared(Mmap),
-    /// Private and writable: a stray write changes this process's copy of a page and nothing else.
-    Private(MmapRaw),
-}
+/// The shared, read-only mapping of all of a sealed file: what is locked, sent from, copied from, and
+/// registered for DMA.
+pub(crate) struct ReadMap(Mmap);
 
 impl ReadMap {
-    /// The node's own mapping: read-only, and locked in memory if the limits allow. Returns whether
-    /// they did.
+    /// The node's own mapping, locked in memory if the limits allow. Returns whether they did.
     pub(crate) fn shared_and_locked(file: &File) -> io::Result<(Self, bool)> {
         let map = MmapOptions::new().map_if_safe(file)?;
         // Locking faults everything in by itself.
@@ -121,49 +122,65 @@ impl ReadMap {
         if !locked {
             map.advise(Advice::PopulateRead)?;
         }
-        Ok((Self::Shared(map), locked))
+        Ok((Self(map), locked))
     }
 
-    /// A reader's mapping: read-only, faulted in.
+    /// A reader's mapping, faulted in.
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let map = MmapOptions::new().map_if_safe(file)?;
         map.advise(Advice::PopulateRead)?;
-        Ok(Self::Shared(map))
-    }
-
-    /// Maps a file that was found to be sealed as private memory, faulted in without a copy. Never
-    /// locked and never populated for writing: both would copy every page.
-    pub(crate) fn private(file: &File) -> io::Result<Self> {
-        // SAFETY: the file is sealed against writing and shrinking (`memfd::check_sealed` comes
-        // first), so what lies under the mapping neither changes nor goes away.
-        let map = unsafe { MmapOptions::new().no_reserve_swap().map_copy(file)? };
-        map.advise(Advice::PopulateRead)?;
-        Ok(Self::Private(map.into()))
+        Ok(Self(map))
     }
 
     /// All bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Shared(map) => map,
-            // SAFETY: the mapping is whole and lives as long as `self`, its file is sealed, and
-            // this crate never writes to it. Whoever writes through `base` does so under the
-            // contract written there.
-            Self::Private(map) => unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) },
-        }
-    }
-
-    /// Where the bytes lie. Writable memory if the mapping is private.
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        let base = match self {
-            Self::Shared(map) => map.as_ptr().cast_mut(),
-            Self::Private(map) => map.as_mut_ptr(),
-        };
-        NonNull::new(base).expect("a mapping is never at address 0")
+        &self.0
     }
 
     /// Where the mapping lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
-        let bytes = self.bytes();
-        bytes.as_ptr().addr()..bytes.as_ptr().addr() + bytes.len()
+        addresses(self.0.as_ptr(), self.0.len())
     }
+}
+
+/// A private, writable mapping of all of a sealed file: it reads the same pages, and a write changes
+/// this process's copy of a page and nothing else. This crate never touches the bytes themselves:
+/// whoever is given the address reads and writes them.
+pub(crate) struct PrivateMap(MmapRaw);
+
+impl PrivateMap {
+    /// Maps a file that was found to be sealed. Costs an entry in the kernel's list of mappings, and
+    /// no memory before it is touched. It is not populated: what was read of the shared mapping is in
+    /// memory, and the kernel maps 16 pages around one that is touched, which comes to less than
+    /// populating all of it. Never locked: that would copy every page.
+    pub(crate) fn new(file: &File) -> io::Result<Self> {
+        // SAFETY: the file is sealed against writing and shrinking (`memfd::check_sealed` comes
+        // first), so what lies under the mapping neither changes nor goes away.
+        let map = unsafe { MmapOptions::new().no_reserve_swap().map_copy(file)? };
+        Ok(Self(map.into()))
+    }
+
+    /// Drops what was written: the mapping shows the file again.
+    ///
+    /// # Safety
+    /// Nobody may be using any part of it.
+    pub(crate) unsafe fn reset(&self) -> io::Result<()> {
+        // SAFETY: on a private mapping of a file this only drops the process's own copies of pages,
+        // of whose bytes nobody holds a view by contract.
+        unsafe { self.0.unchecked_advise(UncheckedAdvice::DontNeed) }
+    }
+
+    /// Where it begins.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        NonNull::new(self.0.as_mut_ptr()).expect("a mapping is never at address 0")
+    }
+
+    /// Where it lies, for asking the kernel about it.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        addresses(self.0.as_ptr(), self.0.len())
+    }
+}
+
+fn addresses(base: *const u8, bytes: usize) -> Range<usize> {
+    base.addr()..base.addr() + bytes
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use crate::layout::{Layout, Placed, index, indices};
 use crate::map::ReadMap;
@@ -91,13 +90,11 @@ impl ExtentView {
         self.bytes_of(placed, &placed.row_range(row))
     }
 
-    /// Where the mapping begins, for handing addresses to other languages.
-    ///
-    /// Writing there is for private mappings only, faults in shared ones, and must not happen while
-    /// any slice of this view is in use.
+    /// Where the mapping lies, for registering it and for asking the kernel about it. It can't be
+    /// written to: [`Attached::lend`](crate::Attached::lend) is for that.
     #[must_use]
-    pub fn base(&self) -> NonNull<u8> {
-        self.map.base()
+    pub fn addresses(&self) -> Range<usize> {
+        self.map.addresses()
     }
 
     /// The rows of a region, found once for many of them to be read.
@@ -158,7 +155,7 @@ impl ExtentView {
         tables.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))
     }
 
-    fn placed(&self, region: usize) -> &Placed {
+    pub(crate) fn placed(&self, region: usize) -> &Placed {
         &self.layout.placed()[region]
     }
 

@@ -22,8 +22,9 @@ from larder._errors import (
     VersionMismatch,
 )
 from larder._host import Node, serve
-from larder._larder import Array, __version__
-from larder._loader import Batch, Loader
+from larder._index import IndexReport, index
+from larder._larder import Array, __version__, stats
+from larder._loader import Batch, Explanation, Loader
 
 __all__ = [
     "Array",
@@ -32,6 +33,8 @@ __all__ = [
     "DataLoss",
     "Dataset",
     "Error",
+    "Explanation",
+    "IndexReport",
     "InternalError",
     "InvalidArgument",
     "Loader",
@@ -45,9 +48,22 @@ __all__ = [
     "Unavailable",
     "VersionMismatch",
     "__version__",
+    "index",
     "open",
     "serve",
+    "stats",
 ]
 
-for _public in (Batch, Dataset, Loader, Node, TensorSpec, open, serve):
+for _public in (
+    Batch,
+    Dataset,
+    Explanation,
+    IndexReport,
+    Loader,
+    Node,
+    TensorSpec,
+    index,
+    open,
+    serve,
+):
     _public.__module__ = "larder"

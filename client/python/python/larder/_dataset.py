@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
 
 from larder import _distributed, _larder
+from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Last, Loader, Shuffle, begin
 from larder._output import Output, convert_all, to_numpy
@@ -25,23 +30,57 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a dataset is opened from: all that a copy in another process needs."""
+    """What a dataset is made from: all that a copy in another process needs."""
 
     uri: str
     cluster: str | None
     manifest: str | None
     local: bool
     patience: float
+    #: What was selected, one step after the other.
+    steps: tuple[_Step, ...] = ()
 
     def open(self) -> _larder.Dataset:
-        opened = _larder.Dataset.open(
+        native = _larder.Dataset.open(
             self.uri, self.cluster, self.manifest, self.local, self.patience, packaged_node()
         )
-        announce(opened)
-        return opened
+        announce(native)
+        for step in self.steps:
+            native = step.apply(native)
+        return native
 
 
-def open(  # noqa: A001
+@dataclass(frozen=True)
+class _Range:
+    start: int
+    stop: int
+
+    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
+        return native.select_range(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class _Indices:
+    indices: np.ndarray[Any, Any]
+
+    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
+        return native.select_indices(self.indices.tolist())
+
+
+@dataclass(frozen=True)
+class _Part:
+    fractions: tuple[float, ...]
+    seed: int
+    part: int
+
+    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
+        return native.split(list(self.fractions), self.seed)[self.part]
+
+
+_Step = _Range | _Indices | _Part
+
+
+def open(
     uri: str,
     *,
     cluster: str | None = None,
@@ -53,12 +92,13 @@ def open(  # noqa: A001
 
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
-        cluster: nodes to read through, ``http://host:port``, several separated by commas; by default
-            what ``LARDER_CLUSTER`` says, else the node of this host, which the first process that
-            needs it starts and the last one out stops. ``"none"`` reads the origin directly.
+        cluster: nodes to read through, ``http://host:port``, several separated by commas; by
+            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first process
+            that needs it starts and the last one out stops. ``"none"`` reads the origin directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
-        patience: seconds for which one read goes on trying while nodes or the origin say "try again".
+        patience: seconds for which one read goes on trying while nodes or the origin say "try
+            again".
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
     return Dataset(_Source(uri, cluster, manifest, local, patience))
@@ -67,9 +107,10 @@ def open(  # noqa: A001
 class Dataset:
     """One snapshot of a dataset; made by :func:`larder.open`."""
 
-    def __init__(self, source: _Source) -> None:
-        self._native = source.open()
-        self._source = source
+    def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
+        self._native = source.open() if native is None else native
+        # Pinned, so that a copy is the same samples wherever the tag points by then.
+        self._source = replace(source, uri=self._native.pinned_uri)
 
     @property
     def uri(self) -> str:
@@ -91,21 +132,90 @@ class Dataset:
     def __len__(self) -> int:
         return len(self._native)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.__getitems__([index])[0]
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> dict[str, Any]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
+        """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        The arrays are views where the data lies if it is in the memory of a node on this host: of
+        one sample, and of a slice without a step within one shard. They may be written to: nobody
+        else sees that.
+        """
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return self.rows(start, max(start, stop))
+            return convert_all(self._native.take(list(range(start, stop, step)), None), to_numpy)
+        return convert_all(self._native.sample(self._position(operator.index(index))), to_numpy)
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
         """Several samples by one read, as PyTorch's data loader asks for them."""
         columns = convert_all(self._take(indices, None), to_numpy)
         return [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))
         ]
 
+    def rows(
+        self, start: int, stop: int, *, tensors: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Samples ``start`` to ``stop`` stacked, without a copy if they lie in one local shard."""
+        names = None if tensors is None else list(tensors)
+        return convert_all(self._native.slice(start, stop, names), to_numpy)
+
+    def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
+        """Only some samples: a range, ascending indices, or a mask with a bool for each sample."""
+        if isinstance(chosen, slice):
+            chosen = range(*chosen.indices(len(self)))
+        step: _Step
+        if isinstance(chosen, range) and chosen.step == 1:
+            step = _Range(chosen.start, max(chosen.start, chosen.stop))
+        else:
+            step = _Indices(self._indices(np.asarray(chosen)))
+        return self._then(step)
+
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+        """Disjoint random parts of these sizes, the same in every process.
+
+        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What
+        is missing to 1 is one more part.
+        """
+        rest = 1.0 - math.fsum(fractions)
+        sizes = fractions if abs(rest) < 1e-9 else (*fractions, rest)
+        parts = self._native.split(list(sizes), seed)
+        return tuple(
+            Dataset(self._with(_Part(sizes, seed, number)), part)
+            for number, part in enumerate(parts)
+        )
+
+    def _then(self, step: _Step) -> Dataset:
+        return Dataset(self._with(step), step.apply(self._native))
+
+    def _with(self, step: _Step) -> _Source:
+        return replace(self._source, steps=(*self._source.steps, step))
+
+    def _indices(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise InvalidArgument(
+                    f"a mask of shape {chosen.shape} does not fit a dataset of {len(self)} samples",
+                    hint="a mask has one bool for each sample",
+                )
+            return np.flatnonzero(chosen)
+        if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
+            raise InvalidArgument(
+                f"samples can't be chosen by an array of {chosen.dtype} of shape {chosen.shape}",
+                hint="give a range, ascending indices, or a mask",
+            )
+        return np.where(chosen < 0, chosen + len(self), chosen).astype(np.int64)
+
     def _take(
-        self, indices: Sequence[int], tensors: Sequence[str] | None
+        self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
     ) -> dict[str, _larder.Array]:
         """Samples by one read, stacked: one array a tensor."""
-        return self._native.take([self._position(index) for index in indices], tensors)
+        positions = [self._position(operator.index(index)) for index in indices]
+        return self._native.take(positions, tensors)
 
     def _position(self, index: int) -> int:
         samples = len(self)
@@ -122,7 +232,7 @@ class Dataset:
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        group: Any = None,  # noqa: ANN401
+        group: Any = None,
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
@@ -132,9 +242,9 @@ class Dataset:
 
         Args:
             batch_size: samples of a batch on each rank.
-            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of some
-                shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset fits
-                the memory of the cluster, else ``"window"``.
+            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
+                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset
+                fits the memory of the cluster, else ``"window"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
@@ -170,5 +280,16 @@ class Dataset:
     def __reduce__(self) -> tuple[type[Dataset], tuple[_Source]]:
         return Dataset, (self._source,)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other has the same samples in the same order."""
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        return self._native.view == other._native.view
+
+    def __hash__(self) -> int:
+        return hash(self._native.view)
+
     def __repr__(self) -> str:
-        return f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        return (
+            f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        )

@@ -50,16 +50,17 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
             why="the package ml_dtypes, which adds it, is not installed",
             hint="pip install ml_dtypes, or ask for output='torch'",
         ) from None
-    return np.asarray(array.raw()).view(getattr(ml_dtypes, dtype)).reshape(array.shape)
+    raw: np.ndarray[Any, Any] = np.asarray(array.raw())
+    return raw.view(getattr(ml_dtypes, dtype)).reshape(array.shape)
 
 
-def _to_torch(array: Array) -> Any:  # noqa: ANN401
+def _to_torch(array: Array) -> Any:
     import torch
 
     return torch.from_dlpack(array)
 
 
-def _to_jax(array: Array) -> Any:  # noqa: ANN401
+def _to_jax(array: Array) -> Any:
     from jax import dlpack
 
     return dlpack.from_dlpack(array)

@@ -43,7 +43,7 @@ class DataSource:
 
     def _getitems(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples by one read, as Grain asks for them where it batches."""
-        taken = self._dataset._take(indices, self._tensors)  # noqa: SLF001
+        taken = self._dataset._take(indices, self._tensors)
         columns = convert_all(taken, to_numpy)
         return [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))

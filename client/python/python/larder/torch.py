@@ -14,6 +14,7 @@ is iterated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ from larder._loader import Batch, Last, Settings, Shuffle, native_loader
 from larder._output import convert_all, converter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import larder
     from larder import _larder
@@ -58,7 +59,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
 
     def __getitem__(self, index: int | Sequence[int]) -> Sample:
         """One sample, or for a list of numbers a batch of them."""
-        if isinstance(index, (list, tuple)):
+        if isinstance(index, Sequence):
             return self._take(index)
         return {name: column[0] for name, column in self._take([index]).items()}
 
@@ -70,7 +71,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         ]
 
     def _take(self, indices: Sequence[int]) -> Sample:
-        return convert_all(self._dataset._take(indices, self._tensors), _to_torch)  # noqa: SLF001
+        return convert_all(self._dataset._take(indices, self._tensors), _to_torch)
 
     def __repr__(self) -> str:
         return f"larder.torch.Dataset({self._dataset!r})"
@@ -95,7 +96,14 @@ class _Plan:
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
-        return native_loader(self.dataset._native, settings)  # noqa: SLF001
+        return native_loader(self.dataset._native, settings)
+
+    def resume(self, state: str) -> int:
+        """Takes seed and shuffle from a state; returns its epoch."""
+        native = self.native(0, 1)
+        epoch = native.resume(state)
+        self.settings = {**self.settings, "seed": native.seed, "shuffle": native.shuffle}
+        return epoch
 
     def samples(self) -> int:
         """Samples of this rank in a whole epoch."""
@@ -106,8 +114,9 @@ class _Plan:
         return (self.batches - 1) * self.settings["batch_size"] + len(last)
 
     def __repr__(self) -> str:
-        chosen = {name: self.settings[name] for name in ("batch_size", "shuffle", "seed", "last")}  # type: ignore[literal-required]
-        settings = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        said = ("batch_size", "shuffle", "seed", "last")
+        chosen = ((name, value) for name, value in self.settings.items() if name in said)
+        settings = ", ".join(f"{name}={value!r}" for name, value in chosen)
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
 
 
@@ -149,6 +158,12 @@ class _Place(NamedTuple):
     samples: int
     #: Whether the epoch has nothing more for this worker.
     ended: bool
+
+    def past(self, batch: _larder.Batch, *, ended: bool) -> _Place:
+        """After a batch of this worker. By then the others' batches before it are delivered too, so
+        that this worker is the last one in turn.
+        """
+        return _Place(batch.state(), self.workers - 1, self.workers, 0, ended)
 
     def is_the_jobs(self) -> bool:
         """Whether it is all there is to say of this rank."""
@@ -192,7 +207,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        group: Any = None,  # noqa: ANN401
+        group: Any = None,
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
@@ -202,7 +217,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._plan = _plan(dataset, batch_size, shuffle, seed, ranks, last, tensors, prefetch)
         self._batched = batched
         # Shared with workers, so that those that persist learn of it.
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self._epoch = torch.zeros(1, dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         #: Where the next iteration begins, if not at the start of the epoch.
         self._resume: _Place | None = None
         #: Where the iteration begun last in this process stands.
@@ -232,7 +248,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             return iter(())
         native = self._plan.native(place.worker, place.workers)
         batches = native.epoch(self.epoch if resume is None else native.resume(place.state))
-        return self._batches(batches) if self._batched else self._samples(batches)
+        return self._batches(batches, place) if self._batched else self._samples(batches, place)
 
     def _begin(self, resume: _Place | None) -> _Place:
         """Where this process begins, alone or as one of some workers."""
@@ -247,30 +263,24 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             return resume
         return _Place(state, worker, workers, 0, ended=False)
 
-    def _batches(self, batches: _larder.Epoch) -> Iterator[Batch]:
+    def _batches(self, batches: _larder.Epoch, place: _Place) -> Iterator[Batch]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
-            self._move_past(native, ended=number == count)
-            yield Batch(native, _to_torch)
+            self._place = place.past(native, ended=number == count)
+            yield Batch.of(native, _to_torch)
 
-    def _samples(self, batches: _larder.Epoch) -> Iterator[Sample]:
+    def _samples(self, batches: _larder.Epoch, place: _Place) -> Iterator[Sample]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
             columns = convert_all(native.tensors, _to_torch)
             rows = native.samples.shape[0]
-            for row in range(self._place.samples, rows):
+            for row in range(place.samples, rows):
                 if row + 1 == rows:
-                    self._move_past(native, ended=number == count)
+                    place = place.past(native, ended=number == count)
                 else:
-                    self._place = self._place._replace(samples=row + 1)
+                    place = place._replace(samples=row + 1)
+                self._place = place
                 yield {name: column[row] for name, column in columns.items()}
-
-    def _move_past(self, batch: _larder.Batch, *, ended: bool) -> None:
-        """Notes that a batch is delivered: by then the others' batches before it are too, so that
-        this worker is the last one in turn.
-        """
-        workers = self._place.workers
-        self._place = _Place(batch.state(), workers - 1, workers, 0, ended)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration in this process stands, for a StatefulDataLoader.
@@ -298,7 +308,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             place = _Place(text, worker, workers, samples, ended)
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
-        epoch = self._plan.native(0, 1).resume(text)
+        epoch = self._plan.resume(text)
         self._resume = place
         if torch.utils.data.get_worker_info() is None:
             self._epoch.fill_(epoch)
@@ -354,7 +364,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        group: Any = None,  # noqa: ANN401
+        group: Any = None,
         last: Last = "drop",
     ) -> None:
         ranks = (rank, world_size, group)
@@ -396,7 +406,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands, also with another number of ranks or batch size."""
-        self._epoch = self._plan.native(0, 1).resume(state["larder"])
+        self._epoch = self._plan.resume(state["larder"])
         self._resume = state["larder"]
 
     def __repr__(self) -> str:

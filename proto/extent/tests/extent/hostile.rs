@@ -46,7 +46,8 @@ fn attach(bytes: &[u8], size: u64) -> Result<Attached, ExtentError> {
     Attached::shared(memfd(bytes, size, all_seals()), ID)
 }
 
-fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
+/// An attached extent of these bytes.
+pub(crate) fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
     attach(bytes, u64::try_from(bytes.len()).unwrap())
 }
 
@@ -60,7 +61,7 @@ fn a_file_that_may_still_change_is_refused_and_told_what_it_lacks() {
             let refused = Attached::shared(fd, ID).unwrap_err();
             assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
             let fd = memfd(&bytes, size, all_seals().difference(missing) | extra);
-            let refused = Attached::private(fd, ID).unwrap_err();
+            let refused = Attached::lending(fd, ID).unwrap_err();
             assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
         }
     }
@@ -72,7 +73,7 @@ fn what_is_no_memory_file_is_refused() {
     let (pipe, _other) = nix::unistd::pipe().unwrap();
     assert!(Attached::shared(pipe, ID).is_err());
     let null = File::open("/dev/zero").unwrap();
-    assert!(Attached::private(null.into(), ID).is_err());
+    assert!(Attached::lending(null.into(), ID).is_err());
     let program = File::open("/proc/self/exe").unwrap();
     assert!(Attached::shared(program.into(), ID).is_err());
 }

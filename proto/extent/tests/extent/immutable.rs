@@ -78,8 +78,7 @@ impl Target {
 
     /// The middle of the reader's mapping.
     fn page(&self) -> *mut c_void {
-        // SAFETY: the middle page of a mapping of 3 MiB.
-        unsafe { self.mapped.base().as_ptr().add(1 << 20).cast() }
+        std::ptr::with_exposed_provenance_mut(self.mapped.addresses().start + (1 << 20))
     }
 }
 

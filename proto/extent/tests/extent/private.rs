@@ -1,20 +1,38 @@
-//! The private mapping: reads share the pages, a stray write harms nobody else.
+//! The mappings of a reader: what they cost, and rows lent to be written to.
 
-#![expect(unsafe_code, reason = "a stray write is what is tested")]
+#![expect(unsafe_code, reason = "writing to what was lent is what is tested")]
 
-use larder_extent::{Attached, Filling, Layout, PagePreference, PageSize, PartSpec, Region, pages};
+use std::ops::Range;
+use std::sync::Arc;
 
-use crate::support::{ID, addresses, handed_out, sealed, smaps_kib};
+use larder_extent::{
+    Attached, Filling, Layout, Lent, PagePreference, PageSize, PartSpec, Region, pages,
+};
 
-#[test]
-fn a_private_map_copies_nothing_by_attaching_and_reading() {
-    let sealed = sealed();
-    let private = Attached::private(handed_out(&sealed), ID).unwrap();
-    private.verify().unwrap();
-    assert_eq!(private.region(2), sealed.region(2));
-    let at = addresses(&private);
-    assert_eq!(smaps_kib(&at, "Anonymous"), 0);
-    assert_eq!(smaps_kib(&at, "Rss") * 1024, private.total_bytes(), "it is faulted in");
+use crate::support::{ID, handed_out, in_child, no_other_forks, sealed, smaps_kib};
+
+fn lending() -> Arc<Attached> {
+    Arc::new(Attached::lending(handed_out(&sealed()), ID).unwrap())
+}
+
+fn read(lent: &Lent) -> Vec<u8> {
+    // SAFETY: the bytes are lent to the test, which does not write meanwhile.
+    unsafe { std::slice::from_raw_parts(lent.base().as_ptr(), lent.len()) }.to_vec()
+}
+
+fn fill(lent: &Lent, byte: u8) {
+    // SAFETY: the bytes are lent to the test, which holds no slice of them.
+    unsafe { lent.base().write_bytes(byte, lent.len()) };
+}
+
+/// KiB of pages that the process has copies of, in the pages of what was lent.
+fn copied_kib(lent: &Lent) -> u64 {
+    let start = lent.base().addr().get();
+    smaps_kib(&(start..start + lent.len()), "Anonymous")
+}
+
+fn rows(extent: &Attached, region: usize, rows: Range<u64>) -> Vec<u8> {
+    rows.flat_map(|row| extent.row(region, row).to_vec()).collect()
 }
 
 #[test]
@@ -22,26 +40,121 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
     let sealed = sealed();
     let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
     shared.verify().unwrap();
-    let at = addresses(&shared);
+    let at = shared.addresses();
     assert_eq!(smaps_kib(&at, "Anonymous"), 0);
     assert_eq!(smaps_kib(&at, "Rss") * 1024, shared.total_bytes());
 }
 
 #[test]
-fn a_stray_write_changes_one_page_of_the_writer_and_nothing_else() {
+fn a_loan_shows_the_rows_and_copies_nothing() {
+    let extent = lending();
+    for region in [0, 1] {
+        let lent = extent.lend(region, 3..50).unwrap();
+        assert_eq!(read(&lent), rows(&extent, region, 3..50));
+        assert_eq!(copied_kib(&lent), 0);
+    }
+    let blocks = extent.lend(2, 0..768).unwrap();
+    assert_eq!(read(&blocks), extent.region(2));
+    assert_eq!(copied_kib(&blocks), 0);
+}
+
+#[test]
+fn what_a_holder_writes_nobody_else_reads() {
     let sealed = sealed();
-    let writer = Attached::private(handed_out(&sealed), ID).unwrap();
-    let reader = Attached::private(handed_out(&sealed), ID).unwrap();
-    let offset = usize::try_from(writer.file_offset(0)).unwrap();
-    let was = writer.row(0, 0)[0];
-    // SAFETY: the mapping is private and writable, the byte lies in it, and no slice of it is held.
-    unsafe { writer.base().add(offset).write_volatile(!was) };
-    assert_eq!(writer.row(0, 0)[0], !was);
-    assert!(!writer.verify_row(0, 0), "the writer's own copy shows its damage");
-    assert_eq!(smaps_kib(&addresses(&writer), "Anonymous"), 4);
-    reader.verify().unwrap();
-    sealed.verify().unwrap();
-    Attached::shared(handed_out(&sealed), ID).unwrap().verify().unwrap();
+    let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
+    let other = Attached::shared(handed_out(&sealed), ID).unwrap();
+    let lent = extent.lend(2, 10..11).unwrap();
+    fill(&lent, 0xff);
+    assert_eq!(read(&lent), [0xff; 4096]);
+    assert_eq!(copied_kib(&lent), 4);
+    for reader in [&**extent, &*other, &*sealed] {
+        reader.verify().unwrap();
+    }
+    assert_eq!(read(&extent.lend(2, 9..10).unwrap()), extent.row(2, 9), "its neighbour");
+}
+
+#[test]
+fn rows_are_lent_to_one_holder_at_a_time() {
+    let extent = lending();
+    let lent = extent.lend(0, 10..20).unwrap();
+    for taken in [10..11, 19..20, 5..11, 19..30, 0..100, 12..15] {
+        assert!(extent.lend(0, taken.clone()).is_none(), "{taken:?}");
+    }
+    let around = [extent.lend(0, 0..10).unwrap(), extent.lend(0, 20..100).unwrap()];
+    drop(lent);
+    assert!(extent.lend(0, 10..20).is_some());
+    drop(around);
+}
+
+#[test]
+fn pages_written_to_are_lent_again_only_after_they_were_turned_back() {
+    let extent = lending();
+    let elsewhere = extent.lend(2, 0..1).unwrap();
+    let lent = extent.lend(2, 5..6).unwrap();
+    fill(&lent, 1);
+    drop(lent);
+    assert!(extent.lend(2, 5..6).is_none(), "another loan stands in the way of turning back");
+    assert!(extent.lend(2, 6..7).is_some(), "other pages are as good as ever");
+    fill(&elsewhere, 2);
+    assert_eq!(read(&elsewhere), [2; 4096]);
+    drop(elsewhere);
+    let again = extent.lend(2, 5..6).unwrap();
+    assert_eq!(read(&again), extent.row(2, 5));
+    assert_eq!(copied_kib(&again), 0);
+}
+
+#[test]
+fn a_program_that_writes_to_all_it_is_lent_does_not_fill_the_memory() {
+    let extent = lending();
+    let held = extent.lend(2, 767..768).unwrap();
+    for block in (0..767).cycle().take(5000) {
+        if let Some(lent) = extent.lend(2, block..block + 1) {
+            fill(&lent, 3);
+        }
+    }
+    let start = held.base().addr().get() & !0xfff;
+    let copied = smaps_kib(&(start..start + 1), "Anonymous");
+    assert!(copied <= 3 << 10, "{copied} KiB");
+    drop(held);
+    let lent = extent.lend(2, 0..768).unwrap();
+    assert_eq!(copied_kib(&lent), 0);
+    extent.verify().unwrap();
+}
+
+#[test]
+fn overlapping_rows_are_lent_one_by_one_only() {
+    let layout =
+        Layout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
+    let parts = vec![PartSpec { region: 0, range: 0..1000 }];
+    let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
+    filling.take_part(0).unwrap().finish();
+    let sealed = filling.seal().unwrap();
+    let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
+    assert!(extent.lend(0, 0..2).is_none());
+    assert!(extent.rows_verified(0, 0..2).unwrap().is_none());
+    let one = extent.lend(0, 0..1).unwrap();
+    assert!(extent.lend(0, 1..2).is_none(), "its second half is lent");
+    assert_eq!(one.len(), extent.rows_verified(0, 8..9).unwrap().unwrap().len());
+}
+
+#[test]
+fn a_forked_child_keeps_what_was_lent_for_itself_and_is_lent_nothing() {
+    let _alone = no_other_forks();
+    let extent = lending();
+    let lent = extent.lend(0, 0..10).unwrap();
+    fill(&lent, 7);
+    let after = extent.lend(2, 0..1).unwrap();
+    in_child(|| {
+        assert_eq!(read(&lent), [7; 10_000]);
+        fill(&lent, 8);
+        fill(&after, 8);
+        assert!(extent.lend(2, 1..2).is_none());
+        drop((lent, after));
+    });
+    let extent = lending();
+    let lent = extent.lend(0, 0..10).unwrap();
+    in_child(|| fill(&lent, 8));
+    assert_eq!(read(&lent), rows(&extent, 0, 0..10), "a child's writes are its own");
 }
 
 #[test]
@@ -61,9 +174,6 @@ fn every_mapping_of_an_extent_gets_the_pages_that_the_host_gives() {
         let (filled, sealed) = fill(preference);
         assert_eq!((filled, sealed.page_size()), (expected, expected));
         let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
-        let private = Attached::private(handed_out(&sealed), ID).unwrap();
-        assert_eq!((shared.page_size(), private.page_size()), (expected, expected));
-        private.verify().unwrap();
-        assert_eq!(smaps_kib(&addresses(&private), "Anonymous"), 0);
+        assert_eq!(shared.page_size(), expected);
     }
 }

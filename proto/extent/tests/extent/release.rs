@@ -78,7 +78,7 @@ fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
 /// Attaches what it is sent, forks, and has the child tell its pid and stay.
 fn client_that_forks(socket: &UnixStream) {
     let (_, mut fds) = recv_with_fds(socket, &mut [0]).unwrap();
-    let attached = Attached::private(fds.pop().unwrap(), ID).unwrap();
+    let attached = Attached::lending(fds.pop().unwrap(), ID).unwrap();
     child(|| {
         attached.verify().unwrap();
         send_with_fds(socket, &getpid().as_raw().to_le_bytes(), &[]).unwrap();

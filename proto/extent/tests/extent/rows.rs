@@ -1,13 +1,15 @@
 //! Copying many rows at once: the same bytes as one at a time, and no damaged row unnoticed.
 
-#![expect(unsafe_code, reason = "bytes are damaged through a private mapping")]
+use std::fs::File;
+use std::io::Read;
 
 use larder_extent::{
-    Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, Sealed,
-    copy_rows, copy_rows_verified,
+    Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, RowSource,
+    Sealed, copy_rows, copy_rows_verified,
 };
 use proptest::prelude::*;
 
+use crate::hostile::attach_whole;
 use crate::support::{ID, handed_out};
 
 /// Rows larger than this, in a batch of 8 MiB and more, are copied past the cache.
@@ -39,55 +41,61 @@ fn extent(regions: &[Region], salt: usize) -> Sealed {
     filling.seal().unwrap()
 }
 
-fn private(sealed: &Sealed) -> Attached {
-    Attached::private(handed_out(sealed), ID).unwrap()
-}
-
-/// Flips bits of a byte of a region in this process's own copy.
-fn damage(view: &ExtentView, region: usize, at: usize) {
-    assert!(at < view.region(region).len());
-    let offset = usize::try_from(view.file_offset(region)).unwrap() + at;
-    // SAFETY: the mapping is private and writable, the byte lies in it, and no slice of it is held.
-    unsafe {
-        let byte = view.base().add(offset);
-        byte.write_volatile(byte.read_volatile() ^ 0x41);
+/// The extent as a reader gets it, with bits flipped in these bytes of these regions.
+fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> Attached {
+    let mut bytes = Vec::new();
+    File::from(handed_out(sealed)).read_to_end(&mut bytes).unwrap();
+    for (region, at) in flips {
+        assert!(at < sealed.region(region).len());
+        bytes[usize::try_from(sealed.file_offset(region)).unwrap() + at] ^= 0x41;
     }
+    attach_whole(&bytes).unwrap()
 }
 
-/// What is wanted of one region of several extents, each row with a gap of `gap` bytes after it.
-fn wanted(
-    views: &[&ExtentView],
-    region: usize,
+/// Rows of some sources one after the other, each with a gap of `gap` bytes after it, and where the
+/// last gap ends.
+fn wanted<'a>(
+    sources: &'a [RowSource<'a>],
     rows: &[(usize, u64)],
     gap: usize,
-) -> (Vec<RowCopy>, usize) {
+) -> (Vec<RowCopy<'a>>, usize) {
     let mut at = 0;
     let place = |&(source, row): &(usize, u64)| {
-        let copy = RowCopy { source, row, at };
-        at += views[source].row(region, row).len() + gap;
+        let copy = RowCopy { source: &sources[source], row, at };
+        at += sources[source].bytes(row).len() + gap;
         copy
     };
     let copies = rows.iter().map(place).collect();
     (copies, at)
 }
 
-/// Copies in bulk and compares everything with single rows: bytes, reports, and what lies between.
-fn check_against_single_rows(views: &[&ExtentView], region: usize, copies: &[RowCopy], out: usize) {
+/// Copies rows of one region of some views in bulk, and one at a time: bytes, what lies between, and
+/// reports are the same. The damaged rows, as they were asked for.
+fn copied_as_single_rows(
+    views: &[&ExtentView],
+    region: usize,
+    rows: &[(usize, u64)],
+    gap: usize,
+) -> Vec<(usize, u64)> {
     let sources: Vec<_> = views.iter().map(|view| view.rows(region)).collect();
+    let (copies, out) = wanted(&sources, rows, gap);
     let (mut bulk, mut plain, mut single) = (vec![0xee; out], vec![0xee; out], vec![0xee; out]);
-    let (mut damaged, mut expected) = (Vec::new(), Vec::new());
-    copy_rows_verified(&sources, copies.iter().copied(), &mut bulk, |copy| damaged.push(copy));
-    copy_rows(&sources, copies.iter().copied(), &mut plain);
-    for &copy in copies {
-        let bytes = views[copy.source].row(region, copy.row).len();
-        let target = &mut single[copy.at..][..bytes];
-        if views[copy.source].copy_row_verified(region, copy.row, target).is_err() {
-            expected.push(copy);
+    let (mut reported, mut expected) = (Vec::new(), Vec::new());
+    copy_rows_verified(copies.iter().copied(), &mut bulk, |copy| reported.push(copy.at));
+    copy_rows(copies.iter().copied(), &mut plain);
+    let mut damaged = Vec::new();
+    for (&(view, row), copy) in rows.iter().zip(&copies) {
+        let target = &mut single[copy.at..][..copy.source.bytes(row).len()];
+        if views[view].copy_row_verified(region, row, target).is_err() {
+            damaged.push((view, row));
+            expected.push(copy.at);
         }
     }
-    assert_eq!(damaged, expected);
+    reported.sort_unstable();
+    assert_eq!(reported, expected);
     assert!(bulk == single, "bytes of a checked copy");
     assert!(plain == single, "bytes of a plain copy");
+    damaged
 }
 
 proptest! {
@@ -100,19 +108,19 @@ proptest! {
         gap in 0_usize..3,
     ) {
         let sealed = [extent(&REGIONS, 1), extent(&REGIONS, 2)];
-        let attached = sealed.each_ref().map(private);
-        for (view, at) in flips {
-            let bytes = attached[view].region(region).len();
-            if bytes > 0 {
-                damage(&attached[view], region, at.index(bytes));
-            }
-        }
+        let bytes = sealed[0].region(region).len();
+        let flips = flips.iter().filter(|_| bytes > 0);
+        let flips: Vec<_> = flips.map(|(view, at)| (*view, (region, at.index(bytes)))).collect();
+        let of = |view| flips.iter().filter(move |flip| flip.0 == view).map(|flip| flip.1);
+        let attached = [damaged(&sealed[0], of(0)), damaged(&sealed[1], of(1))];
         let views = attached.each_ref().map(|view| &**view);
         let count = usize::try_from(REGIONS[region].rows()).unwrap();
         let rows: Vec<_> =
             picks.iter().map(|(view, row)| (*view, row.index(count) as u64)).collect();
-        let (copies, out) = wanted(&views, region, &rows, gap);
-        check_against_single_rows(&views, region, &copies, out);
+        let damaged = copied_as_single_rows(&views, region, &rows, gap);
+        let intact = |&(view, row): &(usize, u64)| views[view].verify_row(region, row);
+        prop_assert!(!damaged.iter().any(intact));
+        prop_assert_eq!(damaged.len(), rows.iter().filter(|&row| !intact(row)).count());
     }
 }
 
@@ -120,23 +128,14 @@ proptest! {
 fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
     let long = [Region::Rows { rows: 30, row_bytes: LONG_ROW_BYTES, stride_bytes: 40_960 }];
     let sealed = [extent(&long, 3), extent(&long, 4)];
-    let attached = sealed.each_ref().map(private);
     let row_bytes = usize::try_from(LONG_ROW_BYTES).unwrap();
-    for (row, byte) in [(2, 0), (5, row_bytes - 1), (9, 4095), (11, 4096), (20, 20_000)] {
-        damage(&attached[1], 0, row * 40_960 + byte);
-    }
-    // Between two rows: nobody's byte.
-    damage(&attached[1], 0, 15 * 40_960 + row_bytes);
+    // The last lies between two rows: nobody's byte.
+    let flips = [(2, 0), (5, row_bytes - 1), (9, 4095), (11, 4096), (20, 20_000), (15, row_bytes)];
+    let flips = flips.map(|(row, byte)| (0, row * 40_960 + byte));
+    let attached = [damaged(&sealed[0], []), damaged(&sealed[1], flips)];
     let views = attached.each_ref().map(|view| &**view);
     let rows: Vec<_> = (0..240).map(|at| (at % 2, (at as u64 * 7) % 30)).collect();
-    let (copies, out) = wanted(&views, 0, &rows, 1);
-    assert!(out >= 9 << 20, "a large batch has {out} bytes");
-    check_against_single_rows(&views, 0, &copies, out);
-    let mut damaged = Vec::new();
-    let sources = views.map(|view| view.rows(0));
-    copy_rows_verified(&sources, copies.into_iter(), &mut vec![0; out], |copy| {
-        damaged.push((copy.source, copy.row));
-    });
+    let mut damaged = copied_as_single_rows(&views, 0, &rows, 1);
     damaged.sort_unstable();
     damaged.dedup();
     assert_eq!(damaged, [(1, 5), (1, 9), (1, 11)], "odd rows of the second extent");
@@ -146,10 +145,10 @@ fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
 fn nothing_wanted_is_nothing_copied() {
     let sealed = extent(&REGIONS, 5);
     let mut out = [0xee; 4];
-    let never = |copy| panic!("{copy:?} was not wanted");
-    copy_rows_verified(&[], std::iter::empty(), &mut out, never);
-    let empty = RowCopy { source: 0, row: 3, at: 4 };
-    copy_rows_verified(&[sealed.rows(5)], [empty; 20].into_iter(), &mut out, never);
+    let never = |copy: RowCopy<'_>| panic!("{copy:?} was not wanted");
+    copy_rows_verified(std::iter::empty(), &mut out, never);
+    let empty = RowCopy { source: &sealed.rows(5), row: 3, at: 4 };
+    copy_rows_verified([empty; 20].into_iter(), &mut out, never);
     assert_eq!(out, [0xee; 4]);
 }
 
@@ -157,6 +156,6 @@ fn nothing_wanted_is_nothing_copied() {
 #[should_panic(expected = "row 300 of a region of 300 rows")]
 fn a_row_that_is_not_there_is_a_mistake_of_the_caller() {
     let sealed = extent(&REGIONS, 6);
-    let copy = RowCopy { source: 0, row: 300, at: 0 };
-    copy_rows(&[sealed.rows(0)], std::iter::once(copy), &mut [0; 512]);
+    let copy = RowCopy { source: &sealed.rows(0), row: 300, at: 0 };
+    copy_rows(std::iter::once(copy), &mut [0; 512]);
 }

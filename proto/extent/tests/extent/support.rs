@@ -83,9 +83,3 @@ pub(crate) fn smaps_kib(addresses: &Range<usize>, field: &str) -> u64 {
     }
     sum
 }
-
-/// Where a view is mapped.
-pub(crate) fn addresses(view: &larder_extent::ExtentView) -> Range<usize> {
-    let start = view.base().addr().get();
-    start..start + usize::try_from(view.total_bytes()).unwrap()
-}

@@ -13,13 +13,13 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{Gid, Uid, getpid, setgroups, setresgid, setresuid};
 
 use super::{READ_WRITE, Target, map, raw};
-use crate::support::{addresses, child, handed_out, in_child, no_other_forks, sealed};
+use crate::support::{child, handed_out, in_child, no_other_forks, sealed};
 
 #[test]
 fn another_process_cannot_write_to_it_either() {
     let _alone = no_other_forks();
     let target = Target::new();
-    let at = addresses(&target.mapped).start + (1 << 20);
+    let at = target.mapped.addresses().start + (1 << 20);
     let (node, fd) = (getpid(), target.fd.as_raw_fd());
     in_child(|| {
         let mut evil = *b"evil";

@@ -1,0 +1,79 @@
+"""Indexing: from files where they lie to a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from larder import _larder
+from larder._dataset import TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What indexing came to.
+
+    Attributes:
+        snapshot: the name of the snapshot.
+        samples: how many samples it has.
+        shards: how many shards they are cut into.
+        bytes: of all its tensors.
+        tensors: the tensors of each sample.
+        left_out: what is no part of it: object, tensor (None if it is the whole object), and why.
+    """
+
+    snapshot: str
+    samples: int
+    shards: int
+    bytes: int
+    tensors: dict[str, TensorSpec]
+    left_out: list[tuple[str, str | None, str]]
+
+
+def index(
+    uri: str,
+    *,
+    tag: str | None = None,
+    dtype: str | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    shard_bytes: int | None = None,
+    checksum: bool = False,
+    manifest: str | None = None,
+    progress: Callable[[str, int, int | None], object] | None = None,
+) -> IndexReport:
+    """Index the files under a prefix where they lie, and write a small manifest beside them.
+
+    Understood are ``.safetensors``, ``.npy``, and, with ``dtype`` and ``window``, flat files of
+    tokens. Only headers are read, unless ``checksum`` is given.
+
+    Args:
+        uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``.
+        tag: the tag that is to point to the snapshot; by default ``latest``.
+        dtype: the type of a token, such as ``"uint16"``.
+        window: tokens in a sample.
+        stride: tokens from the begin of one sample to that of the next; by default ``window``.
+        shard_bytes: the size a shard should have; by default 64 MiB.
+        checksum: read all data once and pin a checksum of each shard.
+        manifest: where manifest and tag go when the prefix can't be written to.
+        progress: called with what is being done, how much of it is done, and how much there is
+            (None if that is not known).
+    """
+    report = _larder.index(
+        {
+            "uri": uri,
+            "tag": tag,
+            "dtype": dtype,
+            "window": window,
+            "stride": stride,
+            "shard_bytes": shard_bytes,
+            "checksum": checksum,
+            "manifest": manifest,
+        },
+        progress,
+    )
+    tensors = {name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in report["tensors"]}
+    return IndexReport(**{**report, "tensors": tensors})

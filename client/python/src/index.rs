@@ -1,0 +1,99 @@
+//! Indexing, as Python sees it.
+
+use larder_client::{
+    Error, ErrorKind,
+    admin::{Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, index_prefix},
+};
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::{array::dtype_name, error::OrRaise, wait::watched};
+
+/// What is asked for, each as [`IndexOptions`] describes it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Request {
+    uri: String,
+    tag: Option<String>,
+    shard_bytes: Option<u64>,
+    dtype: Option<String>,
+    window: Option<u64>,
+    stride: Option<u64>,
+    checksum: bool,
+    manifest: Option<String>,
+}
+
+impl Request {
+    fn options(&self) -> Result<IndexOptions, Error> {
+        let Self { tag, checksum, .. } = self;
+        let manifest = self.manifest.as_deref().map(OriginUri::parse).transpose();
+        let manifest = manifest.map_err(|error| {
+            Error::new(ErrorKind::InvalidArgument, "the manifest can't go there").with_source(error)
+        })?;
+        let shard_bytes = self.shard_bytes.unwrap_or(IndexOptions::default().shard_bytes);
+        let (tokens, checksum, tag) = (self.tokens()?, *checksum, tag.clone());
+        Ok(IndexOptions { shard_bytes, tokens, checksum, manifest, tag })
+    }
+
+    fn tokens(&self) -> Result<Option<TokenSpec>, Error> {
+        let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what);
+        match (&self.dtype, self.window) {
+            (Some(name), Some(window)) => {
+                let dtype = Dtype::from_numpy(name);
+                let dtype = dtype.or_else(|| Dtype::from_safetensors_name(&name.to_uppercase()));
+                let dtype = dtype.ok_or_else(|| {
+                    invalid(format!("'{name}' is no type of tokens"))
+                        .hint("examples are 'uint16' and 'int32'")
+                })?;
+                let stride = self.stride.unwrap_or(window);
+                Ok(Some(TokenSpec { dtype, window, stride }))
+            }
+            (None, None) if self.stride.is_none() => Ok(None),
+            _ => Err(invalid("flat token files need both dtype and window".to_owned())
+                .hint("as in index(uri, dtype='uint16', window=2049, stride=2048)")),
+        }
+    }
+}
+
+/// Indexes what lies under a prefix. `progress`, if given, is called with what is being done, how
+/// much of it is done and how much there is, of which the last is absent where it is not known.
+#[pyfunction]
+pub(crate) fn index<'py>(
+    py: Python<'py>,
+    request: Request,
+    progress: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = request.options().or_raise(py)?;
+    let uri = request.uri;
+    let watch = |step| match &progress {
+        Some(progress) => progress.call1(facts(step)).map(drop),
+        None => Ok(()),
+    };
+    let indexed = watched(py, move |say| index_prefix(&uri, &options, say), watch)?;
+    report(py, &indexed)
+}
+
+/// What is being done, how much of it is done, and how much there is.
+fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
+    match step {
+        IndexProgress::Listed { objects } => ("listing objects", objects, None),
+        IndexProgress::Headers { done, total } => ("reading headers", done, Some(total)),
+        IndexProgress::Checksums { done, total } => ("reading bytes", done, Some(total)),
+        _ => ("publishing", 0, None),
+    }
+}
+
+fn report<'py>(py: Python<'py>, indexed: &Indexed) -> PyResult<Bound<'py, PyDict>> {
+    let (manifest, report) = (&indexed.manifest, PyDict::new(py));
+    let tensors = manifest.tensors().iter().map(|tensor| {
+        (tensor.name().to_owned(), dtype_name(tensor.dtype()), tensor.shape().to_vec())
+    });
+    let left_out = indexed.left_out.iter();
+    let left_out = left_out.map(|left| (&*left.object, left.tensor.as_deref(), &*left.why));
+    report.set_item("snapshot", manifest.snapshot().to_string())?;
+    report.set_item("samples", manifest.samples())?;
+    report.set_item("shards", manifest.shard_count())?;
+    report.set_item("bytes", manifest.total_bytes())?;
+    report.set_item("tensors", tensors.collect::<Vec<_>>())?;
+    report.set_item("left_out", left_out.collect::<Vec<_>>())?;
+    Ok(report)
+}

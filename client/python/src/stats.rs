@@ -1,0 +1,75 @@
+//! Counters as Python sees them: dicts of numbers, times in seconds.
+
+use larder_client::{Copies, LoaderStats, SlowBatch};
+use pyo3::{prelude::*, types::PyDict};
+
+/// Bytes that this process was handed, by the way they came, and how often they were copied.
+#[pyfunction]
+pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let stats = PyDict::new(py);
+    add_copies(&stats, &Copies::of_process())?;
+    Ok(stats)
+}
+
+/// What a loader handed out so far, and what it waited for.
+pub(crate) fn of_loader<'py>(
+    py: Python<'py>,
+    loader: &LoaderStats,
+) -> PyResult<Bound<'py, PyDict>> {
+    let LoaderStats { batches, samples, padding, sources, fetching, waiting, .. } = *loader;
+    let stats = PyDict::new(py);
+    for (name, count) in [
+        ("batches", batches),
+        ("samples", samples),
+        ("padding", padding),
+        ("rows_local", sources.rows_local),
+        ("rows_remote", sources.rows_remote),
+        ("rows_origin", sources.rows_origin),
+        ("bytes", sources.bytes),
+    ] {
+        stats.set_item(name, count)?;
+    }
+    add_copies(&stats, &sources.copies)?;
+    stats.set_item("fetching_seconds", fetching.as_secs_f64())?;
+    stats.set_item("waiting_seconds", waiting.as_secs_f64())?;
+    for (hop, time) in sources.hops() {
+        stats.set_item(format!("wait_{}_seconds", hop.name()), time.as_secs_f64())?;
+    }
+    Ok(stats)
+}
+
+fn add_copies(stats: &Bound<'_, PyDict>, copies: &Copies) -> PyResult<()> {
+    for (name, bytes) in [
+        ("viewed_bytes", copies.viewed_bytes),
+        ("local_bytes", copies.local_bytes),
+        ("remote_bytes", copies.remote_bytes),
+        ("origin_bytes", copies.origin_bytes),
+        ("copied_bytes", copies.copied_bytes),
+    ] {
+        stats.set_item(name, bytes)?;
+    }
+    stats.set_item("copies_per_byte", copies.copies_per_byte())
+}
+
+/// A batch that took long, and what it waited for.
+pub(crate) fn of_slow_batch<'py>(
+    py: Python<'py>,
+    batch: &SlowBatch,
+) -> PyResult<Bound<'py, PyDict>> {
+    let facts = PyDict::new(py);
+    facts.set_item("epoch", batch.epoch)?;
+    facts.set_item("batch", batch.batch)?;
+    facts.set_item("waiting_seconds", batch.waiting.as_secs_f64())?;
+    facts.set_item("fetching_seconds", batch.fetching.as_secs_f64())?;
+    let hops = PyDict::new(py);
+    for (hop, time) in batch.hops {
+        hops.set_item(hop.name(), time.as_secs_f64())?;
+    }
+    facts.set_item("hops", hops)?;
+    let longest = batch.longest.as_ref().map(|longest| {
+        let seconds = longest.waited.as_secs_f64();
+        (longest.hop.name(), seconds, longest.shard, longest.node.as_deref())
+    });
+    facts.set_item("longest", longest)?;
+    Ok(facts)
+}

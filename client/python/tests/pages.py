@@ -1,0 +1,49 @@
+"""The pages under docs/python, run as their readers would run them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from harness import ROOT
+
+#: What the pages' bucket is here.
+BUCKET, DATASET = "s3://bucket/images", "s3://data/images"
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page: what stands behind `python`, and the code."""
+    text = (ROOT / "docs/python" / page).read_text()
+    found = re.findall(r"^```python *([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no code"
+    return [(how, code.replace(BUCKET, DATASET)) for how, code in found]
+
+
+def run(page: str, folder: Path) -> None:
+    """Runs a page in a process of its own in `folder`, its blocks as one program; a block that says
+    `torchrun=N` is a program by itself, on N ranks.
+    """
+    together: list[str] = []
+    for number, (how, code) in enumerate(blocks(page)):
+        if how:
+            ranks = how.removeprefix("torchrun=")
+            launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+            _run([*launch, _program(folder, f"block{number}.py", code)], folder)
+        else:
+            together.append(code)
+    if together:
+        _run([_program(folder, "page.py", "\n".join(together))], folder)
+
+
+def _program(folder: Path, name: str, code: str) -> str:
+    (folder / name).write_text(code)
+    return str(folder / name)
+
+
+def _run(arguments: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

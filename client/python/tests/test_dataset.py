@@ -1,0 +1,135 @@
+"""Datasets: parts of them, copies of them, and where they come from."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import larder
+from conftest import all_images
+from harness import Node
+
+URI = "s3://data/images"
+
+
+@pytest.fixture
+def dataset(node: Node) -> larder.Dataset:
+    return larder.open(URI, cluster=node.address)
+
+
+def labels(dataset: larder.Dataset) -> list[int]:
+    return dataset[:]["label"].tolist()
+
+
+def test_several_samples_come_by_one_read(
+    dataset: larder.Dataset, images: dict[str, np.ndarray]
+) -> None:
+    indices = [7, 299, 7, -1, np.int64(3)]
+    samples = dataset.__getitems__(indices)
+    assert [int(sample["label"]) for sample in samples] == [7, 299, 7, 299, 3]
+    for index, sample in zip(indices, samples, strict=True):
+        np.testing.assert_array_equal(sample["image"], images["image"][index])
+    with pytest.raises(IndexError, match="no sample 300"):
+        dataset.__getitems__([0, 300])
+
+
+def test_a_selection_is_a_dataset(dataset: larder.Dataset) -> None:
+    assert labels(dataset.select(range(10, 14))) == [10, 11, 12, 13]
+    assert labels(dataset.select([0, 5, -1])) == [0, 5, 299]
+    assert labels(dataset.select(np.arange(300) % 100 == 0)) == [0, 100, 200]
+    odd = dataset.select(range(1, 300, 2))
+    assert labels(odd.select(slice(2, 4))) == [5, 7]
+    assert int(odd[-1]["label"]) == 299
+    for wrong in (np.zeros(7, bool), [[1]], [0.5], [300], [3, 2]):
+        with pytest.raises(larder.InvalidArgument):
+            dataset.select(wrong)
+
+
+def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> None:
+    train, validation = dataset.split(0.9, seed=1)
+    assert (len(train), len(validation)) == (270, 30)
+    assert sorted(labels(train) + labels(validation)) == list(range(300))
+    assert dataset.split(0.9, seed=1) == (train, validation)
+    assert train != dataset.split(0.9, seed=2)[0]
+    assert len(dataset.split(0.5, 0.25, 0.25)) == 3
+    samples = [s for batch in validation.loader(7, last="uneven") for s in batch["label"].tolist()]
+    assert sorted(samples) == sorted(labels(validation))
+
+
+def test_a_pickled_dataset_is_the_same_samples(dataset: larder.Dataset) -> None:
+    part = dataset.split(0.5, seed=3)[1].select(range(20)).select([1, 4, 9])
+    for original in (dataset, part):
+        text = pickle.dumps(original)
+        assert len(text) < 2000
+        copy = pickle.loads(text)
+        assert copy == original
+        assert hash(copy) == hash(original)
+        assert labels(copy) == labels(original)
+        assert (copy.uri, copy.snapshot) == (original.uri, original.snapshot)
+
+
+def test_a_pickled_dataset_stays_at_its_snapshot_when_the_tag_moves(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/data"
+    (tmp_path / "data").mkdir()
+    save_file({"label": np.arange(5)}, tmp_path / "data/a.safetensors")
+    before = pickle.dumps(larder.open(uri, cluster="none"))
+    save_file({"label": np.arange(7)}, tmp_path / "data/b.safetensors")
+    larder.index(uri)
+    assert len(larder.open(uri, cluster="none")) == 12
+    assert len(pickle.loads(before)) == 5
+
+
+def test_indexing_reports_what_it_found_and_how_far_it_is(tmp_path: Path) -> None:
+    part = {name: array[:30] for name, array in all_images().items()}
+    save_file(part, tmp_path / "a.safetensors")
+    (tmp_path / "notes.txt").write_text("not a tensor")
+    steps = []
+    report = larder.index(
+        f"file://{tmp_path}", tag="v1", checksum=True, progress=lambda *step: steps.append(step)
+    )
+    assert (report.samples, report.shards) == (30, 1)
+    assert report.bytes == sum(array.nbytes for array in part.values())
+    assert report.tensors["label"] == larder.TensorSpec("int64", ())
+    assert [what for what, _, _ in report.left_out] == ["notes.txt"]
+    assert {step[0] for step in steps} == {
+        "listing objects", "reading headers", "reading bytes", "publishing",
+    }  # fmt: skip
+    opened = larder.open(f"file://{tmp_path}@v1", cluster="none")
+    assert opened.snapshot == report.snapshot
+
+
+def test_what_raises_in_a_progress_callback_ends_the_call(tmp_path: Path) -> None:
+    save_file({"label": np.arange(5)}, tmp_path / "a.safetensors")
+
+    def progress(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        larder.index(f"file://{tmp_path}", progress=progress)
+
+
+def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
+    tokens.tofile(tmp_path / "tokens.bin")
+    report = larder.index(f"file://{tmp_path}", dtype="uint16", window=17, stride=16)
+    dataset = larder.open(f"file://{tmp_path}", cluster="none")
+    assert report.samples == len(dataset) == 62
+    (name,) = dataset.tensors
+    np.testing.assert_array_equal(dataset[3][name], tokens[48:65])
+    with pytest.raises(larder.InvalidArgument, match="need both dtype and window"):
+        larder.index(f"file://{tmp_path}", dtype="uint16")
+
+
+def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
+    with pytest.raises(larder.NotFound) as caught:
+        larder.open(f"file://{tmp_path}/nothing-here", cluster="none")
+    assert isinstance(caught.value, LookupError)
+    with pytest.raises(ValueError, match="is not the address of a dataset") as caught:
+        larder.open("imagenet")
+    assert isinstance(caught.value, larder.Error)
+    assert "hint: write s3://" in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).hint == caught.value.hint

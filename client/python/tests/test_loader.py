@@ -1,0 +1,175 @@
+"""Loaders: epochs, states and what they tell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import larder
+from harness import Node, S3Server
+
+URI = "s3://data/images"
+
+
+@pytest.fixture
+def dataset(node: Node) -> larder.Dataset:
+    return larder.open(URI, cluster=node.address)
+
+
+def samples_of(batches: object) -> list[int]:
+    return [sample for batch in batches for sample in batch.samples.tolist()]
+
+
+def test_each_iteration_is_the_next_epoch_unless_told_otherwise(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(50, seed=4)
+    epochs = [samples_of(loader) for _ in range(3)]
+    assert loader.epoch == 2
+    assert epochs[0] != epochs[1] != epochs[2]
+    loader.set_epoch(1)
+    assert samples_of(loader) == epochs[1]
+    assert samples_of(loader) == epochs[2]
+    other = dataset.loader(50, seed=4)
+    assert samples_of(other) == epochs[0]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3, 6])
+def test_a_state_goes_on_where_it_stands(dataset: larder.Dataset, batches: int) -> None:
+    whole = samples_of(dataset.loader(32, seed=5, last="uneven"))
+    loader = dataset.loader(32, seed=5, last="uneven")
+    iterator = iter(loader)
+    first = samples_of(next(iterator) for _ in range(batches))
+    state = loader.state_dict()
+    del iterator
+    rest: list[int] = []
+    for rank in range(3):
+        resumed = dataset.loader(8, rank=rank, world_size=3, last="uneven")
+        resumed.load_state_dict(state)
+        rest += samples_of(resumed)
+        assert resumed.epoch == 0
+    assert sorted(first + rest) == sorted(whole) == list(range(300))
+
+
+def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(32, seed=6)
+    batches = list(loader)
+    resumed = dataset.loader(32)
+    resumed.load_state_dict(batches[3].state_dict())
+    assert samples_of(resumed) == samples_of(batches[4:])
+
+
+def test_ranks_share_an_epoch_and_padding_is_marked(dataset: larder.Dataset) -> None:
+    seen, padding = [], 0
+    for rank in range(4):
+        loader = dataset.loader(32, seed=1, rank=rank, world_size=4, last="pad")
+        for batch in loader:
+            assert len(batch.samples) == len(batch["image"]) == 32
+            real = len(batch.samples) - batch.padding
+            seen += batch.samples[:real].tolist()
+            padding += batch.padding
+    assert sorted(seen) == list(range(300))
+    assert padding == 3 * 128 - 300
+
+
+def test_tensors_are_those_asked_for_in_that_order(dataset: larder.Dataset) -> None:
+    batch = next(iter(dataset.loader(4, tensors=["label"])))
+    assert list(batch) == ["label"]
+    batch = next(iter(dataset.loader(4, tensors=["label", "image"])))
+    assert list(batch) == ["label", "image"]
+
+
+def test_two_loaders_are_used_side_by_side(dataset: larder.Dataset) -> None:
+    train, validation = dataset.split(0.9)
+    seen = [[], []]
+    for first, second in zip(train.loader(27), validation.loader(3), strict=True):
+        seen[0] += first["label"].tolist()
+        seen[1] += second["label"].tolist()
+    assert sorted(seen[0] + seen[1]) == list(range(300))
+
+
+@pytest.mark.parametrize("output", ["numpy", "jax", "auto"])
+def test_batches_are_arrays_of_the_framework_asked_for(
+    dataset: larder.Dataset, images: dict[str, np.ndarray], output: str
+) -> None:
+    import jax
+
+    for batch in dataset.loader(64, output=output):
+        expected = jax.Array if output == "jax" else np.ndarray
+        assert isinstance(batch["image"], expected)
+        np.testing.assert_array_equal(np.asarray(batch["image"]), images["image"][batch.samples])
+
+
+def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
+    for wrong, says in [
+        ({"batch_size": 0}, "batch size is 0"),
+        ({"shuffle": "some"}, "'some'"),
+        ({"last": "keep"}, "'keep'"),
+        ({"output": "tensorflow"}, "'tensorflow'"),
+        ({"prefetch": 0}, "0 batches ahead"),
+        ({"rank": 2, "world_size": 2}, "rank 2"),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=says):
+            dataset.loader(**wrong)
+
+
+def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(30)
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert (stats["batches"], stats["samples"]) == (10, 300)
+    explanation = loader.explain()
+    assert len(explanation.slowest) == 10
+    assert "10 batches of 300 samples" in str(explanation)
+
+
+def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -> None:
+    epoch = dataset.loader(1)._native.epoch(0)
+    failures, counts = [], []
+
+    def run() -> None:
+        count = 0
+        while True:
+            try:
+                next(epoch)
+                count += 1
+            except StopIteration:
+                break
+            except RuntimeError as error:
+                failures.append(str(error))
+        counts.append(count)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == 300
+    assert all("iterate it in one thread" in failure for failure in failures)
+
+
+def read_for_ever(dataset: larder.Dataset) -> None:
+    while True:
+        for _ in dataset.loader(10, shuffle="global"):
+            pass
+        dataset[0]
+
+
+def test_ctrl_c_ends_the_wait_for_a_node_that_is_silent(s3: S3Server, node: Node) -> None:
+    dataset = larder.open(URI, cluster=node.address, local=False)
+    node_pid = node.process.pid
+    os.kill(node_pid, signal.SIGSTOP)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        begun = time.monotonic()
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            read_for_ever(dataset)
+        assert time.monotonic() - begun < 60
+    finally:
+        timer.cancel()
+        os.kill(node_pid, signal.SIGCONT)

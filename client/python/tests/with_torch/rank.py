@@ -1,0 +1,133 @@
+"""One rank of a real torch.distributed job, started by torchrun: runs what is named on the command
+line and leaves what it found as JSON for the test.
+
+    rank.py CLUSTER FOLDER PART...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import larder
+import larder.torch
+from larder import _distributed
+
+URI = "s3://data/images"
+GLOBAL_BATCH = 24
+
+
+def samples(loader: larder.Loader) -> list[list[int]]:
+    return [batch.samples.tolist() for batch in loader]
+
+
+def error(make: Any) -> str:
+    try:
+        make()
+    except larder.InvalidArgument as raised:
+        return str(raised)
+    return "none"
+
+
+def found(ds: larder.Dataset) -> Any:
+    """What a loader finds by itself, with its own eyes and through a DataLoader's workers."""
+    own = ds.loader(10, shuffle="global", seed=5)
+    data = larder.torch.IterableDataset(ds, 10, shuffle="global", seed=5)
+    loader = torch.utils.data.DataLoader(data, None, num_workers=2)
+    return {
+        "coordinates": _distributed.resolve()[:2],
+        "own": samples(own),
+        "workers": samples(loader),
+    }
+
+
+def mesh(ds: larder.Dataset) -> Any:
+    """A 2 x 2 mesh of data and tensor parallelism, said in each way that there is."""
+    whole = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_replicate", "dp_shard"))
+    unnamed = init_device_mesh("cpu", (2, 2))
+
+    def of(group: Any) -> list[list[int]]:
+        return samples(ds.loader(10, shuffle="global", seed=5, group=group))
+
+    return {
+        "mesh": of(whole),
+        "dimension": of(whole["dp"]),
+        "group": of(whole.get_group("dp")),
+        "both": of(both),
+        "unnamed": error(lambda: of(unnamed)),
+        "replicas": error(lambda: of(whole["tp"])),
+    }
+
+
+def group(ds: larder.Dataset) -> Any:
+    """A process group of some of the ranks."""
+    first = dist.new_group([0, 1])
+    return error(lambda: ds.loader(group=first))
+
+
+def ddp(ds: larder.Dataset) -> Any:
+    model = network()
+    return train(ds, model, DistributedDataParallel(model))
+
+
+def fsdp(ds: larder.Dataset) -> Any:
+    model = network()
+    sharded = fully_shard(model)
+    return train(ds, model, sharded)
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(3072, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+    ).double()
+
+
+def train(ds: larder.Dataset, model: torch.nn.Module, trained: torch.nn.Module) -> Any:
+    """Some steps; the weights at the end depend on exactly which samples each step saw."""
+    optimizer = torch.optim.SGD(trained.parameters(), lr=1e-4)
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    loader = ds.loader(GLOBAL_BATCH // world, shuffle="global", seed=5)
+    steps = 0
+    for _ in range(2):
+        for batch in loader:
+            image, label = batch["image"].double() / 255, batch["label"].double() / 300
+            loss = torch.nn.functional.mse_loss(trained(image)[:, 0], label)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            steps += 1
+    weights = [
+        weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        for weight in model.parameters()
+    ]
+    return {"steps": steps, "weights": [weight.sum().item() for weight in weights]}
+
+
+PARTS = {part.__name__: part for part in (found, mesh, group, ddp, fsdp)}
+
+
+def main() -> None:
+    cluster, folder, *parts = sys.argv[1:]
+    ds = larder.open(URI, cluster=cluster)
+    early = ds.loader(10)
+    before = _distributed.resolve()[:2]
+    dist.init_process_group("gloo")
+    list(early)
+    results = {part: PARTS[part](ds) for part in parts} | {"before": before}
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Every way in which torch iterates a dataset, with any number of workers, however started: each
+sample once, in the order of the Rust client, as it was written."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import larder
+import larder.torch
+from harness import Node
+from order import Job, check_bytes
+
+FULL = os.environ.get("LARDER_TEST_FULL") == "1"
+WORLDS = (1, 2, 4, 3)
+
+Make = Callable[[larder.Dataset, Job, int, dict[str, Any]], Iterable[dict[str, Any]]]
+
+
+def iterable(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    return DataLoader(larder.torch.IterableDataset(ds, **job.options(rank)), None, **workers)
+
+
+def iterable_of_samples(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    data = larder.torch.IterableDataset(ds, **job.options(rank), batched=False)
+    return DataLoader(data, job.batch_size, **workers)
+
+
+def stateful_iterable(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    data = larder.torch.IterableDataset(ds, **job.options(rank))
+    return StatefulDataLoader(data, None, **workers)
+
+
+def map_by_batches(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return DataLoader(larder.torch.Dataset(ds), None, sampler=order, **workers)
+
+
+def map_collated(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return DataLoader(larder.torch.Dataset(ds), batch_sampler=order, **workers)
+
+
+def stateful_map(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return StatefulDataLoader(larder.torch.Dataset(ds), batch_sampler=order, **workers)
+
+
+KINDS: tuple[Make, ...] = (
+    iterable,
+    iterable_of_samples,
+    stateful_iterable,
+    map_by_batches,
+    map_collated,
+    stateful_map,
+)
+
+
+def check(make: Make, job: Job, images: dict[str, np.ndarray], workers: dict[str, Any]) -> None:
+    """All ranks' batches, one rank after the other."""
+    ds = larder.open(job.uri, cluster=job.cluster)
+    seen: list[int] = []
+    for rank in range(job.world):
+        batches = []
+        for batch in make(ds, job, rank, workers):
+            assert isinstance(batch["image"], torch.Tensor)
+            batches.append(check_bytes(batch, images))
+        assert batches == job.batches(rank)
+        seen += [sample for batch in batches for sample in batch]
+    assert len(set(seen)) == len(seen) == 300 - 300 % (job.world * job.batch_size)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("make", KINDS)
+def test_without_workers(make: Make, world: int, node: Node, images: Any) -> None:
+    check(make, Job(node.address, world), images, {})
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("make", KINDS)
+def test_with_forked_workers(make: Make, count: int, world: int, node: Node, images: Any) -> None:
+    workers = {"num_workers": count, "multiprocessing_context": "fork"}
+    check(make, Job(node.address, world), images, workers)
+
+
+@pytest.mark.parametrize("world", WORLDS if FULL else [3])
+@pytest.mark.parametrize("count", [2, 4] if FULL else [2])
+@pytest.mark.parametrize("make", KINDS)
+def test_with_workers_of_a_forkserver(
+    make: Make, count: int, world: int, node: Node, images: Any
+) -> None:
+    workers = {"num_workers": count, "multiprocessing_context": "forkserver"}
+    check(make, Job(node.address, world), images, workers)
+
+
+@pytest.mark.parametrize("world", WORLDS if FULL else [1])
+@pytest.mark.parametrize("count", [2, 4] if FULL else [2])
+@pytest.mark.parametrize("make", KINDS if FULL else [iterable, map_collated])
+def test_with_spawned_workers(make: Make, count: int, world: int, node: Node, images: Any) -> None:
+    workers = {"num_workers": count, "multiprocessing_context": "spawn"}
+    check(make, Job(node.address, world), images, workers)
+
+
+@pytest.mark.parametrize("shuffle", ["none", "window:2"])
+@pytest.mark.parametrize("make", [iterable, map_by_batches])
+def test_other_shuffles(make: Make, shuffle: str, node: Node, images: Any) -> None:
+    job = Job(node.address, 2, shuffle=shuffle, batch_size=7)
+    check(make, job, images, {"num_workers": 3, "multiprocessing_context": "fork"})
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_own_loader(world: int, node: Node, images: Any) -> None:
+    check(
+        lambda ds, job, rank, _: ds.loader(**job.options(rank), output="torch"),
+        Job(node.address, world),
+        images,
+        {},
+    )
+
+
+def test_torchs_own_sampler_over_the_map_style_dataset(node: Node, images: Any) -> None:
+    data = larder.torch.Dataset(larder.open("s3://data/images", cluster=node.address))
+    seen = []
+    for rank in range(4):
+        sampler = DistributedSampler(data, num_replicas=4, rank=rank, shuffle=True, drop_last=True)
+        for batch in DataLoader(data, 25, sampler=sampler, num_workers=2):
+            seen += check_bytes(batch, images)
+    assert sorted(seen) == list(range(300))
+
+
+def test_what_the_tail_brings_with_workers_is_what_it_brings_without(node: Node) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    for last, lengths in (("uneven", [64, 64, 22]), ("pad", [64, 64, 64]), ("drop", [64, 64])):
+        data = larder.torch.IterableDataset(ds, 64, rank=1, world_size=2, last=last, seed=1)
+        assert len(data) == len(lengths)
+        alone = [batch.samples.tolist() for batch in DataLoader(data, None)]
+        assert [len(samples) for samples in alone] == lengths
+        batches = list(DataLoader(data, None, num_workers=4))
+        assert [batch.samples.tolist() for batch in batches] == alone
+        padded = [0, 0, 42] if last == "pad" else [0] * len(lengths)
+        assert [batch.padding for batch in batches] == padded
+        samples = larder.torch.IterableDataset(
+            ds, 64, rank=1, world_size=2, last=last, seed=1, batched=False
+        )
+        assert len(samples) == sum(lengths)
+        labels = [batch["label"].tolist() for batch in DataLoader(samples, 64, num_workers=2)]
+        assert labels == alone
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_set_epoch_reaches_workers_also_those_that_persist(persistent: bool, node: Node) -> None:
+    job = Job(node.address, 1)
+    data = larder.torch.IterableDataset(larder.open(job.uri, cluster=job.cluster), **job.options(0))
+    loader = DataLoader(data, None, num_workers=2, persistent_workers=persistent)
+    for epoch in (0, 1, 5, 5):
+        data.set_epoch(epoch)
+        batches = [batch["label"].tolist() for batch in loader]
+        assert batches == job.batches(0, epoch)
+
+
+def test_datasets_and_samplers_can_be_pickled_even_while_they_are_iterated(node: Node) -> None:
+    job = Job(node.address, 1)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    order = larder.torch.BatchSampler(ds, **job.options(0))
+    samples = larder.torch.Dataset(ds, tensors=["label"])
+    next(iter(data)), next(iter(order))
+    data, order, samples = pickle.loads(pickle.dumps((data, order, samples)))
+    assert [batch["label"].tolist() for batch in data] == job.batches(0)
+    assert list(order) == job.batches(0)
+    assert list(samples[3]) == ["label"]
+    assert repr(data).startswith("larder.torch.IterableDataset(<larder.Dataset 's3://data/images'")
+
+
+def test_tensors_outlive_everything_they_came_from(node: Node, images: Any) -> None:
+    loader = larder.open("s3://data/images", cluster=node.address).loader(
+        50, shuffle="none", output="torch"
+    )
+    kept = [batch["image"] for batch in loader]
+    del loader
+    np.testing.assert_array_equal(torch.cat(kept).numpy(), images["image"])
+
+
+def test_a_loader_inside_a_worker_is_refused(node: Node) -> None:
+    with pytest.raises(larder.InvalidArgument, match=r"larder\.torch\.IterableDataset"):
+        list(DataLoader(NaiveDataset(node.address), None, num_workers=2))
+
+
+class NaiveDataset(torch.utils.data.IterableDataset):
+    """What must not be done: each worker would deliver everything."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+
+    def __iter__(self) -> Any:
+        return iter(larder.open("s3://data/images", cluster=self.cluster).loader(50))
+
+
+def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node) -> None:
+    batch = next(iter(larder.open("s3://data/images", cluster=node.address).loader(10)))
+    moved = batch.to(dtype=torch.float64)
+    assert moved["image"].dtype == torch.float64
+    assert batch["image"].dtype == torch.uint8
+    convert = torch.utils.data.default_convert
+    for other in (moved, convert(batch), pickle.loads(pickle.dumps(batch))):
+        assert other.samples.tolist() == batch.samples.tolist()
+        assert other.state_dict() == batch.state_dict()
+    rebuilt = type(batch)(batch.items())
+    assert list(rebuilt) == ["image", "label"]
+    with pytest.raises(AttributeError, match="lost its padding"):
+        _ = rebuilt.padding

@@ -1,0 +1,149 @@
+"""Saving and loading: torchdata's StatefulDataLoader by itself, and a batch's state for everything
+else, at other numbers of ranks and workers."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import larder
+import larder.torch
+from harness import Node
+from order import Job
+from test_data_loaders import iterable, iterable_of_samples, map_by_batches, map_collated
+
+MAKE = {
+    "batches": iterable,
+    "samples": iterable_of_samples,
+    "map": map_by_batches,
+    "collated map": map_collated,
+}
+
+
+@pytest.fixture
+def stateful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the loaders of test_data_loaders StatefulDataLoaders."""
+    monkeypatch.setattr("test_data_loaders.DataLoader", StatefulDataLoader)
+
+
+def labels(batches: Any) -> list[list[int]]:
+    return [batch["label"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("workers", [0, 2, 4])
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_stateful_data_loader_goes_on_where_it_stood(
+    kind: str, workers: int, every: int, node: Node, stateful: None
+) -> None:
+    job = Job(node.address, 2, batch_size=13)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    expected = job.batches(1)
+    options = {"num_workers": workers, "snapshot_every_n_steps": every}
+    for stop in (0, 1, 3, 6, 10):
+        loader = MAKE[kind](ds, job, 1, options)
+        iteration = iter(loader)
+        first = [next(iteration)["label"].tolist() for _ in range(stop)]
+        saved = pickle.dumps(loader.state_dict())
+        del iteration, loader
+        loader = MAKE[kind](ds, job, 1, options)
+        loader.load_state_dict(pickle.loads(saved))
+        assert first + labels(loader) == expected, stop
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_loader_goes_on_to_the_next_epoch(
+    workers: int, node: Node, stateful: None
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    loader = iterable(ds, job, 0, {"num_workers": workers})
+    loader.dataset.set_epoch(3)
+    iteration = iter(loader)
+    first = [next(iteration)["label"].tolist() for _ in range(4)]
+    saved = loader.state_dict()
+    del iteration, loader
+    loader = iterable(ds, job, 0, {"num_workers": workers})
+    loader.load_state_dict(saved)
+    for epoch in (3, 4, 5):
+        loader.dataset.set_epoch(epoch)
+        rest = labels(loader)
+        assert (first + rest if epoch == 3 else rest) == job.batches(0, epoch)
+
+
+def test_a_batchs_state_resumes_at_any_number_of_ranks_and_workers(node: Node) -> None:
+    for seed in range(25):
+        rng = random.Random(seed)
+        before = Job(node.address, rng.choice([1, 2, 3]), rng.randint(5, 20), seed=seed)
+        after = Job(node.address, rng.choice([1, 2, 4]), rng.randint(5, 20), seed=seed)
+        ds = larder.open(before.uri, cluster=before.cluster)
+        stop = rng.randint(1, 4)
+        delivered, states = [], []
+        for rank in range(before.world):
+            data = larder.torch.IterableDataset(ds, **before.options(rank))
+            data.set_epoch(2)
+            for number, batch in enumerate(
+                DataLoader(data, None, num_workers=rng.randint(0, 4)), start=1
+            ):
+                delivered += batch.samples.tolist()
+                if number == stop:
+                    states.append(json.loads(json.dumps(batch.state_dict())))
+                    break
+        assert all(state == states[0] for state in states)
+        for rank in range(after.world):
+            data = larder.torch.IterableDataset(ds, **after.options(rank), last="uneven")
+            data.load_state_dict(states[0])
+            assert data.epoch == 2
+            for batch in DataLoader(data, None, num_workers=rng.randint(0, 4)):
+                delivered += batch.samples.tolist()
+        assert sorted(delivered) == list(range(300)), seed
+
+
+def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) -> None:
+    job = Job(node.address, 1)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    loader = ds.loader(**job.options(0))
+    next(iter(loader))
+    state = loader.state_dict()
+    # Seed and shuffle are the state's, whatever was said.
+    other = {**job.options(0), "seed": 99, "shuffle": "none"}
+    order = larder.torch.BatchSampler(ds, **other)
+    data = larder.torch.IterableDataset(ds, **other)
+    again = ds.loader(**other)
+    for reader in (order, data, again):
+        reader.load_state_dict(state)
+    rest = job.batches(0)[1:]
+    assert list(order) == labels(data) == labels(again) == rest
+    order.set_epoch(1), data.set_epoch(1)
+    assert list(order) == labels(data) == labels(again) == job.batches(0, 1)
+    assert order.state_dict() == again.state_dict()
+
+
+def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
+    node: Node, stateful: None
+) -> None:
+    job = Job(node.address, 2, batch_size=13)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    loader = iterable(ds, job, 0, {"num_workers": 2})
+    iteration = iter(loader)
+    next(iteration)
+    saved = loader.state_dict()
+    del iteration
+    loader = iterable(ds, job._replace(batch_size=7), 0, {"num_workers": 2})
+    loader.load_state_dict(saved)
+    with pytest.raises(larder.InvalidArgument, match=r"batch_size 13 on 2 ranks(?s:.)*state_dict"):
+        next(iter(loader))
+
+
+def test_a_state_that_only_workers_know_is_not_made_up(node: Node) -> None:
+    job = Job(node.address, 1)
+    data = larder.torch.IterableDataset(larder.open(job.uri, cluster=job.cluster))
+    next(iter(DataLoader(data, None, num_workers=1)))
+    with pytest.raises(larder.InvalidArgument, match="StatefulDataLoader"):
+        data.state_dict()

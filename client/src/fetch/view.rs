@@ -1,0 +1,108 @@
+//! Rows where they lie, in extents mapped from a node on this host: nothing is copied.
+
+use std::{
+    ops::{Deref, Range},
+    sync::Arc,
+};
+
+use larder_dataset::RowLocator;
+use larder_extent::Attached;
+use larder_wire::data::RowRef;
+
+use super::{ASK_AGAIN_CORRUPT, Fetcher};
+use crate::{Copies, Memory, process};
+
+/// Whom to ask for a shard that is not mapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asking {
+    /// The node that owns it, if it is on this host: one exchange over its socket.
+    Node,
+    /// Nobody: what is not mapped can't be seen.
+    Nobody,
+}
+
+impl Fetcher {
+    /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
+    /// checksum was compared. `None` says that the row has to be gathered.
+    pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowsView> {
+        self.view_rows(row.shard, row.row..row.row.checked_add(1)?, tensor)
+    }
+
+    /// Consecutive rows of a shard where they lie, as [`view`](Self::view); also `None` if they do
+    /// not lie back to back (windows that overlap), and if there are none.
+    pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
+        let view = self.look(shard, &rows, tensor, Asking::Node)?;
+        Copies::viewed(view.len() as u64).count();
+        Some(view)
+    }
+
+    /// As [`view_rows`](Self::view_rows), uncounted.
+    pub(crate) fn look(
+        &self,
+        shard: u32,
+        rows: &Range<u32>,
+        tensor: usize,
+        asking: Asking,
+    ) -> Option<RowsView> {
+        let manifest = &self.target.manifest;
+        let known = shard < manifest.shard_count() && rows.end <= manifest.shard(shard).rows;
+        let strided = |tensor: &&larder_dataset::Tensor| {
+            matches!(tensor.locator(), RowLocator::Strided { .. }) && tensor.row_bytes() > 0
+        };
+        manifest.tensors().get(tensor).filter(strided).filter(|_| known && !rows.is_empty())?;
+        let session = self.session();
+        let extent = match session.slots.get(shard) {
+            Some(extent) => extent,
+            None => match asking {
+                Asking::Node => session.attach(&self.target, shard)?,
+                Asking::Nobody => return None,
+            },
+        };
+        let rows = u64::from(rows.start)..u64::from(rows.end);
+        match extent.rows_verified(tensor, rows.clone()) {
+            Ok(bytes) => {
+                bytes?;
+                Some(RowsView { extent, region: tensor, rows })
+            }
+            Err(corrupt) => {
+                tracing::warn!(shard, %corrupt, "a mapped row is damaged: it is fetched anew");
+                session.slots.take(shard, process::uptime() + ASK_AGAIN_CORRUPT);
+                None
+            }
+        }
+    }
+}
+
+/// Consecutive rows of one tensor where they lie in a mapped extent, which this keeps mapped. Derefs
+/// to their bytes.
+#[derive(Debug, Clone)]
+pub struct RowsView {
+    extent: Arc<Attached>,
+    region: usize,
+    rows: Range<u64>,
+}
+
+impl RowsView {
+    /// The same rows as memory for another language, which may write there and change nothing for
+    /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written to.
+    #[must_use]
+    pub fn lend(&self) -> Memory {
+        match self.extent.lend(self.region, self.rows.clone()) {
+            Some(lent) => Memory::lent(lent),
+            None => {
+                // They were counted as seen where they lie.
+                Copies::moved(self.len() as u64).count();
+                Memory::copied(self)
+            }
+        }
+    }
+}
+
+impl Deref for RowsView {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let checked = self.extent.rows_back_to_back(self.region, &self.rows);
+        checked.expect("rows that were found to lie back to back")
+    }
+}

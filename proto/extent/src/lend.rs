@@ -1,0 +1,259 @@
+//! Rows lent as memory that their holder may write to, and nobody else sees written.
+//!
+//! A training framework works on tensors in place. So the rows it is given without a copy lie in a
+//! second, private mapping of the extent: what is written there changes this process's copy of a
+//! page. That leaves the readers of the same process to be protected, by three rules:
+//!
+//! - This crate reads rows from the shared mapping only.
+//! - Bytes are lent to one holder at a time: what overlaps a loan is refused, and so copied by the
+//!   caller.
+//! - Before pages are lent the kernel is asked whether an earlier holder wrote to them. If so they
+//!   are refused, unless nothing is lent: then the whole mapping is first turned back into the file.
+//!   It is also looked through whenever as many bytes were lent as the extent has, or
+//!   [`SWEEP_BYTES`]; if it was written to, nothing is lent until all is returned. So the copies of
+//!   pages that a program causes by writing are bounded by what it holds and those bytes an extent.
+//!
+//! Thread rule: loans are made and returned by any thread, under a lock that is held for
+//! microseconds. In a forked child nothing is lent, and returning does nothing: the lock may be held
+//! for ever there. What the child inherited stays readable and writable, for itself.
+//! Non-goals: which rows are worth lending; telling holders of each other.
+
+#![expect(
+    unsafe_code,
+    reason = "turning a written mapping back; the block names what makes it sound"
+)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::layout::{Layout, Region, index, indices};
+use crate::map::PrivateMap;
+use crate::{Attached, CorruptRow, fork_count, pagemap};
+
+/// Bytes lent after which the mapping is looked through for pages that were written to.
+const SWEEP_BYTES: usize = 16 << 20;
+
+/// The private mapping of an extent, and what of it is lent.
+pub(crate) struct Lender {
+    map: PrivateMap,
+    /// Its [`fork_count`].
+    process: u32,
+    books: Mutex<Books>,
+    /// By region, a bit for each checksum unit that was found intact. Sealed pages can't change, so
+    /// once is enough.
+    intact: Box<[Box<[AtomicU64]>]>,
+}
+
+#[derive(Default)]
+struct Books {
+    /// Begin and end of each loan, as offsets in the mapping. They do not overlap.
+    lent: BTreeMap<usize, usize>,
+    /// Bytes lent since the mapping was last looked through.
+    unswept: usize,
+    /// It was written to: nothing is lent before all is returned.
+    closed: bool,
+}
+
+impl Lender {
+    pub(crate) fn new(map: PrivateMap, layout: &Layout) -> Self {
+        let bits = |units: u64| (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let intact = layout.placed().iter().map(|placed| bits(placed.units)).collect();
+        Self { map, process: fork_count(), books: Mutex::default(), intact }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a loan, if these bytes can be lent.
+    fn lend(&self, range: &Range<usize>) -> bool {
+        if range.is_empty() || self.process != fork_count() {
+            return false;
+        }
+        let mut books = self.books();
+        let base = self.map.addresses().start;
+        let pages = base + range.start..base + range.end;
+        if books.overlaps(range) || !self.is_clean(&mut books, &pages) {
+            return false;
+        }
+        books.lent.insert(range.start, range.end);
+        books.unswept += range.len();
+        true
+    }
+
+    /// Whether nobody has written to these pages since they were the file's, after turning them back
+    /// if that can be done.
+    fn is_clean(&self, books: &mut Books, pages: &Range<usize>) -> bool {
+        let whole = self.map.addresses();
+        // A kernel that does not tell is taken to say the worst.
+        let written = |pages: &Range<usize>| pagemap::is_written(pages).unwrap_or(true);
+        if books.unswept >= whole.len().min(SWEEP_BYTES) {
+            books.unswept = 0;
+            books.closed = books.closed || written(&whole);
+        }
+        if !books.closed && !written(pages) {
+            return true;
+        }
+        if !books.lent.is_empty() {
+            return false;
+        }
+        // SAFETY: nothing is lent, the books are locked, and this crate reads from the shared
+        // mapping only.
+        let reset = unsafe { self.map.reset() };
+        books.closed = reset.is_err();
+        reset.is_ok() && !written(pages)
+    }
+
+    fn give_back(&self, range: &Range<usize>) {
+        if self.process == fork_count() {
+            self.books().lent.remove(&range.start);
+        }
+    }
+}
+
+impl Books {
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.lent.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+    }
+}
+
+impl fmt::Debug for Lender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lender({} bytes)", self.map.addresses().len())
+    }
+}
+
+/// Bytes of consecutive rows, lent to be read and written. Dropping it returns them; the extent stays
+/// mapped at least until then.
+#[derive(Debug)]
+pub struct Lent {
+    extent: Arc<Attached>,
+    /// In the mapping.
+    range: Range<usize>,
+}
+
+impl Lent {
+    /// Where they begin, for [`len`](Self::len) bytes. Nobody else reads or writes there until this
+    /// is dropped.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        let base = self.lender().map.base().as_ptr();
+        let first = base.wrapping_add(self.range.start);
+        NonNull::new(first).expect("within a mapping, which is never at address 0")
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Always false: no loan is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    fn lender(&self) -> &Lender {
+        self.extent.lender.as_ref().expect("what was lent has a lender")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.lender().give_back(&self.range);
+    }
+}
+
+impl Attached {
+    /// Consecutive rows of a region, back to back, if they lie so: that is, unless several rows
+    /// overlap or have gaps between them.
+    ///
+    /// Their checksums are compared unless they were before.
+    ///
+    /// # Errors
+    /// The first row found not to be as it was filled.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    pub fn rows_verified(
+        &self,
+        region: usize,
+        rows: Range<u64>,
+    ) -> Result<Option<&[u8]>, CorruptRow> {
+        let Some(bytes) = self.rows_back_to_back(region, &rows) else {
+            return Ok(None);
+        };
+        let placed = self.placed(region);
+        let per_unit = placed.rows_per_unit();
+        let units = if placed.units == 0 {
+            0..0
+        } else {
+            rows.start / per_unit..rows.end.div_ceil(per_unit)
+        };
+        for unit in units {
+            if !self.is_intact(region, unit) {
+                return Err(CorruptRow { region, row: (unit * per_unit).max(rows.start) });
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// As [`rows_verified`](Self::rows_verified), without looking at checksums.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    #[must_use]
+    pub fn rows_back_to_back(&self, region: usize, rows: &Range<u64>) -> Option<&[u8]> {
+        let (range, offset) = (self.dense(region, rows)?, self.placed(region).offset);
+        Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
+    }
+
+    /// Lends consecutive rows of a region, at no copy, for their holder to read and write.
+    ///
+    /// `None` if they do not lie back to back, if some are lent already, if an earlier holder wrote
+    /// to their pages and that can't be undone now, in a forked child, and if the extent was not
+    /// attached by [`Attached::lending`]: they are to be copied then. No checksum is compared.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    #[must_use]
+    pub fn lend(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<Lent> {
+        let lender = self.lender.as_ref()?;
+        let range = indices(&self.dense(region, &rows)?);
+        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
+    }
+
+    /// Where in the file rows lie, if back to back.
+    fn dense(&self, region: usize, rows: &Range<u64>) -> Option<Range<u64>> {
+        let placed = self.placed(region);
+        let count = placed.region.rows();
+        assert!(rows.start < rows.end && rows.end <= count, "rows {rows:?} of {count}");
+        if let Region::Rows { row_bytes, stride_bytes, .. } = placed.region
+            && row_bytes != stride_bytes
+            && rows.end - rows.start > 1
+        {
+            return None;
+        }
+        let (first, last) = (placed.row_range(rows.start), placed.row_range(rows.end - 1));
+        Some(placed.offset + first.start..placed.offset + last.end)
+    }
+
+    fn is_intact(&self, region: usize, unit: u64) -> bool {
+        let verify = || self.verify_row(region, unit * self.placed(region).rows_per_unit());
+        let Some(lender) = &self.lender else {
+            return verify();
+        };
+        let (word, bit) = (&lender.intact[region][index(unit / 64)], 1 << (unit % 64));
+        let known = word.load(Relaxed) & bit != 0;
+        if !known && verify() {
+            word.fetch_or(bit, Relaxed);
+            return true;
+        }
+        known
+    }
+}
