@@ -47,16 +47,8 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     dtype = _EXTENSION_DTYPES.get(array.dtype)
     if dtype is None:
         return np.asarray(array)
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise NotFound(
-            f"numpy has no {array.dtype} of its own",
-            why="the package ml_dtypes, which adds it, is not installed",
-            hint="pip install ml_dtypes, or ask for output='torch'",
-        ) from None
     raw: np.ndarray[Any, Any] = np.asarray(array.raw())
-    return raw.view(getattr(ml_dtypes, dtype)).reshape(array.shape)
+    return raw.view(_extension(dtype)).reshape(array.shape)
 
 
 def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
@@ -90,10 +82,21 @@ def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in _EXTENSION_DTYPES:
         return np.asarray(tensor.numpy())
-    import ml_dtypes
-
     bits = tensor.contiguous().view(getattr(torch, f"uint{8 * tensor.element_size()}")).numpy()
-    return np.asarray(bits.view(getattr(ml_dtypes, name)))
+    return np.asarray(bits.view(_extension(name)))
+
+
+def _extension(name: str) -> np.dtype[Any]:
+    """A type that ml_dtypes adds to numpy."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise NotFound(
+            f"numpy has no {name} of its own",
+            why="the package ml_dtypes, which adds it, is not installed",
+            hint="pip install ml_dtypes; a loader without transforms needs it only for numpy",
+        ) from None
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _to_torch(array: Array) -> Any:
