@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -17,10 +18,15 @@ URI = "s3://data/images"
 
 @pytest.fixture
 def dataset(node: Node) -> larder.Dataset:
-    """The dataset, its only shard mapped."""
+    """The dataset, its only shard mapped: which it is once the node has filled it."""
     dataset = larder.open(URI, cluster=node.address)
-    dataset[0]
-    return dataset
+    deadline = time.monotonic() + 60
+    while True:
+        before = larder.stats()
+        dataset[0]
+        if copied(before) == 0:
+            return dataset
+        assert time.monotonic() < deadline, "the shard is not handed out"
 
 
 def anonymous_kib() -> int:

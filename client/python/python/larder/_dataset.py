@@ -93,8 +93,9 @@ def open(
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
-            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first process
-            that needs it starts and the last one out stops. ``"none"`` reads the origin directly.
+            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
+            process that needs it starts and the last one out stops. ``"none"`` reads the origin
+            directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try
@@ -243,8 +244,8 @@ class Dataset:
         Args:
             batch_size: samples of a batch on each rank.
             shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
-                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset
-                fits the memory of the cluster, else ``"window"``.
+                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the
+                dataset fits the memory of the cluster, else ``"window"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
