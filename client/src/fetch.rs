@@ -78,7 +78,8 @@ impl Fetcher {
         options: FetchOptions,
     ) -> Arc<Self> {
         let target = Target::new(manifest, name, cluster, options);
-        Arc::new(Self { target, session: PerProcess::new(), fallback: Fallback::new() })
+        let fallback = Fallback::new(name.manifest.clone());
+        Arc::new(Self { target, session: PerProcess::new(), fallback })
     }
 
     /// The snapshot's index.

@@ -6,7 +6,7 @@
 //! where short rows share a checksum, are they checked here. Rows with lengths of their own are
 //! checked one by one, as the checksums kept are not theirs but those of blocks.
 
-use larder_extent::{RowCopy, copy_rows, copy_rows_verified};
+use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 use larder_wire::limits;
 
 use super::column::{len, sent_crc, table_len};
@@ -57,8 +57,7 @@ impl Answer<'_> {
             Some(RowCopy { source, row, at: (index - first) * row_bytes })
         };
         let copies = run.map_while(copy);
-        let unchecked =
-            !self.verify && resident.source(first).is_some_and(|source| source.has_own_crcs());
+        let unchecked = !self.verify && resident.source(first).is_some_and(RowSource::has_own_crcs);
         let mut corrupt = None;
         if unchecked {
             copy_rows(copies.clone(), piece);
