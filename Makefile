@@ -7,8 +7,9 @@ TORCH_PY   := $(TORCH_VENV)/bin/python
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
+GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+.PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv python pytest pytest-torch wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,9 +23,9 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test test-wheel deny ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch
+test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch, garage
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
-	LARDER_TEST_FULL=1 LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(PY) ## the Python package, built and importable in target/venv
 	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests
@@ -44,7 +45,7 @@ wheel: $(PY) ## the Python package as users install it, with the programs, in ta
 	$(CARGO) build --locked --release -p larder-node -p larder-cli
 	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
 	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
-	cd client/python && $(abspath $(VENV))/bin/maturin build --locked --release --strip --quiet \
+	cd client/python && $(abspath $(PY)) -m maturin build --locked --release --strip --quiet \
 		--interpreter $(abspath $(PY)) --out $(abspath target/wheel); status=$$?; \
 		rm -rf $(abspath $(PROGRAMS)); exit $$status
 	@ls -l target/wheel
@@ -64,6 +65,10 @@ bench: ## figures as ratios to a baseline of the same run: a table, and JSON und
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	target/release/larder-benches --out target/bench $(BENCH_ARGS)
 
+bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain GETs (builds garage: about 15 minutes)
+	$(CARGO) build --locked --release -p larder-node -p larder-benches
+	LARDER_GARAGE=$(abspath $(GARAGE)) target/release/larder-benches --only cold --out target/bench-cold $(BENCH_ARGS)
+
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
 	$(CARGO_DENY) --all-features check bans licenses sources
 
@@ -77,8 +82,12 @@ $(TOOLS)/cargo-deny:
 
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# An S3 server to test against, never linked. `make test` does without.
+$(TOOLS)/garage:
+	$(CARGO) install --locked --root target/tools garage@2.5.0
 
 $(TORCH_PY): tests/python/requirements-torch.txt
 	python3 -m venv $(TORCH_VENV)

@@ -97,7 +97,7 @@ fn compare(
     )?;
     let names = [
         &format!("plain GETs, {} in flight as a node", limits::FILL_WORKERS),
-        &format!("plain GETs, {} in flight (its best)", best),
+        &format!("plain GETs, {best} in flight (its best)"),
         "larder, fills alone",
         "larder, cold epoch, shuffle auto",
         "larder, the epoch after it",

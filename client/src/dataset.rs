@@ -352,15 +352,36 @@ impl Dataset {
         samples: Range<u64>,
         tensors: Option<&[String]>,
     ) -> Result<Vec<HostTensor>, Error> {
-        self.check(&samples, 0)?;
-        if let Some((shard, rows)) = self.in_one_shard(&samples) {
-            let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node);
-            let lent = loader::lend(self.manifest(), look, rows.len(), tensors)?;
-            if let Some(lent) = lent {
-                return Ok(lent);
-            }
+        match self.lend(&samples, tensors, Asking::Node)? {
+            Some(lent) => Ok(lent),
+            None => self.take(&samples.collect::<Vec<_>>(), tensors),
         }
-        self.take(&samples.collect::<Vec<_>>(), tensors)
+    }
+
+    /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is mapped.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is no such sample or tensor.
+    pub fn slice_mapped(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+    ) -> Result<Option<Vec<HostTensor>>, Error> {
+        self.lend(&samples, tensors, Asking::Nobody)
+    }
+
+    fn lend(
+        &self,
+        samples: &Range<u64>,
+        tensors: Option<&[String]>,
+        asking: Asking,
+    ) -> Result<Option<Vec<HostTensor>>, Error> {
+        self.check(samples, 0)?;
+        let Some((shard, rows)) = self.in_one_shard(samples) else {
+            return Ok(None);
+        };
+        let look = |tensor| self.fetcher.look(shard, &rows, tensor, asking);
+        loader::lend(self.manifest(), look, rows.len(), tensors)
     }
 
     /// The rows that these samples are, if they are consecutive ones of one shard.

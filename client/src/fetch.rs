@@ -20,6 +20,7 @@
 
 mod gather;
 mod lanes;
+mod mapped;
 mod node;
 mod placed;
 mod session;
@@ -31,8 +32,11 @@ mod view;
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Manifest;
-use larder_extent::Attached;
-use larder_wire::{ErrorKind, data::RowRef, limits};
+use larder_wire::{
+    ErrorKind,
+    data::{DistinctShards, RowRef},
+    limits,
+};
 
 use crate::{
     Cluster, Copies, DatasetName, Error,
@@ -43,6 +47,7 @@ use crate::{
     remote::{Batch, Wanted},
 };
 use gather::{Gathering, Means};
+use mapped::copy_mapped;
 use session::Session;
 use target::Target;
 
@@ -73,7 +78,8 @@ impl Fetcher {
         options: FetchOptions,
     ) -> Arc<Self> {
         let target = Target::new(manifest, name, cluster, options);
-        Arc::new(Self { target, session: PerProcess::new(), fallback: Fallback::new() })
+        let fallback = Fallback::new(name.manifest.clone());
+        Arc::new(Self { target, session: PerProcess::new(), fallback })
     }
 
     /// The snapshot's index.
@@ -114,11 +120,14 @@ impl Fetcher {
         let begun = process::now();
         let rows = placed.rows;
         let (tensors, row_bytes) = self.check(placed, tensors, out)?;
+        let shards = DistinctShards::of(rows);
+        self.check_rows(rows, &shards)?;
         let session = self.session();
         let mut batch = Batch { out, row_bytes: &row_bytes };
-        let (missing, damaged) = copy_mapped(&session, placed, &tensors, &mut batch);
+        let rest = copy_mapped(&session, placed, &shards, &tensors, &mut batch);
         let wait_local = process::now() - begun;
-        let (rows_local, all) = (rows.len() - missing.len() - damaged.len(), rows.len() as u64);
+        let left = rest.missing.len() + rest.damaged.len();
+        let (rows_local, all) = (rows.len() - left, rows.len() as u64);
         let mut gathered = Gathered::default();
         if rows_local < rows.len() {
             let snapshot = self.target.manifest.snapshot();
@@ -128,8 +137,8 @@ impl Fetcher {
             let means = Means { target, session: &session, fallback };
             let patience = Patience::new(target.options.patience, cancel);
             let mut gathering = Gathering::new(means, wanted, patience);
-            gathering.want(missing, false);
-            gathering.want(damaged, true);
+            gathering.want(rest.missing, false);
+            gathering.want(rest.damaged, true);
             gathered = gathering.run()?;
         }
         let row_bytes: u64 = row_bytes.iter().map(|&bytes| bytes as u64).sum();
@@ -169,7 +178,7 @@ impl Fetcher {
                 out.len()
             ));
         }
-        let rows = placed.rows;
+        let rows = placed.rows.len();
         let mut numbers = Vec::with_capacity(tensors.len());
         let mut row_bytes = Vec::with_capacity(tensors.len());
         for (&tensor, out) in tensors.iter().zip(out) {
@@ -181,7 +190,7 @@ impl Fetcher {
                 return refused(format!("rows of tensor {} have no fixed length", known.name()));
             }
             if !out.len().is_multiple_of(bytes) || !placed.fits(out.len() / bytes) {
-                let (name, rows, out) = (known.name(), rows.len(), out.len());
+                let (name, out) = (known.name(), out.len());
                 return refused(format!(
                     "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
                 ));
@@ -189,72 +198,28 @@ impl Fetcher {
             numbers.push(u16::try_from(tensor).expect("a dataset has at most 4,096 tensors"));
             row_bytes.push(bytes);
         }
-        if u32::try_from(rows.len()).is_err() {
-            return refused(format!("{} rows in one call, the limit is {}", rows.len(), u32::MAX));
+        if u32::try_from(rows).is_err() {
+            return refused(format!("{rows} rows in one call, the limit is {}", u32::MAX));
         }
-        self.check_rows(rows)?;
         Ok((numbers, row_bytes))
     }
 
-    fn check_rows(&self, rows: &[RowRef]) -> Result<(), Error> {
-        let shards = self.target.manifest.shard_count();
-        let mut last = (u32::MAX, 0);
-        for row in rows {
-            if row.shard != last.0 && row.shard < shards {
-                last = (row.shard, self.target.manifest.shard(row.shard).rows);
-            }
-            if row.shard != last.0 || row.row >= last.1 {
-                let (shard, row) = (row.shard, row.row);
-                let why = format!("there is no row {row} in a shard {shard} of {shards} shards");
-                return Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Copies the rows of mapped shards into the batch. The places of those that are not mapped, and of
-/// those whose mapped bytes are damaged.
-fn copy_mapped(
-    session: &Session,
-    placed: Placed<'_>,
-    tensors: &[u16],
-    batch: &mut Batch<'_, '_>,
-) -> (Vec<u32>, Vec<u32>) {
-    let slots = &session.slots;
-    if slots.is_empty() {
-        return (placed.iter().map(|(place, _)| place).collect(), Vec::new());
-    }
-    let (mut missing, mut damaged) = (Vec::new(), Vec::new());
-    for (place, row) in placed.iter() {
-        let mapped = slots.get(row.shard);
-        // A row that is not copied here must be fetched: no other way leads out of this loop's body.
-        let Some(extent) = mapped.as_ref().and_then(|map| map.as_deref()) else {
-            missing.push(place);
-            continue;
+    fn check_rows(&self, rows: &[RowRef], shards: &DistinctShards) -> Result<(), Error> {
+        let count = self.target.manifest.shard_count();
+        let rows_of = |&shard: &u32| match shard < count {
+            true => self.target.manifest.shard(shard).rows,
+            false => 0,
         };
-        if let Err(corrupt) = copy_row(extent, row, place, tensors, batch) {
-            tracing::warn!(shard = row.shard, %corrupt, "a mapped row is damaged: it is fetched anew");
-            slots.take(row.shard, process::uptime() + ASK_AGAIN_CORRUPT);
-            damaged.push(place);
+        let row_counts: Vec<u32> = shards.shards().iter().map(rows_of).collect();
+        let mut checked = rows.iter().zip(shards.of_rows());
+        match checked.find(|&(row, &shard)| row.row >= row_counts[shard as usize]) {
+            None => Ok(()),
+            Some((RowRef { shard, row }, _)) => {
+                let why = format!("there is no row {row} in a shard {shard} of {count} shards");
+                Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why))
+            }
         }
     }
-    (missing, damaged)
-}
-
-fn copy_row(
-    extent: &Attached,
-    row: RowRef,
-    place: u32,
-    tensors: &[u16],
-    batch: &mut Batch<'_, '_>,
-) -> Result<(), larder_extent::CorruptRow> {
-    for (slot, &tensor) in tensors.iter().enumerate() {
-        let row_bytes = batch.row_bytes[slot];
-        let target = &mut batch.out[slot][place as usize * row_bytes..][..row_bytes];
-        extent.copy_row_verified(tensor.into(), row.row.into(), target)?;
-    }
-    Ok(())
 }
 
 impl fmt::Debug for Fetcher {

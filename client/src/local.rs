@@ -1,6 +1,7 @@
 //! Rows from a node on the same host: its sealed extents, mapped into this process.
 //!
-//! - [`Slots`]: which shards are mapped. Looked up for each row, without a lock or a system call.
+//! - [`Slots`]: which shards are mapped. Looked up once for each shard of a batch, without a lock or a
+//!   system call.
 //! - [`Socket`]: the session on a node's unix socket. Asks for shards, takes in what comes, and drops
 //!   maps that the node wants back once nothing uses them.
 //! - [`Lease`]: says to a node that this process uses it, and which prefixes it may read.

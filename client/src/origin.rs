@@ -2,19 +2,20 @@
 //!
 //! Rows that lie side by side in an object are read together. Everything that comes has passed the
 //! strict read of `larder-dataset`: the version of the manifest, exactly the range, exactly its
-//! length.
+//! length; and, where the snapshot was indexed with checksums, those of the rows.
 //!
 //! Thread rule: blocks its caller; reads run side by side on the runtime, a bounded number of them.
-//! Non-goals: no retries (the caller goes round again), no caching.
+//! Non-goals: no retries (the caller goes round again), no caching of rows.
 
-use std::{
-    ops::{ControlFlow, Range},
-    time::Duration,
-};
+mod plan;
+mod tables;
+
+use std::{ops::ControlFlow, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_dataset::{FetchError, Manifest, Origin, OriginError, PartRead};
-use larder_wire::{ErrorKind, data::RowRef, limits};
+use larder_dataset::{DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri};
+use larder_wire::{ErrorKind, limits};
+use tokio::sync::OnceCell;
 
 use crate::{
     Copies, Error,
@@ -23,14 +24,18 @@ use crate::{
     remote::{Job, Wanted},
     runtime,
 };
+use plan::{Asked, Read};
+use tables::Tables;
 
-/// Most bytes of one read: as large as the parts in which nodes fill, to which memory is bounded
-/// together with the number of reads. A single row may be larger.
-const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
+/// How often a byte is moved: out of the connection, into what is collected of it, into the batch.
+const COPIES: u64 = 3;
 
 /// The way to the origin with this process's own credentials, made at first use.
 pub(crate) struct Fallback {
-    origin: PerProcess<tokio::sync::OnceCell<Origin>>,
+    /// Where the manifest lies, if not beside the data.
+    manifest_at: Option<OriginUri>,
+    origin: PerProcess<OnceCell<Origin>>,
+    tables: PerProcess<Tables>,
 }
 
 /// The longest of several reads.
@@ -41,20 +46,16 @@ pub(crate) struct LongestRead {
     pub(crate) shard: u32,
 }
 
-/// How often a byte is moved: out of the connection, into what is collected of it, into the batch.
-const COPIES: u64 = 3;
-
-/// One ranged read, and the rows in it.
-struct Read {
-    part: PartRead,
-    slot: usize,
-    /// Places in the batch and the rows' offsets within what is read.
-    rows: Vec<(u32, usize)>,
+/// What a read brought, and how long that took.
+struct Done {
+    read: Read,
+    bytes: Vec<u8>,
+    waited: Duration,
 }
 
 impl Fallback {
-    pub(crate) fn new() -> Self {
-        Self { origin: PerProcess::new() }
+    pub(crate) fn new(manifest_at: Option<OriginUri>) -> Self {
+        Self { manifest_at, origin: PerProcess::new(), tables: PerProcess::new() }
     }
 
     /// Fetches the rows of a job into the batch.
@@ -65,11 +66,7 @@ impl Fallback {
         wanted: &mut Wanted<'_, '_>,
         cancel: &CancelToken,
     ) -> Result<LongestRead, Error> {
-        let mut reads = Vec::new();
-        for slot in job.slots.clone() {
-            plan(manifest, job, slot, wanted.rows, usize::from(wanted.tensors[slot]), &mut reads);
-        }
-        let read = runtime::block_on(cancel.unless(self.run(manifest, reads, wanted)))??;
+        let read = runtime::block_on(cancel.unless(self.run(manifest, job, wanted)))??;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
         Ok(read)
     }
@@ -77,103 +74,120 @@ impl Fallback {
     async fn run(
         &self,
         manifest: &Manifest,
-        reads: Vec<Read>,
+        job: &Job,
         wanted: &mut Wanted<'_, '_>,
     ) -> Result<LongestRead, Error> {
-        let cell = self.origin.get(|_| tokio::sync::OnceCell::new());
+        let cell = self.origin.get(|_| OnceCell::new());
         let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
         let origin = origin.map_err(from_origin)?;
-        let mut done = stream::iter(reads)
-            .map(|read| fetch(origin, manifest, read))
-            .buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
+        let tables = self.tables.get(|_| Tables::default());
+        let checked = tables.are_there(origin, manifest, self.manifest_at.as_ref()).await?;
+        let asked = Asked { rows: wanted.rows, tensors: wanted.tensors };
+        let order = asked.in_order(job);
+        // Without checksums rows of several shards may be read together.
+        let groups: Vec<&[u32]> = match checked {
+            true => order.chunk_by(|&a, &b| asked.shard(a) == asked.shard(b)).collect(),
+            false => vec![&order],
+        };
+        let plans = groups.into_iter().map(async |group| {
+            let mut reads = Vec::new();
+            let sums = match checked {
+                true => Some(tables.shard(manifest, asked.shard(group[0])).await?),
+                false => None,
+            };
+            for slot in job.slots.clone() {
+                reads.extend(match &sums {
+                    Some(sums) => plan::checked(manifest, group, slot, asked, sums),
+                    None => plan::plain(manifest, group, slot, asked),
+                });
+            }
+            Ok::<Vec<Read>, Error>(reads)
+        });
+        let plans: Vec<_> = plans.collect();
+        let mut done = stream::iter(plans)
+            .buffered(limits::ORIGIN_FALLBACK_READS_MAX)
+            .map_ok(|reads| stream::iter(reads.into_iter().map(Ok::<_, Error>)))
+            .try_flatten()
+            .map_ok(|read| fetch(origin, manifest, read))
+            .try_buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
         let mut longest = LongestRead::default();
-        while let Some((read, bytes, waited)) = done.try_next().await? {
-            if waited >= longest.waited {
-                let shard = wanted.rows[read.rows[0].0 as usize].shard;
-                longest = LongestRead { waited, shard };
+        while let Some(done) = done.try_next().await? {
+            if done.waited >= longest.waited {
+                let shard = asked.shard(done.read.rows[0].0);
+                longest = LongestRead { waited: done.waited, shard };
             }
-            let row_bytes = wanted.batch.row_bytes[read.slot];
-            wanted.copies += Copies::origin((read.rows.len() * row_bytes) as u64, COPIES);
-            for (at, offset) in read.rows {
-                let row = &bytes[offset..offset + row_bytes];
-                wanted.batch.out[read.slot][at as usize * row_bytes..][..row_bytes]
-                    .copy_from_slice(row);
-            }
+            done.put(wanted);
         }
         Ok(longest)
     }
 }
 
-/// What a read brought, and how long that took. An answer that would be final (denied, changed, gone)
-/// is asked for once more, as nodes do.
-async fn fetch(
+impl Done {
+    /// Copies the rows to their places.
+    fn put(self, wanted: &mut Wanted<'_, '_>) {
+        let slot = self.read.slot;
+        let row_bytes = wanted.batch.row_bytes[slot];
+        wanted.copies += Copies::origin((self.read.rows.len() * row_bytes) as u64, COPIES);
+        for (at, offset) in self.read.rows {
+            let row = &self.bytes[offset..offset + row_bytes];
+            wanted.batch.out[slot][at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+        }
+    }
+}
+
+/// Makes a read, a second time if what came is not what its checksum says: then it is the origin's
+/// bytes that differ, and not what was made of them on the way.
+async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done, Error> {
+    let begun = process::now();
+    let mut differs = None;
+    for _ in 0..2 {
+        let bytes = fetch_confirmed(origin, manifest, &read).await.map_err(from_fetch)?;
+        match read.check.as_ref().map_or(Ok(()), |check| check.compare(&bytes)) {
+            Ok(()) => return Ok(Done { read, bytes, waited: process::now() - begun }),
+            Err(which) => differs = Some(which),
+        }
+    }
+    metrics::counter!("larder_client_corrupt_rows").increment(1);
+    let what = "rows of the origin are not those that were indexed";
+    Err(Error::new(ErrorKind::DataLoss, what)
+        .because(format!("{} differs from its checksum", differs.unwrap_or_default()))
+        .hint("larder dataset verify says what else differs; index the dataset again if its files were meant to change"))
+}
+
+/// An answer that would be final (denied, changed, gone) is asked for once more, as nodes do.
+async fn fetch_confirmed(
     origin: &Origin,
     manifest: &Manifest,
-    read: Read,
-) -> Result<(Read, Vec<u8>, Duration), Error> {
-    let begun = process::now();
-    let mut fetched = fetch_once(origin, manifest, &read.part).await;
-    if fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
-        tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
-        fetched = fetch_once(origin, manifest, &read.part).await;
+    read: &Read,
+) -> Result<Vec<u8>, FetchError> {
+    let fetched = fetch_once(origin, manifest, read).await;
+    if !fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
+        return fetched;
     }
-    fetched.map(|bytes| (read, bytes, process::now() - begun)).map_err(from_fetch)
+    tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
+    fetch_once(origin, manifest, read).await
 }
 
 async fn fetch_once(
     origin: &Origin,
     manifest: &Manifest,
-    part: &PartRead,
+    read: &Read,
 ) -> Result<Vec<u8>, FetchError> {
-    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0));
-    let mut sink = |chunk: &[u8]| {
-        bytes.extend_from_slice(chunk);
-        ControlFlow::Continue(())
-    };
-    origin.read_exact_range(manifest, part, &mut sink).await?;
+    let size: u64 = read.parts.iter().map(|part| part.bytes).sum();
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    for part in &read.parts {
+        let mut sink = |chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        origin.read_exact_range(manifest, part, &mut sink).await?;
+    }
     Ok(bytes)
 }
 
-/// Appends the reads for one tensor: rows in the order of the dataset, those that touch or overlap
-/// in an object together.
-fn plan(
-    manifest: &Manifest,
-    job: &Job,
-    slot: usize,
-    rows: &[RowRef],
-    tensor: usize,
-    reads: &mut Vec<Read>,
-) {
-    let mut order = job.at.clone();
-    order.sort_unstable_by_key(|&at| rows[at as usize]);
-    let mut open: Option<Read> = None;
-    for at in order {
-        let row = rows[at as usize];
-        let part = manifest.row_read(row.shard, row.row, tensor);
-        if let Some(read) = &mut open
-            && let Some(offset) = join(&mut read.part, &part)
-        {
-            read.rows.push((at, offset));
-            continue;
-        }
-        reads.extend(open.replace(Read { part, slot, rows: vec![(at, 0)] }));
-    }
-    reads.extend(open);
-}
-
-/// Makes a read cover a row too, if the row touches or overlaps it and it does not grow too large:
-/// the row's offset in it.
-fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
-    let span =
-        |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
-    let (have, want) = (span(read), span(row));
-    let touches = row.object == read.object && (have.start..=have.end).contains(&want.start);
-    let bytes = have.end.max(want.end) - have.start;
-    if !touches || bytes > READ_BYTES_MAX {
-        return None;
-    }
-    read.bytes = bytes;
-    usize::try_from(want.start - have.start).ok()
+fn from_dataset(error: DatasetError) -> Error {
+    let kind = ErrorKind::from(&error);
+    Error::new(kind, "cannot read checksums of rows").with_source(error)
 }
 
 fn from_origin(error: OriginError) -> Error {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use larder_client::{
-    Dataset, ErrorKind, Mixture,
+    Dataset, ErrorKind, Mixture, admin,
     sampler::{EpochDigest, Last, Shuffle, Stop},
 };
 use safetensors::{Dtype, tensor::TensorView};
@@ -191,4 +191,58 @@ fn a_dead_cluster_does_not_keep_a_job_from_starting() {
     assert!(!dataset.opened_by_node());
     assert!(dataset.cluster().unwrap().members().is_empty(), "kept, should its nodes come");
     assert_eq!(dataset.read(7, "image").unwrap(), image(7));
+}
+
+/// An indexed folder with checksums, and the path of its second file.
+fn pinned_folder() -> (TempDir, String, std::path::PathBuf) {
+    let (folder, uri) = folder();
+    let prefix = admin::OriginUri::parse(&uri).expect("an address");
+    let options =
+        admin::IndexOptions { checksum: true, shard_bytes: 4096, ..admin::IndexOptions::default() };
+    let indexed = async {
+        let origin = admin::Origin::connect(&prefix).await.expect("a folder");
+        admin::index(&origin, &prefix, &options, &|_| {}).await.expect("an index")
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(indexed);
+    let second = folder.path().join("part-1.safetensors");
+    (folder, uri, second)
+}
+
+/// Turns a bit of the last byte, behind the back of size and time: as a disk does that rots.
+fn rot(path: &Path) {
+    let (mut bytes, times) = (fs::read(path).expect("bytes"), fs::metadata(path).expect("times"));
+    *bytes.last_mut().expect("a byte") ^= 1;
+    let file = fs::OpenOptions::new().write(true).open(path).expect("the file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("written");
+    file.set_modified(times.modified().expect("a time")).expect("set back");
+}
+
+#[test]
+fn rows_of_a_snapshot_with_checksums_are_compared_with_them_however_few_are_read() {
+    let (_folder, uri, second) = pinned_folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    for sample in [0, 45, 119] {
+        assert_eq!(dataset.read(sample.into(), "image").unwrap(), image(sample));
+        let label = dataset.read(sample.into(), "label").unwrap();
+        assert_eq!(label, i32::from(sample).to_le_bytes());
+    }
+    rot(&second);
+    let rotten = Dataset::open(&uri, None).unwrap();
+    // The last bytes of the file are an image; so short are they that all of a shard share a checksum.
+    for sample in [0, 79] {
+        let error = rotten.read(sample, "image").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
+    }
+    assert_eq!(rotten.read(79, "label").unwrap(), 79_i32.to_le_bytes());
+}
+
+#[test]
+fn without_the_tables_rows_come_unchecked_as_from_a_snapshot_that_pins_nothing() {
+    let (folder, uri, second) = pinned_folder();
+    fs::remove_dir_all(folder.path().join(".larder/checksums")).unwrap();
+    rot(&second);
+    let dataset = Dataset::open(&uri, None).unwrap();
+    assert_eq!(dataset.read(45, "image").unwrap(), image(45));
 }

@@ -21,7 +21,7 @@ use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{ReadThrough, Reader, start_workers};
 use crate::preflight;
-use crate::serve::Servers;
+use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
 
 /// Version of a ring that is a list in the configuration: it never changes while a node runs.
@@ -39,15 +39,6 @@ pub struct Addresses {
     pub data: SocketAddr,
     /// The unix socket for clients on this host.
     pub socket: PathBuf,
-}
-
-/// The sockets of a node, bound before anything else starts: what is bound says what the ring says.
-#[derive(Debug)]
-pub struct Listeners {
-    /// For gRPC, `/metrics` and `/healthz`.
-    pub control: TcpListener,
-    /// For rows.
-    pub data: TcpListener,
 }
 
 /// A running node.

@@ -30,6 +30,7 @@ mod local;
 mod control;
 mod http;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,6 @@ use larder_wire::{Error, ErrorKind, limits};
 use tokio::sync::Semaphore;
 
 use crate::clock;
-use crate::node::Listeners;
 use crate::shared::Shared;
 use acceptor::Connections;
 use allowance::Allowance;
@@ -50,6 +50,15 @@ pub(crate) use activity::Activity;
 
 /// How long connections that were told to end may take to do so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The sockets of a node, bound before anything else starts: what is bound says what the ring says.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For gRPC, `/metrics` and `/healthz`.
+    pub control: TcpListener,
+    /// For rows.
+    pub data: TcpListener,
+}
 
 /// What all servers work with.
 #[derive(Debug)]

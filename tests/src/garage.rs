@@ -48,7 +48,7 @@ pub fn find() -> Result<PathBuf, String> {
     let mut places = std::iter::once(root).chain(std::env::split_paths(&folders));
     places.find_map(|folder| Some(folder.join("garage")).filter(|path| path.is_file())).ok_or_else(
         || {
-            "garage was not found: `make garage` builds it (about 15 minutes on 2 cores), or name it in LARDER_GARAGE"
+            "garage was not found: `make target/tools/bin/garage` builds it (about 15 minutes on 2 cores), or name it in LARDER_GARAGE"
                 .to_owned()
         },
     )

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
@@ -45,7 +45,8 @@ impl Host {
 
     fn index(&self, uri: &str) {
         let mut index = Command::new(binary("larder"));
-        let index = index.args(["dataset", "index", uri, "-q"]).envs(self.server.env());
+        let index = index.args(["dataset", "index", uri, "-q"]).stdout(Stdio::null());
+        let index = index.envs(self.server.env());
         assert!(index.status().expect("larder runs").success());
         self.server.reset_counts();
     }
@@ -60,10 +61,25 @@ impl Host {
 
     /// A training process that names no cluster.
     fn train(&self, uri: &str, epochs: u64, linger: &str) -> TrainingProcess {
-        self.train_with(uri, epochs, self.env(linger))
+        Self::start(uri, epochs, self.env(linger), &[])
     }
 
-    fn train_with(&self, uri: &str, epochs: u64, env: Vec<(String, String)>) -> TrainingProcess {
+    fn train_under(
+        &self,
+        wrapper: &[&str],
+        uri: &str,
+        epochs: u64,
+        linger: &str,
+    ) -> TrainingProcess {
+        Self::start(uri, epochs, self.env(linger), wrapper)
+    }
+
+    fn start(
+        uri: &str,
+        epochs: u64,
+        env: Vec<(String, String)>,
+        wrapper: &[&str],
+    ) -> TrainingProcess {
         TrainingProcess::start(&ClientOptions {
             program: env!("CARGO_BIN_EXE_larder-test-client"),
             uri,
@@ -73,7 +89,7 @@ impl Host {
             batch_size: 32,
             env,
             args: &[],
-            wrapper: &[],
+            wrapper,
         })
     }
 
@@ -178,13 +194,20 @@ fn the_node_is_nobodys_child_and_survives_the_process_that_started_it() {
     let name =
         fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inherited)));
     let name = name.expect("open");
-    let mut starter = host.train(WORDS, 1_000_000, "300ms");
+    // As launchers do it, each rank has a core of its own.
+    let mut starter = host.train_under(&["taskset", "-c", "0"], WORDS, 1_000_000, "300ms");
     let node = node_of(&mut starter);
     assert!(node.started);
     let its_files = fs::read_dir(format!("/proc/{}/fd", node.pid)).expect("it runs").flatten();
     let its_files: Vec<PathBuf> =
         its_files.filter_map(|file| link(node.pid, file.file_name().to_str()?).ok()).collect();
     assert!(!its_files.contains(&name), "it inherited a file: {its_files:?}");
+    let cores = |pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
+        line.expect("what cores it may use").to_owned()
+    };
+    assert_eq!(cores(node.pid), cores(nix::unistd::getpid().as_raw()), "all that we may use");
     let session = |pid| getsid(Some(Pid::from_raw(pid))).expect("it runs");
     assert_ne!(session(node.pid), getsid(None).expect("ours"));
     let mut other = host.train(WORDS, 3, "300ms");
@@ -252,7 +275,7 @@ fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
     // The same user on the same host, whose settings lead to another server.
     let run = host.env("300ms").into_iter().find(|(name, _)| name == "XDG_RUNTIME_DIR");
     let env = elsewhere.env("300ms").into_iter().chain(run).collect();
-    let mut there = host.train_with(WORDS, 2, env);
+    let mut there = Host::start(WORDS, 2, env, &[]);
     assert_ne!(node_of(&mut here).pid, node_of(&mut there).pid);
     [&mut here, &mut there].into_iter().for_each(finish);
     for server in [&host.server, &elsewhere.server] {

@@ -7,7 +7,7 @@ use crate::commands::Command;
 
 /// Admin tool of Larder, the warm tensor cache between object storage and GPUs.
 #[derive(Debug, Parser)]
-#[command(name = "larder", version, about, after_help = SEE_ALSO, after_long_help = MORE)]
+#[command(name = "larder", version, after_help = SEE_ALSO, after_long_help = MORE)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -15,8 +15,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command.
+/// Options of every command; shown after its own.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// How results are printed: a table for people or JSON for programs
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]

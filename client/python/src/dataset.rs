@@ -1,6 +1,6 @@
 //! The dataset as Python sees it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
 use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor};
 use pyo3::{prelude::*, types::PyDict};
@@ -146,16 +146,13 @@ impl Dataset {
         end: u64,
         tensors: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let inner = self.inner.clone();
-        let sliced = interruptible(py, move || inner.slice(start..end, tensors.as_deref()))?;
-        arrays(py, sliced)
+        let tensors = self.rows(py, start..end, tensors)?;
+        arrays(py, tensors)
     }
 
     /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
     fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
-        let inner = self.inner.clone();
-        let mut tensors =
-            interruptible(py, move || inner.slice(index..index.saturating_add(1), None))?;
+        let mut tensors = self.rows(py, index..index.saturating_add(1), None)?;
         for tensor in &mut tensors {
             tensor.shape.remove(0);
         }
@@ -167,6 +164,24 @@ impl Dataset {
         let builder = settings.apply(py, self.inner.loader())?;
         let loader = interruptible(py, move || builder.build())?;
         Ok(Loader::new(loader))
+    }
+}
+
+impl Dataset {
+    /// Consecutive samples. What is mapped is handed out on the spot, which takes microseconds; only
+    /// for the rest is there a wait.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        samples: Range<u64>,
+        tensors: Option<Vec<String>>,
+    ) -> PyResult<Vec<HostTensor>> {
+        let mapped = py.detach(|| self.inner.slice_mapped(samples.clone(), tensors.as_deref()));
+        if let Some(mapped) = mapped.or_raise(py)? {
+            return Ok(mapped);
+        }
+        let inner = self.inner.clone();
+        interruptible(py, move || inner.slice(samples, tensors.as_deref()))
     }
 }
 

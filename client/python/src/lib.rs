@@ -10,6 +10,8 @@
 //! epoch, which belongs to the process that began it.
 //! Non-goals: anything that could be written in Python at the same speed.
 
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
+
 mod array;
 mod dataset;
 mod error;

@@ -64,7 +64,7 @@ def test_eight_processes_share_one_node_which_one_of_them_announces() -> None:
 @pytest.mark.usefixtures("s3")
 def test_a_dataset_of_the_host_travels_as_configuration(capfd: pytest.CaptureFixture[str]) -> None:
     ds = larder.open(URI)
-    copy = pickle.loads(pickle.dumps(ds)) if hasattr(ds, "__reduce__") else ds
+    copy = pickle.loads(pickle.dumps(ds))
     assert len(copy) == 300
     assert len(nodes()) == 1
     capfd.readouterr()

@@ -143,7 +143,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                     }
                 }
                 Event::Failed(lane, failure) => {
-                    self.lane_failed(routes, lane, &failure)?;
+                    self.lane_failed(routes, *lane, &failure)?;
                     // Asking a node that turns out to be silent too takes time, in which the others'
                     // frames wait: done only when all others are known to be well.
                     let others_well = match failure {

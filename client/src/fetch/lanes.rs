@@ -56,7 +56,7 @@ pub(super) enum Event {
         longest: Wait,
     },
     /// It was not, and its connection is given up.
-    Failed(Lane, Failure),
+    Failed(Box<Lane>, Failure),
 }
 
 impl Lane {
@@ -190,7 +190,8 @@ impl<'a> Lanes<'a> {
             let event = match received {
                 Ok(event) => event,
                 Err(failure) => {
-                    return Some(Event::Failed(self.lanes.swap_remove(index), failure));
+                    let lane = Box::new(self.lanes.swap_remove(index));
+                    return Some(Event::Failed(lane, failure));
                 }
             };
             if self.lanes[index].jobs.is_empty() {

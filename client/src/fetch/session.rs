@@ -73,7 +73,7 @@ impl Session {
             socket.ask(&[shard]);
         }
         socket.wait_for(shard, patience);
-        self.slots.get(shard)?.clone()
+        self.slots.get(shard)
     }
 
     /// In a forked child: lets go of the maps that were inherited with the parent's session. All

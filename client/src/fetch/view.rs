@@ -52,7 +52,7 @@ impl Fetcher {
         manifest.tensors().get(tensor).filter(strided).filter(|_| known && !rows.is_empty())?;
         let session = self.session();
         let extent = match session.slots.get(shard) {
-            Some(extent) => extent.clone()?,
+            Some(extent) => extent,
             None => match asking {
                 Asking::Node => session.attach(&self.target, shard)?,
                 Asking::Nobody => return None,

@@ -189,6 +189,7 @@ mod tests {
     fn the_lock_is_held_until_the_file_is_gone() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         let folder = Folder { path };
         let lock = folder.try_lock().unwrap().expect("free");
         let inherited = lock.try_clone().unwrap();

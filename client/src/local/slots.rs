@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::ArcSwapOption;
 use larder_extent::Attached;
 use larder_wire::limits;
 
@@ -44,10 +44,9 @@ impl Slots {
     }
 
     /// The map of a shard, if there is one.
-    pub(crate) fn get(&self, shard: u32) -> Option<Guard<Option<Arc<Attached>>>> {
+    pub(crate) fn get(&self, shard: u32) -> Option<Arc<Attached>> {
         let chunk = self.chunks[shard as usize / CHUNK_SHARDS].get()?;
-        let map = chunk[shard as usize % CHUNK_SHARDS].map.load();
-        map.is_some().then_some(map)
+        chunk[shard as usize % CHUNK_SHARDS].map.load_full()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

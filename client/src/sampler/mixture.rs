@@ -345,7 +345,8 @@ impl MixedOrder {
         let mut next = positions.start;
         while next < positions.end {
             let end = next.saturating_add(PIECE).min(positions.end);
-            (sources.clear(), samples.clear());
+            sources.clear();
+            samples.clear();
             self.fill(next..end, &mut sources, &mut samples);
             sources
                 .iter()

@@ -177,11 +177,11 @@ fn bounds(fractions: &[f64], samples: u64) -> Result<Vec<u64>, Error> {
     if fractions.is_empty() || fractions.len() > limit {
         return refused(format!("{} parts where 1 to {limit} are possible", fractions.len()));
     }
-    if let Some(wrong) = fractions.iter().find(|fraction| !(**fraction > 0.0)) {
+    if let Some(wrong) = fractions.iter().find(|it| it.is_nan() || **it <= 0.0) {
         return refused(format!("{wrong} is not above 0"));
     }
     let sum: f64 = fractions.iter().sum();
-    if !((sum - 1.0).abs() <= FRACTIONS_SLACK) {
+    if sum.is_nan() || (sum - 1.0).abs() > FRACTIONS_SLACK {
         return refused(format!("they add up to {sum}, not to 1; name all parts"));
     }
     let mut bounds = vec![0];

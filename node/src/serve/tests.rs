@@ -35,7 +35,7 @@ use crate::catalog::{Catalog, Dataset};
 use crate::config::{Args, Config};
 use crate::counters::Counters;
 use crate::fill::{ReadThrough, Reader, start_workers};
-use crate::node::Listeners;
+use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::Folder;
 

@@ -16,7 +16,7 @@ mod tokens;
 
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
-    OriginUri, limits, origin::Target, uri::check_tag,
+    OriginUri, checksums::TableWriter, limits, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;
@@ -155,8 +155,11 @@ pub async fn index(
     let mut manifest = builder.build().map_err(build)?;
     drop(builder);
     if options.checksum {
-        let checksums = Box::pin(checksum::all(origin, &manifest, progress)).await?;
-        manifest = manifest.with_checksums(&checksums).map_err(build)?;
+        let home = options.manifest.as_ref();
+        let tables = TableWriter::new(origin, &manifest, home, cache_home(uri));
+        let mut tables = Box::pin(tables).await?;
+        let sums = Box::pin(checksum::all(origin, &manifest, &mut tables, progress)).await?;
+        manifest = manifest.with_checksums(&sums).map_err(build)?;
     }
     progress(IndexProgress::Publishing);
     let home = options.manifest.as_ref();

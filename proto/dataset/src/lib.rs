@@ -15,6 +15,7 @@
 pub mod limits;
 
 mod cause;
+mod checksums;
 mod dtype;
 mod error;
 mod id;
@@ -25,6 +26,7 @@ mod origin;
 mod uri;
 
 pub use cause::root_cause;
+pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};

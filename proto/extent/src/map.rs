@@ -14,7 +14,15 @@ use std::sync::atomic::AtomicU32;
 
 use memmap2::{Advice, Mmap, MmapOptions, MmapRaw, UncheckedAdvice};
 
-use crate::pages::PagePreference;
+/// Which pages to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PagePreference {
+    /// 2 MiB pages where the host gives them, else 4 KiB.
+    #[default]
+    Auto,
+    /// 4 KiB pages even where the host gives others.
+    Small,
+}
 
 /// The writable mapping of a file that only this process can reach. Three areas, three rules: the
 /// header is touched only through `&mut self`, the checksum tables only as atomics, the regions

@@ -11,7 +11,7 @@ use std::ops::Range;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use crate::layout::index;
-use crate::map::FillMap;
+use crate::map::{FillMap, PagePreference};
 use crate::{ExtentError, memfd, sys};
 
 /// Bytes of a huge page.
@@ -19,16 +19,6 @@ const HUGE_BYTES: u64 = 2 << 20;
 
 /// The host's setting for huge pages of shared memory.
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-
-/// Which pages to ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PagePreference {
-    /// 2 MiB pages where the host gives them, else 4 KiB.
-    #[default]
-    Auto,
-    /// 4 KiB pages even where the host gives others.
-    Small,
-}
 
 /// Which pages a mapping got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Copying many rows: each region is looked up once, and memory is asked for before it is needed.
 //!
 //! A row of a batch is a few dozen to a few hundred nanoseconds of copying behind one wait for memory
-//! that nobody could foresee but the list of rows. So rows are copied in the list's order, with the
-//! first lines of a row, and its checksum, asked for some rows ahead.
+//! that nobody could foresee but the list of rows. So rows are copied in the list's order, a few at a
+//! time, while the first lines of the next few, and their checksums, are on their way.
 //!
 //! Thread rule: plain values over a mapped extent. Non-goals: which extents (the caller finds them,
 //! each once); telling where a damaged row can be had instead.
@@ -14,8 +14,13 @@ use crate::crc::crc32c;
 use crate::kernel::{copy_hashed, prefetch, stream_hashed};
 use crate::layout::{Placed, index, indices};
 
-/// How many rows ahead of the copy a row's memory is asked for.
-const ROWS_AHEAD: usize = 8;
+/// Rows whose memory is asked for at once, while as many before them are copied. One after the other
+/// each would wait for its page to be found before the next could be asked for.
+const BLOCK_ROWS: usize = 8;
+
+/// Rows up to this length are checked when all of their block are copied, which is still in the
+/// first-level cache then: a copy that is read at once has not reached the cache yet.
+const TOGETHER_ROW_BYTES_MAX: usize = 2 << 10;
 
 /// Rows of this length and more, in batches of [`STREAMED_BATCH_BYTES_MIN`] and more, are copied past
 /// the cache. Shorter ones gain nothing by it.
@@ -38,14 +43,24 @@ pub struct RowSource<'a> {
 }
 
 /// One row of a batch: where it is, and where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowCopy {
-    /// Index into the sources of the call.
-    pub source: usize,
-    /// The row (of [`Region::Blocks`](crate::Region::Blocks): the block).
+#[derive(Clone, Copy, Debug)]
+pub struct RowCopy<'a> {
+    /// The rows that it is one of.
+    pub source: &'a RowSource<'a>,
+    /// Which of them (of [`Region::Blocks`](crate::Region::Blocks): the block).
     pub row: u64,
     /// Where in the target its first byte goes.
     pub at: usize,
+}
+
+impl<'a> RowCopy<'a> {
+    fn bytes(&self) -> &'a [u8] {
+        self.source.bytes(self.row)
+    }
+
+    fn target<'t>(&self, out: &'t mut [u8]) -> &'t mut [u8] {
+        &mut out[self.at..][..self.bytes().len()]
+    }
 }
 
 impl<'a> RowSource<'a> {
@@ -78,6 +93,12 @@ impl<'a> RowSource<'a> {
         if self.verify(row) { crc } else { !crc }
     }
 
+    /// Whether each row has a checksum of its own, so that [`RowSource::crc`] reads none of its bytes.
+    #[must_use]
+    pub fn has_own_crcs(&self) -> bool {
+        self.rows_per_unit == 1
+    }
+
     /// Whether a row still has the checksum it was filled with.
     #[must_use]
     pub fn verify(&self, row: u64) -> bool {
@@ -105,17 +126,22 @@ impl<'a> RowSource<'a> {
     ) -> Result<(), CorruptRow> {
         let source = self.bytes(row);
         assert_eq!(source.len(), target.len(), "the target is as long as the row");
-        let intact = if self.crcs.is_empty() {
-            // Rows without bytes have no units, and nothing that could be wrong.
-            true
-        } else if self.rows_per_unit > 1 {
-            // The check leaves the unit in the cache, and the copy comes from there.
-            target.copy_from_slice(source);
-            self.unit_is_intact(self.unit_of(row)) && *target == *source
-        } else {
+        let intact = if self.rows_per_unit == 1 {
             copy(source, target) == self.stored(row)
+        } else {
+            target.copy_from_slice(source);
+            self.is_intact_copy(row, target)
         };
         if intact { Ok(()) } else { Err(CorruptRow { region: self.region, row }) }
+    }
+
+    /// Whether these bytes, copied from a row, are as the row was filled.
+    fn is_intact_copy(&self, row: u64, copy: &[u8]) -> bool {
+        if self.rows_per_unit == 1 {
+            return crc32c(copy) == self.stored(row);
+        }
+        // The shared checksum speaks of the row where it lies, and that of the copy.
+        self.unit_is_intact(self.unit_of(row)) && *copy == *self.bytes(row)
     }
 
     /// Has the memory begin to bring in a row and its checksum.
@@ -146,29 +172,44 @@ impl<'a> RowSource<'a> {
 }
 
 /// Copies rows to their places in `out`, each compared with its checksum: what is not reported to
-/// `damaged` is in place and as it was filled. `damaged` is told in the order of `rows`, and the bytes
-/// at those places are not to be used.
+/// `damaged` is in place and as it was filled. The bytes at the places that are reported are not to be
+/// used.
 ///
-/// A short row is checked in `out` after it was copied. A long one of a large batch may be checked
-/// where it lies while it is copied; the file is sealed, so both are the same bytes.
+/// A row is checked in `out` after it was copied. A long one of a large batch may be checked where it
+/// lies while it is copied; the file is sealed, so both are the same bytes.
 ///
 /// # Panics
-/// If a source, a row or a place does not exist.
-pub fn copy_rows_verified(
-    sources: &[RowSource<'_>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
+/// If a row or a place does not exist.
+pub fn copy_rows_verified<'a>(
+    rows: impl Iterator<Item = RowCopy<'a>> + Clone,
     out: &mut [u8],
-    mut damaged: impl FnMut(RowCopy),
+    mut damaged: impl FnMut(RowCopy<'a>),
 ) {
     let batch_is_large = out.len() >= STREAMED_BATCH_BYTES_MIN;
-    for_each_ahead(sources, rows, out, |source, wanted, target| {
-        let copied = if batch_is_large && target.len() >= STREAMED_ROW_BYTES_MIN {
-            source.copy_verified_by(wanted.row, target, stream_hashed)
-        } else {
-            source.copy_verified(wanted.row, target)
-        };
-        if copied.is_err() {
-            damaged(wanted);
+    for_each_block(rows, |block| {
+        for wanted in block.clone() {
+            let target = wanted.target(out);
+            let copied = match target.len() {
+                ..=TOGETHER_ROW_BYTES_MAX => {
+                    target.copy_from_slice(wanted.bytes());
+                    Ok(())
+                }
+                STREAMED_ROW_BYTES_MIN.. if batch_is_large => {
+                    wanted.source.copy_verified_by(wanted.row, target, stream_hashed)
+                }
+                _ => wanted.source.copy_verified(wanted.row, target),
+            };
+            if copied.is_err() {
+                damaged(wanted);
+            }
+        }
+        for wanted in block {
+            let copy = wanted.target(out);
+            if copy.len() <= TOGETHER_ROW_BYTES_MAX
+                && !wanted.source.is_intact_copy(wanted.row, copy)
+            {
+                damaged(wanted);
+            }
         }
     });
 }
@@ -177,30 +218,28 @@ pub fn copy_rows_verified(
 ///
 /// # Panics
 /// As [`copy_rows_verified`].
-pub fn copy_rows(
-    sources: &[RowSource<'_>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
-    out: &mut [u8],
-) {
-    for_each_ahead(sources, rows, out, |source, wanted, target| {
-        target.copy_from_slice(source.bytes(wanted.row));
+pub fn copy_rows<'a>(rows: impl Iterator<Item = RowCopy<'a>> + Clone, out: &mut [u8]) {
+    for_each_block(rows, |block| {
+        for wanted in block {
+            wanted.target(out).copy_from_slice(wanted.bytes());
+        }
     });
 }
 
-/// Calls `copy` for each row with the place it goes to, and asks for the memory of later ones.
-fn for_each_ahead<'a>(
-    sources: &[RowSource<'a>],
-    rows: impl Iterator<Item = RowCopy> + Clone,
-    out: &mut [u8],
-    mut copy: impl FnMut(&RowSource<'a>, RowCopy, &mut [u8]),
+/// Calls `work` for the rows, some at a time, when the memory of those after them has been asked for.
+fn for_each_block<'a, R: Iterator<Item = RowCopy<'a>> + Clone>(
+    mut rows: R,
+    mut work: impl FnMut(std::iter::Take<R>),
 ) {
     let mut ahead = rows.clone();
-    let ask_for = |wanted: RowCopy| sources[wanted.source].prefetch(wanted.row);
-    ahead.by_ref().take(ROWS_AHEAD).for_each(ask_for);
-    for wanted in rows {
-        ahead.next().map(ask_for);
-        let source = &sources[wanted.source];
-        let bytes = source.bytes(wanted.row).len();
-        copy(source, wanted, &mut out[wanted.at..][..bytes]);
+    let mut ask_for_next =
+        || ahead.by_ref().take(BLOCK_ROWS).for_each(|wanted| wanted.source.prefetch(wanted.row));
+    ask_for_next();
+    loop {
+        ask_for_next();
+        work(rows.clone().take(BLOCK_ROWS));
+        if rows.nth(BLOCK_ROWS - 1).is_none() {
+            return;
+        }
     }
 }

@@ -316,7 +316,11 @@ pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
 /// Slow batches that a loader keeps the story of: enough to see what they have in common.
 pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
 
-/// Threads that read rows straight from the origin when no node answers.
+/// Bytes of row checksums that a client keeps while it reads from the origin: those of some 250 shards
+/// of 64 MiB with rows of 4 KiB.
+pub const ROW_CHECKSUM_BYTES_MAX: usize = 16 << 20;
+
+/// Reads straight from the origin in flight at once when no node answers.
 pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
 
 /// Indices of one explicit selection, 8 bytes each: half a gibibyte in each process that has it.

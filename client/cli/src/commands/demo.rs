@@ -7,6 +7,7 @@
 //! programs stop when their standard input closes.
 
 mod epochs;
+mod nodes;
 mod origin;
 mod process;
 mod report;
@@ -70,7 +71,7 @@ fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Resu
     progress.say("indexing them in place");
     origin.index(&programs)?;
     progress.say("starting two nodes");
-    let nodes = process::start_nodes(&programs, &origin, [NODE_LOCAL, NODE_REMOTE])?;
+    let nodes = nodes::start(&programs, &origin, [NODE_LOCAL, NODE_REMOTE])?;
     let cluster = nodes.iter().map(Child::address).collect::<Result<Vec<_>, _>>()?.join(",");
     let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
     let dataset = options.open(origin.dataset())?;

@@ -13,7 +13,8 @@ import pytest
 
 import larder
 import rank
-from harness import Node
+from harness import Node, S3Server
+from conftest import write_images
 from order import Job
 
 HERE = Path(__file__).parent
@@ -110,3 +111,23 @@ def test_ranks_learn_together_what_one_process_learns_alone(
     for of in request.getfixturevalue(world):
         assert of[way]["steps"] == alone["steps"] == 24
         assert of[way]["weights"] == pytest.approx(alone["weights"], rel=1e-9)
+
+
+def test_ranks_without_a_cluster_share_one_node_that_reads_each_byte_once(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    prefix = s3.folder / "data" / "alone"
+    write_images(prefix)
+    before = s3.counts()
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    ranks = torchrun(4, folder, "s3://data/alone", str(folder), script="host_rank.py")
+    after = s3.counts()
+    (node,) = ranks[0]["nodes"]
+    assert all(of["nodes"] == [node] for of in ranks)
+    for epoch in range(2):
+        delivered = [sample for of in ranks for sample in of["epochs"][epoch]]
+        assert sorted(delivered) == list(range(300))
+    data = sum(file.stat().st_size for file in prefix.glob("*.safetensors"))
+    read = after["bytes_sent"] - before["bytes_sent"]
+    assert read < 1.2 * data, "indexing reads headers, and a fill every byte once"

@@ -166,7 +166,7 @@ fn datasets_whose_tensors_differ_are_not_mixed_and_the_difference_is_named() {
         mixed(sources, &[1.0, 1.0], Stop::First).shuffle(Shuffle::Global)
     };
     let wide = || other(9, &[3, 6], "wide");
-    refused(with(wide()), "'image' is u8 [3, 6] where others have u8 [3, 5]");
+    refused(with(wide()), "'image' is U8 [3, 6] where others have U8 [3, 5]");
     refused(with(wide()), "file:///wide");
     assert!(with(wide()).tensors(["label"]).build().is_ok());
     refused(with(other(9, &[3, 5], "b")).tensors(["sound"]), "no tensor 'sound'");

@@ -2,7 +2,7 @@
 
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::crc::crc32c;
-use larder_extent::{ExtentView, Region};
+use larder_extent::{ExtentView, Region, RowSource};
 use larder_wire::data::RowRef;
 use larder_wire::{Error, ErrorKind, limits};
 
@@ -19,10 +19,6 @@ pub(super) struct Corrupt;
 
 /// Blocks in which regions without a stride are checked.
 const BLOCK_BYTES: u64 = 4096;
-
-/// Rows of this length and more have a checksum of their own in the extent; that of shorter ones
-/// is cheaper to compute than to look up, because they share one.
-const OWN_CRC_BYTES: u64 = 64;
 
 /// A tensor of a dataset.
 #[derive(Debug, Clone, Copy)]
@@ -105,16 +101,14 @@ impl Column {
             Region::Rows { .. } => {
                 let row = u64::from(row.row);
                 extent.copy_row_verified(self.tensor, row, target).map_err(|_| Corrupt)?;
-                if span.bytes >= OWN_CRC_BYTES {
-                    return Ok(extent.row_crc(self.tensor, row));
-                }
+                Ok(sent_crc(&extent.rows(self.tensor), row, target))
             }
             Region::Blocks { .. } => {
                 self.check_blocks(extent, span)?;
                 target.copy_from_slice(self.bytes(extent, span));
+                Ok(crc32c(target))
             }
         }
-        Ok(crc32c(target))
     }
 
     fn check_blocks(self, extent: &ExtentView, span: Span) -> Result<(), Corrupt> {
@@ -123,6 +117,12 @@ impl Column {
             || blocks.into_iter().all(|block| extent.verify_row(self.tensor, block));
         if sound { Ok(()) } else { Err(Corrupt) }
     }
+}
+
+/// The checksum to send along with a row that was copied to `copy` and checked if it has none of its
+/// own: where short rows share one, hashing the copy is cheaper than checking all of them again.
+pub(super) fn sent_crc(source: &RowSource<'_>, row: u64, copy: &[u8]) -> u32 {
+    if source.has_own_crcs() { source.crc(row) } else { crc32c(copy) }
 }
 
 /// A number of bytes of an extent as a length of a slice.

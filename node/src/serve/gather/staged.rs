@@ -1,24 +1,28 @@
-//! Short rows that are resident: copied together into a piece that stays in the core's own cache,
-//! checked on the way, and sent with one call.
+//! Short rows that are resident: copied together into a piece that stays in the core's own cache, and
+//! sent with one call.
+//!
+//! Rows of one length go in bulk, with the checksums that were taken when they were filled: the
+//! receiver compares, on the bytes it got, and asks again with VERIFY if they differ. Only then, and
+//! where short rows share a checksum, are they checked here. Rows with lengths of their own are
+//! checked one by one, as the checksums kept are not theirs but those of blocks.
 
-use std::hint::black_box;
+use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
+use larder_wire::limits;
 
-use larder_extent::ExtentView;
-
-use super::column::{Column, len, table_len};
+use super::column::{len, sent_crc, table_len};
 use super::{Answer, Ended, Slot, Way};
 use crate::cache::Found;
 use crate::serve::staging::StagingPiece;
-
-/// How many rows ahead of the copy a row's first bytes are touched.
-const ROWS_AHEAD: usize = 4;
 
 impl Answer<'_> {
     /// Sends the longest run of staged rows from row `first` that fits the piece. Returns how many; 0
     /// if the first is found corrupt.
     pub(super) fn send_staged(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
         let mut piece = self.scratch.take_piece();
-        let copied = self.copy_run(slot, first, &mut piece);
+        let copied = match slot.column.is_ragged() {
+            true => self.copy_one_by_one(slot, first, &mut piece),
+            false => self.copy_in_bulk(slot, first, &mut piece),
+        };
         let sent = copied.and_then(|bytes| {
             let rows = self.scratch.crcs.len();
             if rows > 0 {
@@ -31,8 +35,53 @@ impl Answer<'_> {
         sent
     }
 
-    /// Copies rows into the piece, their tables into the scratch. Returns the bytes copied.
-    fn copy_run(
+    /// Copies rows of one length into the piece, their tables into the scratch. Returns the bytes
+    /// copied.
+    fn copy_in_bulk(
+        &mut self,
+        slot: Slot,
+        first: usize,
+        piece: &mut StagingPiece,
+    ) -> Result<usize, Ended> {
+        let row = self.plan.rows[first];
+        let bytes = slot.column.span(self.plan.dataset.manifest(), row).bytes;
+        let (row_bytes, row_length) = (len(bytes), table_len(bytes)?);
+        let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
+        let rows_max = bytes_max.checked_div(bytes).map_or(limits::STAGED_ROWS_MAX, len);
+        let end = first + rows_max.clamp(1, limits::STAGED_ROWS_MAX);
+        let run = first..end.min(self.plan.rows.len());
+        let rows = self.plan.rows;
+        let resident = self.plan.resident(slot.column.tensor, run.clone());
+        let copy = |index: usize| {
+            let (source, row) = (resident.source(index)?, rows[index].row.into());
+            Some(RowCopy { source, row, at: (index - first) * row_bytes })
+        };
+        let copies = run.map_while(copy);
+        let unchecked = !self.verify && resident.source(first).is_some_and(RowSource::has_own_crcs);
+        let mut corrupt = None;
+        if unchecked {
+            copy_rows(copies.clone(), piece);
+        } else {
+            copy_rows_verified(copies.clone(), piece, |row| corrupt = corrupt.or(Some(row.at)));
+        }
+        let sound = copies.take_while(|row| corrupt.is_none_or(|at| row.at < at));
+        self.scratch.begin_run();
+        self.scratch.crcs.extend(
+            sound.map(|RowCopy { source, row, at }| {
+                sent_crc(source, row, &piece[at..at + row_bytes])
+            }),
+        );
+        let count = self.scratch.crcs.len();
+        self.scratch.lengths.resize(count, row_length);
+        if corrupt.is_some() {
+            self.plan.corrupt(first + count);
+        }
+        Ok(count * row_bytes)
+    }
+
+    /// Copies rows with lengths of their own into the piece, checked, their tables into the scratch.
+    /// Returns the bytes copied.
+    fn copy_one_by_one(
         &mut self,
         slot: Slot,
         first: usize,
@@ -46,7 +95,6 @@ impl Answer<'_> {
             if index > first && self.way(column, index) != Way::Staged {
                 break;
             }
-            self.touch(column, index + ROWS_AHEAD);
             let row = self.plan.rows[index];
             let span = column.span(self.plan.dataset.manifest(), row);
             let Found::Resident(extent) = self.plan.found(index) else { break };
@@ -63,17 +111,5 @@ impl Answer<'_> {
             self.scratch.lengths.push(table_len(span.bytes)?);
         }
         Ok(len(held))
-    }
-
-    /// Has the memory begin to bring in a row that is copied soon.
-    fn touch(&self, column: Column, index: usize) {
-        let Some(&row) = self.plan.rows.get(index) else { return };
-        if let Found::Resident(extent) = self.plan.found(index) {
-            let extent: &ExtentView = extent;
-            let span = column.span(self.plan.dataset.manifest(), row);
-            for line in column.bytes(extent, span).iter().step_by(64) {
-                black_box(*line);
-            }
-        }
     }
 }

@@ -144,14 +144,14 @@ impl Format for Npy {
 
     fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault> {
         let (length, before) = match begin {
-            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, ..] => {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, 0, a, b, ..] => {
                 (u64::from(u16::from_le_bytes([*a, *b])), 10)
             }
-            [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _, a, b, c, d, ..] => {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, 0, a, b, c, d, ..] => {
                 (u64::from(u32::from_le_bytes([*a, *b, *c, *d])), 12)
             }
             [magic @ .., _, _, _, _] if magic.starts_with(MAGIC) => {
-                let why = format!("{} is not one of 1, 2 and 3", begin[6]);
+                let why = format!("{}.{} is not one of 1.0, 2.0 and 3.0", begin[6], begin[7]);
                 return Err(Fault::new("version", why));
             }
             _ => return Err(Fault::new("magic", "this is not an npy file")),

@@ -14,6 +14,7 @@ use super::{
     safetensors::SafeTensors,
     *,
 };
+use crate::RowChecksums;
 
 fn folder_uri(folder: &Path) -> OriginUri {
     OriginUri::parse(&format!("file://{}", folder.display())).unwrap()
@@ -171,6 +172,8 @@ async fn odd_names_of_local_files_are_found_again() {
     let options = IndexOptions { checksum: true, ..IndexOptions::default() };
     let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     assert_eq!(indexed.manifest.samples(), 16);
+    let tables = RowChecksums::find(&origin, &indexed.manifest, None).await.unwrap().unwrap();
+    tables.shard(&indexed.manifest, 0).await.unwrap();
     let keys: Vec<&str> = (0..4).map(|o| indexed.manifest.object(o).key).collect();
     assert_eq!(keys[1], "c%20d/x&y+z.npy", "names are taken literally");
 }
@@ -301,4 +304,62 @@ proptest! {
         numpy.extend_from_slice(&file);
         let _ = parse(&Npy, &numpy);
     }
+}
+
+#[tokio::test]
+async fn checksums_of_rows_lie_beside_the_manifest_and_hold_what_they_were_made_of() {
+    let (origin, uri) = in_memory(&[("x.npy", array(300, 70)), ("y.npy", array(300, 8))]).await;
+    let options = IndexOptions { checksum: true, shard_bytes: 4096, ..IndexOptions::default() };
+    let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
+    assert!(manifest.shard_count() > 4);
+    let tables = RowChecksums::find(&origin, &manifest, None).await.unwrap().unwrap();
+    for shard in 0..manifest.shard_count() {
+        let sums = tables.shard(&manifest, shard).await.unwrap();
+        for (tensor, column) in manifest.tensors().iter().enumerate() {
+            let rows = manifest.shard(shard).rows;
+            let per_unit = if column.row_bytes() < 64 { 512 } else { 1 };
+            assert_eq!(sums.units(tensor).count(), u64::from(rows).div_ceil(per_unit));
+            let mut bytes = Vec::new();
+            for row in 0..rows {
+                let part = manifest.row_read(shard, row, tensor);
+                bytes.extend(origin.read_part(&manifest, &part).await.unwrap());
+            }
+            for unit in 0..sums.units(tensor).count() {
+                let range = sums.units(tensor).bytes_of(unit);
+                let [start, end] = [range.start, range.end].map(|at| usize::try_from(at).unwrap());
+                assert!(sums.holds(tensor, unit, &bytes[start..end]));
+                bytes[start] ^= 1;
+                assert!(!sums.holds(tensor, unit, &bytes[start..end]));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_checksums_is_believed_only_if_it_sums_up_to_what_is_pinned() {
+    let (origin, uri) = in_memory(&[("x.npy", array(300, 70))]).await;
+    let unpinned = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap().manifest;
+    assert!(RowChecksums::find(&origin, &unpinned, None).await.unwrap().is_none());
+    let options = IndexOptions { checksum: true, shard_bytes: 4096, ..IndexOptions::default() };
+    let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
+    let beside = uri.join(".larder/checksums").unwrap();
+    let listed = origin.list(&beside).await.unwrap();
+    let object = beside.join(&listed[0].key).unwrap();
+    let (bytes, _) = origin.get(&object, 1 << 20).await.unwrap();
+    let mut damaged = bytes.to_vec();
+    damaged[0] ^= 1;
+    origin.put(&object, damaged.into(), crate::origin::Put::Always).await.unwrap();
+    let tables = RowChecksums::find(&origin, &manifest, None).await.unwrap().unwrap();
+    assert!(tables.shard(&manifest, 0).await.is_err());
+    tables.shard(&manifest, 1).await.unwrap();
+    origin.put(&object, bytes.slice(4..), crate::origin::Put::Always).await.unwrap();
+    assert!(tables.shard(&manifest, 1).await.is_err(), "its length is known beforehand");
+}
+
+#[test]
+fn an_npy_file_of_a_minor_version_that_does_not_exist_is_refused() {
+    let mut file = array(4, 3);
+    assert!(Npy.header_bytes(&file, file.len() as u64).is_ok());
+    file[7] = 1;
+    assert!(Npy.header_bytes(&file, file.len() as u64).is_err());
 }

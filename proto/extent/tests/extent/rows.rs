@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 
 use larder_extent::{
-    Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, Sealed,
-    copy_rows, copy_rows_verified,
+    Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, RowSource,
+    Sealed, copy_rows, copy_rows_verified,
 };
 use proptest::prelude::*;
 
@@ -52,40 +52,50 @@ fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> 
     attach_whole(&bytes).unwrap()
 }
 
-/// What is wanted of one region of several extents, each row with a gap of `gap` bytes after it.
-fn wanted(
-    views: &[&ExtentView],
-    region: usize,
+/// Rows of some sources one after the other, each with a gap of `gap` bytes after it, and where the
+/// last gap ends.
+fn wanted<'a>(
+    sources: &'a [RowSource<'a>],
     rows: &[(usize, u64)],
     gap: usize,
-) -> (Vec<RowCopy>, usize) {
+) -> (Vec<RowCopy<'a>>, usize) {
     let mut at = 0;
     let place = |&(source, row): &(usize, u64)| {
-        let copy = RowCopy { source, row, at };
-        at += views[source].row(region, row).len() + gap;
+        let copy = RowCopy { source: &sources[source], row, at };
+        at += sources[source].bytes(row).len() + gap;
         copy
     };
     let copies = rows.iter().map(place).collect();
     (copies, at)
 }
 
-/// Copies in bulk and compares everything with single rows: bytes, reports, and what lies between.
-fn check_against_single_rows(views: &[&ExtentView], region: usize, copies: &[RowCopy], out: usize) {
+/// Copies rows of one region of some views in bulk, and one at a time: bytes, what lies between, and
+/// reports are the same. The damaged rows, as they were asked for.
+fn copied_as_single_rows(
+    views: &[&ExtentView],
+    region: usize,
+    rows: &[(usize, u64)],
+    gap: usize,
+) -> Vec<(usize, u64)> {
     let sources: Vec<_> = views.iter().map(|view| view.rows(region)).collect();
+    let (copies, out) = wanted(&sources, rows, gap);
     let (mut bulk, mut plain, mut single) = (vec![0xee; out], vec![0xee; out], vec![0xee; out]);
-    let (mut damaged, mut expected) = (Vec::new(), Vec::new());
-    copy_rows_verified(&sources, copies.iter().copied(), &mut bulk, |copy| damaged.push(copy));
-    copy_rows(&sources, copies.iter().copied(), &mut plain);
-    for &copy in copies {
-        let bytes = views[copy.source].row(region, copy.row).len();
-        let target = &mut single[copy.at..][..bytes];
-        if views[copy.source].copy_row_verified(region, copy.row, target).is_err() {
-            expected.push(copy);
+    let (mut reported, mut expected) = (Vec::new(), Vec::new());
+    copy_rows_verified(copies.iter().copied(), &mut bulk, |copy| reported.push(copy.at));
+    copy_rows(copies.iter().copied(), &mut plain);
+    let mut damaged = Vec::new();
+    for (&(view, row), copy) in rows.iter().zip(&copies) {
+        let target = &mut single[copy.at..][..copy.source.bytes(row).len()];
+        if views[view].copy_row_verified(region, row, target).is_err() {
+            damaged.push((view, row));
+            expected.push(copy.at);
         }
     }
-    assert_eq!(damaged, expected);
+    reported.sort_unstable();
+    assert_eq!(reported, expected);
     assert!(bulk == single, "bytes of a checked copy");
     assert!(plain == single, "bytes of a plain copy");
+    damaged
 }
 
 proptest! {
@@ -107,8 +117,10 @@ proptest! {
         let count = usize::try_from(REGIONS[region].rows()).unwrap();
         let rows: Vec<_> =
             picks.iter().map(|(view, row)| (*view, row.index(count) as u64)).collect();
-        let (copies, out) = wanted(&views, region, &rows, gap);
-        check_against_single_rows(&views, region, &copies, out);
+        let damaged = copied_as_single_rows(&views, region, &rows, gap);
+        let intact = |&(view, row): &(usize, u64)| views[view].verify_row(region, row);
+        prop_assert!(!damaged.iter().any(intact));
+        prop_assert_eq!(damaged.len(), rows.iter().filter(|&row| !intact(row)).count());
     }
 }
 
@@ -123,14 +135,7 @@ fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
     let attached = [damaged(&sealed[0], []), damaged(&sealed[1], flips)];
     let views = attached.each_ref().map(|view| &**view);
     let rows: Vec<_> = (0..240).map(|at| (at % 2, (at as u64 * 7) % 30)).collect();
-    let (copies, out) = wanted(&views, 0, &rows, 1);
-    assert!(out >= 9 << 20, "a large batch has {out} bytes");
-    check_against_single_rows(&views, 0, &copies, out);
-    let mut damaged = Vec::new();
-    let sources = views.map(|view| view.rows(0));
-    copy_rows_verified(&sources, copies.into_iter(), &mut vec![0; out], |copy| {
-        damaged.push((copy.source, copy.row));
-    });
+    let mut damaged = copied_as_single_rows(&views, 0, &rows, 1);
     damaged.sort_unstable();
     damaged.dedup();
     assert_eq!(damaged, [(1, 5), (1, 9), (1, 11)], "odd rows of the second extent");
@@ -140,10 +145,10 @@ fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
 fn nothing_wanted_is_nothing_copied() {
     let sealed = extent(&REGIONS, 5);
     let mut out = [0xee; 4];
-    let never = |copy| panic!("{copy:?} was not wanted");
-    copy_rows_verified(&[], std::iter::empty(), &mut out, never);
-    let empty = RowCopy { source: 0, row: 3, at: 4 };
-    copy_rows_verified(&[sealed.rows(5)], [empty; 20].into_iter(), &mut out, never);
+    let never = |copy: RowCopy<'_>| panic!("{copy:?} was not wanted");
+    copy_rows_verified(std::iter::empty(), &mut out, never);
+    let empty = RowCopy { source: &sealed.rows(5), row: 3, at: 4 };
+    copy_rows_verified([empty; 20].into_iter(), &mut out, never);
     assert_eq!(out, [0xee; 4]);
 }
 
@@ -151,6 +156,6 @@ fn nothing_wanted_is_nothing_copied() {
 #[should_panic(expected = "row 300 of a region of 300 rows")]
 fn a_row_that_is_not_there_is_a_mistake_of_the_caller() {
     let sealed = extent(&REGIONS, 6);
-    let copy = RowCopy { source: 0, row: 300, at: 0 };
-    copy_rows(&[sealed.rows(0)], std::iter::once(copy), &mut [0; 512]);
+    let copy = RowCopy { source: &sealed.rows(0), row: 300, at: 0 };
+    copy_rows(std::iter::once(copy), &mut [0; 512]);
 }

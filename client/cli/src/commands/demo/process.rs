@@ -4,7 +4,6 @@
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
-    net::TcpListener,
     os::fd::AsFd,
     path::{Path, PathBuf},
     process::{ChildStdin, ChildStdout, Command, Stdio},
@@ -14,7 +13,6 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
 
-use super::origin::Origin;
 use crate::error::{Exit, Failure};
 
 /// How long a program may take to say that it listens. Writing the data is part of it.
@@ -143,39 +141,4 @@ fn tail(log: &Path) -> String {
         [] => "it said nothing".to_owned(),
         last => last.join("\n"),
     }
-}
-
-/// Starts nodes that make up one ring, each large enough for the whole dataset: how a ring of two
-/// divides a few shards is a matter of luck.
-pub(super) fn start_nodes(
-    programs: &Programs,
-    origin: &Origin,
-    names: [&str; 2],
-) -> Result<Vec<Child>, Failure> {
-    let memory = format!("{}MiB", origin.bytes() / 4 * 5 / (1 << 20) + 64);
-    let ports = free_ports(names.len())
-        .map_err(|error| Failure::new(Exit::Failed, "no free port on 127.0.0.1").why(error))?;
-    let members = names.iter().zip(&ports);
-    let members: Vec<_> =
-        members.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
-    let start = |(name, port): (&&str, &u16)| {
-        let mut command = programs.command("larder-node");
-        command
-            .args(["-o", "json", "--exit-with-stdin", "--node-id", name, "--memory", &memory])
-            .args(["--listen", &format!("127.0.0.1:{port}"), "--data-listen", "127.0.0.1:0"])
-            .args(["--origin", origin.dataset()])
-            .arg("--socket")
-            .arg(programs.folder.join(format!("node-{name}/larder.sock")))
-            .args(members.iter().flat_map(|member| ["--member", member]))
-            .envs(origin.settings());
-        Child::start(programs, &format!("larder-node-{name}"), &mut command)
-    };
-    names.iter().zip(&ports).map(start).collect()
-}
-
-/// Ports that were free a moment ago: a ring names its members before they start.
-fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
-    let listeners: std::io::Result<Vec<_>> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-    listeners?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }

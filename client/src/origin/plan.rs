@@ -1,0 +1,162 @@
+//! Which bytes of the origin are read for which rows.
+
+use std::{ops::Range, sync::Arc};
+
+use larder_dataset::{Manifest, PartRead, ShardChecksums};
+use larder_wire::{data::RowRef, limits};
+
+use crate::remote::Job;
+
+/// Most bytes of one read: as large as the parts in which nodes fill, to which memory is bounded
+/// together with the number of reads. A single row may be larger.
+const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
+
+/// Some bytes, and the rows in them.
+pub(super) struct Read {
+    /// What to read, back to back.
+    pub(super) parts: Vec<PartRead>,
+    pub(super) slot: usize,
+    /// Places in the batch and the rows' offsets within what is read.
+    pub(super) rows: Vec<(u32, usize)>,
+    pub(super) check: Option<Check>,
+}
+
+/// Units of a tensor that lie side by side.
+struct Run {
+    units: Range<u64>,
+    /// Places in the batch and the rows' offsets in their region.
+    rows: Vec<(u32, u64)>,
+}
+
+/// What the bytes of a read must come to.
+pub(super) struct Check {
+    sums: Arc<ShardChecksums>,
+    shard: u32,
+    tensor: usize,
+    units: Range<u64>,
+}
+
+impl Check {
+    /// Whether these are the bytes; else which unit differs.
+    pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
+        let plan = self.sums.units(self.tensor);
+        let begin = plan.bytes_of(self.units.start).start;
+        for unit in self.units.clone() {
+            let range = plan.bytes_of(unit);
+            let [start, end] = [range.start - begin, range.end - begin].map(index);
+            if !self.sums.holds(self.tensor, unit, &bytes[start..end]) {
+                let Self { shard, tensor, .. } = self;
+                return Err(format!("unit {unit} of tensor {tensor} of shard {shard}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).expect("what is read is in memory")
+}
+
+/// What a gather asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) rows: &'a [RowRef],
+    pub(super) tensors: &'a [u16],
+}
+
+impl Asked<'_> {
+    /// The places of a job's rows, in the order of the dataset.
+    pub(super) fn in_order(self, job: &Job) -> Vec<u32> {
+        let mut order = job.at.clone();
+        order.sort_unstable_by_key(|&at| self.rows[at as usize]);
+        order
+    }
+
+    /// The shard of the row at this place.
+    pub(super) fn shard(self, at: u32) -> u32 {
+        self.rows[at as usize].shard
+    }
+}
+
+/// The reads for one tensor of these rows: those that touch or overlap in an object together.
+pub(super) fn plain(
+    manifest: &Manifest,
+    order: &[u32],
+    slot: usize,
+    asked: Asked<'_>,
+) -> Vec<Read> {
+    let tensor = usize::from(asked.tensors[slot]);
+    let mut reads: Vec<Read> = Vec::new();
+    for &at in order {
+        let row = asked.rows[at as usize];
+        let part = manifest.row_read(row.shard, row.row, tensor);
+        if let Some(read) = reads.last_mut()
+            && let Some(offset) = join(&mut read.parts[0], &part)
+        {
+            read.rows.push((at, offset));
+            continue;
+        }
+        reads.push(Read { parts: vec![part], slot, rows: vec![(at, 0)], check: None });
+    }
+    reads
+}
+
+/// Makes a read cover a row too, if the row touches or overlaps it and it does not grow too large:
+/// the row's offset in it.
+fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
+    let span =
+        |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
+    let (have, want) = (span(read), span(row));
+    let touches = row.object == read.object && (have.start..=have.end).contains(&want.start);
+    let bytes = have.end.max(want.end) - have.start;
+    if !touches || bytes > READ_BYTES_MAX {
+        return None;
+    }
+    read.bytes = bytes;
+    usize::try_from(want.start - have.start).ok()
+}
+
+/// The reads for one tensor of rows of one shard: whole units, so that all of it can be checked.
+pub(super) fn checked(
+    manifest: &Manifest,
+    order: &[u32],
+    slot: usize,
+    asked: Asked<'_>,
+    sums: &Arc<ShardChecksums>,
+) -> Vec<Read> {
+    let (tensor, shard) = (usize::from(asked.tensors[slot]), asked.shard(order[0]));
+    let units = sums.units(tensor);
+    let mut runs: Vec<Run> = Vec::new();
+    for &at in order {
+        let (begin, bytes) = manifest.row_in_region(shard, asked.rows[at as usize].row, tensor);
+        let own = units.covering(&(begin..begin + bytes));
+        if let Some(Run { units: run, rows }) = runs.last_mut()
+            && own.start <= run.end
+            && units.bytes_of(own.end - 1).end - units.bytes_of(run.start).start <= READ_BYTES_MAX
+        {
+            run.end = own.end.max(run.end);
+            rows.push((at, begin));
+            continue;
+        }
+        runs.push(Run { units: own, rows: vec![(at, begin)] });
+    }
+    let whole = manifest.fill_plan(shard, READ_BYTES_MAX).reads;
+    let read = |Run { units: run, rows }: Run| {
+        let region = units.bytes_of(run.start).start..units.bytes_of(run.end - 1).end;
+        let parts = whole.iter().filter(|part| part.tensor == tensor);
+        let parts = parts.filter_map(|part| within(part, &region)).collect();
+        let rows = rows.into_iter().map(|(at, begin)| (at, index(begin - region.start))).collect();
+        let check = Check { sums: Arc::clone(sums), shard, tensor, units: run };
+        Read { parts, slot, rows, check: Some(check) }
+    };
+    runs.into_iter().map(read).collect()
+}
+
+/// What of a part lies in this range of its region.
+fn within(part: &PartRead, region: &Range<u64>) -> Option<PartRead> {
+    let start = part.region_offset.max(region.start);
+    let end = (part.region_offset + part.bytes).min(region.end);
+    let object_offset = part.object_offset + start.checked_sub(part.region_offset)?;
+    let bytes = end.checked_sub(start).filter(|&bytes| bytes > 0)?;
+    Some(PartRead { region_offset: start, object_offset, bytes, ..*part })
+}

@@ -1,0 +1,341 @@
+//! Checksums of rows: what a pinned shard checksum sums up, kept beside the manifest, so that a few
+//! rows can be checked without the rest of their shard.
+//!
+//! The unit that has a checksum (CRC32C) is a row; or as many rows as fit into 4 KiB where rows have
+//! fewer than 64 bytes; or a block of 4 KiB where rows differ in length. A shard's checksum is the
+//! xxh3-64 over the little-endian values of all its units, tensor by tensor. So a table of units
+//! needs nobody's word: it is right if it sums up to what the manifest pins.
+//!
+//! ```text
+//! <home>/checksums/<name>    u32 of every unit: 64 shards one after the other, tensor by tensor
+//! ```
+//!
+//! The name is a hash of the ids of the shards in it: snapshots that share shards share tables.
+//!
+//! Non-goals: caching (the reader's choice).
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+use crate::{
+    DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RegionPlan,
+    index::{cache_home, home_beside},
+    origin::{Put, Target},
+};
+
+/// Rows shorter than this share a unit.
+const ROW_BYTES_ALONE: u64 = 64;
+/// Bytes of rows that share a unit.
+const UNIT_BYTES: u64 = 4096;
+/// Shards whose tables share an object: few objects, and none that indexing can't hold in memory.
+const TABLE_SHARDS: u32 = 64;
+
+/// How a region is divided into units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitPlan {
+    /// Rows, or blocks where rows differ in length.
+    rows: u64,
+    rows_per_unit: u64,
+    row_bytes: u64,
+    stride_bytes: u64,
+    bytes: u64,
+}
+
+impl UnitPlan {
+    /// The units of a region.
+    pub fn new(region: &RegionPlan) -> Self {
+        let RegionPlan { rows, row_bytes, stride_bytes, bytes } = *region;
+        if row_bytes == 0 {
+            let rows = bytes.div_ceil(UNIT_BYTES);
+            let (row_bytes, stride_bytes) = (UNIT_BYTES, UNIT_BYTES);
+            return Self { rows, rows_per_unit: 1, row_bytes, stride_bytes, bytes };
+        }
+        let shared = row_bytes < ROW_BYTES_ALONE;
+        let rows_per_unit = if shared { UNIT_BYTES / row_bytes } else { 1 };
+        Self { rows, rows_per_unit, row_bytes, stride_bytes, bytes }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.rows.div_ceil(self.rows_per_unit)
+    }
+
+    /// The bytes of the region that a unit covers.
+    pub fn bytes_of(&self, unit: u64) -> Range<u64> {
+        let first = unit * self.rows_per_unit;
+        let last = (first + self.rows_per_unit).min(self.rows) - 1;
+        first * self.stride_bytes..(last * self.stride_bytes + self.row_bytes).min(self.bytes)
+    }
+
+    /// The units that together cover a row, which lies at these bytes of the region.
+    pub fn covering(&self, bytes: &Range<u64>) -> Range<u64> {
+        let first = bytes.start / self.stride_bytes / self.rows_per_unit;
+        // Rows may overlap, so that the next begins within this one; blocks never do.
+        let last = match self.stride_bytes {
+            UNIT_BYTES if self.row_bytes == UNIT_BYTES => {
+                bytes.end.saturating_sub(1).max(bytes.start) / UNIT_BYTES
+            }
+            _ => first,
+        };
+        first..last + 1
+    }
+}
+
+/// The CRC32C of each unit of a region, whose bytes these are.
+pub(crate) fn unit_crcs(region: &RegionPlan, bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let plan = UnitPlan::new(region);
+    (0..plan.count()).map(move |unit| {
+        let Range { start, end } = plan.bytes_of(unit);
+        let at = |offset: u64| usize::try_from(offset).expect("the region is in memory");
+        crc(&bytes[at(start)..at(end)])
+    })
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    u32::try_from(crc_fast::checksum(Crc32Iscsi, bytes)).expect("a CRC32C has 32 bits")
+}
+
+/// The checksum of a shard whose units have these checksums, in their order.
+pub(crate) fn sum_up(table: &[u32]) -> u64 {
+    let mut state = Xxh3Default::new();
+    table.iter().for_each(|crc| state.update(&crc.to_le_bytes()));
+    state.digest()
+}
+
+/// The checksums of the units of one shard: they sum up to what its manifest pins.
+#[derive(Debug, Clone)]
+pub struct ShardChecksums {
+    crcs: Vec<u32>,
+    /// Of each tensor: its units, and where their checksums begin.
+    tensors: Vec<(UnitPlan, usize)>,
+}
+
+impl ShardChecksums {
+    /// The units of a tensor.
+    pub fn units(&self, tensor: usize) -> &UnitPlan {
+        &self.tensors[tensor].0
+    }
+
+    /// Whether these are the bytes of a unit of a tensor.
+    pub fn holds(&self, tensor: usize, unit: u64, bytes: &[u8]) -> bool {
+        let begin = self.tensors[tensor].1;
+        crc(bytes) == self.crcs[begin + usize::try_from(unit).expect("a unit in memory")]
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.crcs.len() * size_of::<u32>() + self.tensors.len() * size_of::<(UnitPlan, usize)>()
+    }
+}
+
+/// The tables of a snapshot, where there are any.
+#[derive(Debug, Clone)]
+pub struct RowChecksums {
+    origin: Origin,
+    home: OriginUri,
+}
+
+impl RowChecksums {
+    /// Looks for the tables of a snapshot in the places where its manifest may lie: under `manifest`
+    /// if that is given, else beside the data, or in the local cache. `None` if there are none: then
+    /// the snapshot was indexed without checksums.
+    ///
+    /// # Errors
+    /// When the origin can't be asked.
+    pub async fn find(
+        origin: &Origin,
+        manifest: &Manifest,
+        given: Option<&OriginUri>,
+    ) -> Result<Option<Self>, DatasetError> {
+        if manifest.shard_count() == 0 || manifest.shard(0).checksum.is_none() {
+            return Ok(None);
+        }
+        let homes = match given {
+            Some(given) => vec![folder(given)],
+            None => {
+                let beside = home_beside(manifest.uri())?;
+                [Some(beside), cache_home(manifest.uri())].into_iter().flatten().collect()
+            }
+        };
+        for home in homes {
+            let there =
+                if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
+            match there.head(&table_uri(&home, manifest, 0)?).await {
+                Ok(_) => return Ok(Some(Self { origin: there, home })),
+                // Without the right to list, S3 answers "denied" for what is not there.
+                Err(OriginError::NotFound { .. } | OriginError::Denied { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The checksums of one shard.
+    ///
+    /// # Errors
+    /// When they can't be read, or are not those that the manifest pins.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub async fn shard(
+        &self,
+        manifest: &Manifest,
+        shard: u32,
+    ) -> Result<ShardChecksums, DatasetError> {
+        let object = table_uri(&self.home, manifest, shard)?;
+        let first = shard / TABLE_SHARDS * TABLE_SHARDS;
+        let units = |shard| -> u64 { plans(manifest, shard).map(|plan| plan.count()).sum() };
+        let before: u64 = (first..shard).map(units).sum();
+        let after: u64 = (shard + 1..table_end(manifest, first)).map(units).sum();
+        let own = units(shard);
+        let target = Target {
+            object: object.clone(),
+            etag: None,
+            version: None,
+            size_bytes: (before + own + after) * 4,
+        };
+        let (bytes, _) = self.origin.read_header(&target, before * 4, own * 4).await?;
+        if Some(xxh3_64(&bytes)) != manifest.shard(shard).checksum {
+            let why = format!("it is not what the manifest pins for shard {shard}");
+            return Err(FetchError::NotAsAsked { object, why }.into());
+        }
+        let crcs =
+            bytes.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]));
+        let mut begin = 0;
+        let tensors = plans(manifest, shard).map(|plan| {
+            let at = begin;
+            begin += usize::try_from(plan.count()).expect("they are in memory");
+            (plan, at)
+        });
+        Ok(ShardChecksums { tensors: tensors.collect(), crcs: crcs.collect() })
+    }
+}
+
+/// Writes tables while a dataset is indexed: each as soon as its shards were read.
+pub(crate) struct TableWriter<'a> {
+    origin: Origin,
+    manifest: &'a Manifest,
+    home: OriginUri,
+    /// Where to write if the home can't be written.
+    cache: Option<OriginUri>,
+    table: Vec<u8>,
+}
+
+impl<'a> TableWriter<'a> {
+    /// With `given` tables go there, else beside the data, or into the cache if that is denied: as
+    /// the manifest will.
+    pub(crate) async fn new(
+        origin: &Origin,
+        manifest: &'a Manifest,
+        given: Option<&OriginUri>,
+        cache: Option<OriginUri>,
+    ) -> Result<Self, DatasetError> {
+        let (home, cache) = match given {
+            Some(given) => (given.clone(), None),
+            None => (home_beside(manifest.uri())?, cache),
+        };
+        let origin =
+            if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
+        Ok(Self { origin, manifest, home, cache, table: Vec::new() })
+    }
+
+    /// Takes the checksums of the units of a shard; shards come in their order.
+    pub(crate) async fn push(&mut self, shard: u32, crcs: &[u32]) -> Result<(), DatasetError> {
+        self.table.extend(crcs.iter().flat_map(|crc| crc.to_le_bytes()));
+        let first = shard / TABLE_SHARDS * TABLE_SHARDS;
+        if shard + 1 < table_end(self.manifest, first) {
+            return Ok(());
+        }
+        let table = Bytes::from(std::mem::take(&mut self.table));
+        match self.write(first, table.clone()).await {
+            Err(DatasetError::Origin(OriginError::Denied { .. })) if self.cache.is_some() => {
+                self.home = self.cache.take().expect("just looked");
+                self.origin = Origin::connect(&self.home).await?;
+                self.write(first, table).await
+            }
+            written => written,
+        }
+    }
+
+    async fn write(&self, first: u32, table: Bytes) -> Result<(), DatasetError> {
+        let object = table_uri(&self.home, self.manifest, first)?;
+        // Its name says what is in it; whatever else may be there is damaged.
+        Ok(self.origin.put(&object, table, Put::Always).await?)
+    }
+}
+
+/// The folder in which a manifest lies, or is to lie.
+fn folder(manifest: &OriginUri) -> OriginUri {
+    let text = manifest.to_string();
+    let parent = text.strip_suffix(".manifest").and_then(|_| text.rsplit_once('/'));
+    let parent = parent.and_then(|(parent, _)| OriginUri::parse(parent).ok());
+    parent.unwrap_or_else(|| manifest.clone())
+}
+
+fn table_end(manifest: &Manifest, first: u32) -> u32 {
+    manifest.shard_count().min(first.saturating_add(TABLE_SHARDS))
+}
+
+/// Where the table with this shard lies.
+fn table_uri(home: &OriginUri, manifest: &Manifest, shard: u32) -> Result<OriginUri, DatasetError> {
+    let first = shard / TABLE_SHARDS * TABLE_SHARDS;
+    let mut name = Xxh3Default::new();
+    for shard in first..table_end(manifest, first) {
+        name.update(manifest.shard(shard).id.as_bytes());
+    }
+    Ok(home.join(&format!("checksums/{:032x}", name.digest128()))?)
+}
+
+/// The units of every tensor of a shard.
+fn plans(manifest: &Manifest, shard: u32) -> impl Iterator<Item = UnitPlan> {
+    manifest.tensors().iter().map(move |tensor| UnitPlan::new(&manifest.region(shard, tensor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(rows: u64, row_bytes: u64, stride_bytes: u64) -> RegionPlan {
+        RegionPlan { rows, row_bytes, stride_bytes, bytes: (rows - 1) * stride_bytes + row_bytes }
+    }
+
+    #[test]
+    fn crc32c_is_the_one_of_the_standard() {
+        assert_eq!(crc(b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn long_rows_are_units_of_their_own_even_where_they_overlap() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let overlapping = region(3, 100, 50);
+        let found: Vec<u32> = unit_crcs(&overlapping, &bytes[..200]).collect();
+        assert_eq!(found, [crc(&bytes[0..100]), crc(&bytes[50..150]), crc(&bytes[100..200])]);
+        let plan = UnitPlan::new(&overlapping);
+        assert_eq!((plan.covering(&(50..150)), plan.bytes_of(1)), (1..2, 50..150));
+    }
+
+    #[test]
+    fn short_rows_share_units_and_the_last_is_shorter() {
+        let bytes = vec![7; 3 * 1500];
+        let short = region(1500, 3, 3);
+        let found: Vec<u32> = unit_crcs(&short, &bytes).collect();
+        assert_eq!(found, [crc(&bytes[..1365 * 3]), crc(&bytes[..135 * 3])]);
+        let plan = UnitPlan::new(&short);
+        assert_eq!(
+            (plan.covering(&(1364 * 3..1365 * 3)), plan.covering(&(4095..4098))),
+            (0..1, 1..2)
+        );
+        assert_eq!(plan.bytes_of(1), 4095..4500);
+    }
+
+    #[test]
+    fn rows_of_any_length_lie_in_blocks() {
+        let plan =
+            UnitPlan::new(&RegionPlan { rows: 9, row_bytes: 0, stride_bytes: 0, bytes: 10_000 });
+        assert_eq!((plan.count(), plan.bytes_of(2)), (3, 8192..10_000));
+        assert_eq!((plan.covering(&(4000..9000)), plan.covering(&(5000..5000))), (0..3, 1..2));
+    }
+}
