@@ -272,6 +272,39 @@ def test_processes_are_kept_from_epoch_to_epoch_and_end_with_the_loader(
     wait_until(lambda: all(gone(process) for process in processes))
 
 
+def test_a_forked_child_has_processes_of_its_own(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(
+        50, batch_transform=transforms.whoami, workers=1, worker_kind="process", output="numpy"
+    )
+    (mine,) = {int(batch["pid"]) for batch in loader}
+    child = os.fork()
+    if child == 0:
+        signal.alarm(HANG_SECONDS)
+        (other,) = {int(batch["pid"]) for batch in loader}
+        os._exit(0 if other != mine else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert {int(batch["pid"]) for batch in loader} == {mine}
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_program_ends_in_the_midst_of_an_epoch(
+    node: Node, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
+    (tmp_path / "program.py").write_text(
+        "import larder, transforms\n"
+        "if __name__ == '__main__':\n"
+        f"    dataset = larder.open({URI!r}, cluster={node.address!r})\n"
+        "    loader = dataset.loader(2, transform=transforms.noise, workers=3,\n"
+        f"                            worker_kind={kind!r}, output='numpy')\n"
+        "    batches = iter(loader)\n"
+        "    print(len(next(batches).samples))\n"
+    )
+    command = [sys.executable, tmp_path / "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
 def test_two_iterations_of_a_loader_do_not_disturb_each_other(dataset: larder.Dataset) -> None:
     loader = dataset.loader(
         50, seed=1, transform=transforms.noise, workers=2, worker_kind="process", output="numpy"

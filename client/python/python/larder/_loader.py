@@ -259,8 +259,8 @@ class Loads:
         Args:
             batch_size: samples of a batch on each rank.
             shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
-                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset
-                fits the memory of the cluster, else ``"window"``.
+                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the
+                dataset fits the memory of the cluster, else ``"window"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
@@ -271,8 +271,8 @@ class Loads:
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
             tensors: names of the tensors wanted; by default all.
             prefetch: batches fetched ahead.
-            transform: applied to each sample, a dict of arrays (of torch for torch's output, else of
-                numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
+            transform: applied to each sample, a dict of arrays (of torch for torch's output, else
+                of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
                 depend on seed, epoch and sample only.
             batch_transform: applied to each batch, after ``transform``; likewise. Its random

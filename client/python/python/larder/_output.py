@@ -96,7 +96,8 @@ def _extension(name: str) -> np.dtype[Any]:
             why="the package ml_dtypes, which adds it, is not installed",
             hint="pip install ml_dtypes; a loader without transforms needs it only for numpy",
         ) from None
-    return np.dtype(getattr(ml_dtypes, name))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 def _to_torch(array: Array) -> Any:

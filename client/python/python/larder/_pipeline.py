@@ -9,7 +9,10 @@ is closed; a transform that hangs holds up neither Ctrl-C nor the end of the pro
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import weakref
 from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -51,9 +54,7 @@ def ahead(
     it took, and those for which it was waited.
     """
     run = _Run(source, depth)
-    for number, job in enumerate(jobs):
-        name = f"larder-transform-{number}"
-        threading.Thread(target=run.work, args=(job,), name=name, daemon=True).start()
+    run.start(jobs)
     try:
         while True:
             begun = perf_counter()
@@ -75,6 +76,7 @@ class _Run:
 
     def __init__(self, source: Source, depth: int) -> None:
         self._source = source
+        self._owner = os.getpid()
         self._depth = depth
         #: Held while a batch is pulled, so that numbers are given in order.
         self._pulling = threading.Lock()
@@ -84,10 +86,26 @@ class _Run:
         self._pulled = 0
         self._taken = 0
         self._ended = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self, jobs: Sequence[Job]) -> None:
+        _running.add(self)
+        for number, job in enumerate(jobs):
+            name = f"larder-transform-{number}"
+            thread = threading.Thread(target=self.work, args=(job,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Waits for its threads, each so long at most: a transform may hang."""
+        for thread in self._threads:
+            thread.join(seconds)
 
     @property
     def idle(self) -> bool:
         """Whether no job is at work, or will be."""
+        if self._owner != os.getpid():
+            return False
         with self._changed:
             return self._ended and self._pulled == self._taken + len(self._outcomes)
 
@@ -149,5 +167,23 @@ class _Run:
             return outcome
 
     def close(self) -> None:
-        self._end()
-        self._source.close()
+        # A forked child has none of the threads, and a lock may be held by one of them for ever.
+        if self._owner == os.getpid():
+            self._end()
+            self._source.close()
+
+
+#: Runs of this process, for its end.
+_running: weakref.WeakSet[_Run] = weakref.WeakSet()
+#: How long the end of the program waits for a thread: one that waits for a batch looks up sooner.
+_END_SECONDS = 0.5
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends what still runs, while threads in native code can still come back from it."""
+    runs = list(_running)
+    for run in runs:
+        run.close()
+    for run in runs:
+        run.join(_END_SECONDS)

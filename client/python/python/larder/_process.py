@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 #: Where each array begins: at a multiple of this. JAX takes nothing less as it is.
 _ALIGNMENT = 64
+#: Results of a process that are lent at a time, each of them two descriptors. Who keeps more
+#: batches than that gets copies of them.
+_LENT_MAX = 8
 #: How long a process that was killed may take to be gone; it is waited for no longer.
 _END_SECONDS = 10
 
@@ -130,7 +133,7 @@ class Worker:
         self._connection: Connection | None = None
         #: Whether it is of no use any more.
         self.closed = False
-        # In a forked child this is somebody else's.
+        # In a forked child it is somebody else's.
         self._owner = os.getpid()
         self._rows = _Arena()
         self._rows_sent = False
@@ -143,6 +146,11 @@ class Worker:
     def pid(self) -> int | None:
         """The process, once it runs."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked, by this process."""
+        return not self.closed and self._owner == os.getpid()
 
     def apply(self, rows: Rows) -> dict[str, Any]:
         """As :meth:`Transform.apply`, in the process. Its arrays are views of shared memory."""
@@ -212,8 +220,13 @@ class Worker:
         arena = self._arenas[number]
         arena.reserve(done.size)
         memory = arena.bytes()
-        weakref.finalize(memory, self._free.append, number).atexit = False
-        values = {**_arrays(memory, done.fields), **done.others}
+        arrays = _arrays(memory, done.fields)
+        if number < _LENT_MAX:
+            weakref.finalize(memory, self._free.append, number).atexit = False
+        else:
+            arrays = {name: array.copy() for name, array in arrays.items()}
+            self._free.append(number)
+        values = {**arrays, **done.others}
         return {name: values[name] for name in done.order}
 
     def _died(self, rows: Rows) -> TransformError:

@@ -110,11 +110,16 @@ class Transformed:
     def _job(self, seed: int, number: int) -> _Job:
         if self._payload is None:
             return _Job(partial(self._apply, self._transform.apply, seed, number), None, self._idle)
-        try:
-            worker = self._idle.pop()
-        except IndexError:
-            worker = _process.Worker(self._payload)
+        worker = self._idle_worker() or _process.Worker(self._payload)
         return _Job(partial(self._apply, worker.apply, seed, number), worker, self._idle)
+
+    def _idle_worker(self) -> _process.Worker | None:
+        """A process that was kept; in a forked child there is none, since they are its parent's."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.usable:
+                return worker
+        return None
 
     def _apply(
         self, apply: Callable[[Rows], dict[str, Any]], seed: int, number: int, native: _larder.Batch
@@ -149,7 +154,7 @@ class _Job:
     def close(self, *, finished: bool) -> None:
         if self._worker is None:
             return
-        if finished and not self._worker.closed:
+        if finished and self._worker.usable:
             self._idle.append(self._worker)
         else:
             self._worker.close()
