@@ -6,6 +6,7 @@ enough; nothing of theirs is checked, while every row of Larder's was compared w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,8 @@ class Mapped(Contender):
     def open(self) -> None:
         from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
+        # More workers than cores are one of the settings that are tried.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
         rows = _Rows(self.columns())
         settings = {"num_workers": self.workers, "persistent_workers": self.workers > 0}
         if self.batched:
