@@ -18,9 +18,6 @@ from test_host import nodes
 def main() -> None:
     uri, folder = sys.argv[1:]
     dist.init_process_group("gloo")
-    if dist.get_rank() == 0:
-        larder.open(uri)  # the first one indexes
-    dist.barrier()
     ds = larder.open(uri)
     loader = ds.loader(25, shuffle="global", seed=1, last="uneven")
     epochs = [[int(label) for batch in loader for label in batch["label"]] for _ in range(2)]

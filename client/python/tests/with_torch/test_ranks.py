@@ -120,6 +120,7 @@ def test_ranks_without_a_cluster_share_one_node_that_reads_each_byte_once(
     prefix.mkdir()
     for file in (s3.folder / "data" / "images").glob("*.safetensors"):
         shutil.copy(file, prefix)
+    larder.open("s3://data/alone", cluster="none")  # indexes it, which reads headers
     before = s3.counts()
     folder = tmp_path / "ranks"
     folder.mkdir()
@@ -132,4 +133,4 @@ def test_ranks_without_a_cluster_share_one_node_that_reads_each_byte_once(
         assert sorted(delivered) == list(range(300))
     data = sum(file.stat().st_size for file in prefix.glob("*.safetensors"))
     read = after["bytes_sent"] - before["bytes_sent"]
-    assert read < 1.2 * data, "indexing reads headers, and a fill every byte once"
+    assert data <= read < data + (64 << 10), "every byte once, and the manifest"
