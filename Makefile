@@ -9,7 +9,7 @@ TOOLS := target/tools/bin
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench bench-cold deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+.PHONY: help demo test test-full check fmt bench bench-cold bench-python deny advisories clean-venv python pytest pytest-torch wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,7 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
 test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch, garage
+	LARDER_TEST_FULL=1 $(MAKE) pytest PYTEST_ARGS=tests/test_processes.py
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
@@ -68,6 +69,17 @@ bench: ## figures as ratios to a baseline of the same run: a table, and JSON und
 bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain GETs (builds garage: about 15 minutes)
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	LARDER_GARAGE=$(abspath $(GARAGE)) target/release/larder-benches --only cold --out target/bench-cold $(BENCH_ARGS)
+
+# A package of its own, so that what is measured is the release build whatever `make python` left in the checkout.
+BENCH_PACKAGE := target/bench/package
+
+bench-python: $(TORCH_PY) ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
+	$(CARGO) build --locked --release -p larder-python -p larder-node
+	rm -rf $(BENCH_PACKAGE) && mkdir -p $(BENCH_PACKAGE)/larder
+	cp client/python/python/larder/*.py $(BENCH_PACKAGE)/larder
+	ln -s $(abspath target/release/lib_larder.so) $(BENCH_PACKAGE)/larder/_larder.abi3.so
+	PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath target/release/larder-node) \
+		$(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
 
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
 	$(CARGO_DENY) --all-features check bans licenses sources

@@ -93,8 +93,9 @@ def open(
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
-            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first process
-            that needs it starts and the last one out stops. ``"none"`` reads the origin directly.
+            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
+            process that needs it starts and the last one out stops. ``"none"`` reads the origin
+            directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try

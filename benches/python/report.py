@@ -1,0 +1,138 @@
+"""Figures as Markdown for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from contest import Result, Subject
+from first_batch import Start
+
+MIB = 1 << 20
+
+
+class Report:
+    """All figures of a run; each table is printed when it is there."""
+
+    def __init__(self, rounds: int, larder: Path, *, quick: bool) -> None:
+        self.said: dict[str, Any] = {
+            "quick": quick,
+            "rounds": rounds,
+            "commit": _commit(),
+            "larder": str(larder),
+            "machine": f"{os.cpu_count()} cores, Linux {platform.release()}",
+            "python": platform.python_version(),
+            "load_at_start": os.getloadavg(),
+            "contests": [],
+            "starts": [],
+        }
+        print(
+            f"commit {self.said['commit']}, {self.said['machine']}, Python {platform.python_version()}, "
+            f"load {_load()}; medians of {rounds} rounds in turns\n{larder}"
+        )
+        if quick:
+            print("--quick: it only sees that everything works; take no figure from it")
+
+    def contest(self, subject: Subject, results: list[Result]) -> None:
+        """A table of contenders; ratios are to the baseline whose median is best, round by round."""
+        best = min(
+            (result for result in results if result.contender.role == "baseline"), key=_seconds
+        )
+        rows = [_row(subject, result, best) for result in results]
+        self.said["contests"].append(
+            {
+                "key": subject.key,
+                "title": subject.title,
+                "samples": subject.samples,
+                "goal": subject.goal,
+                "baseline": best.contender.name,
+                "contenders": [
+                    row | {"rounds": [asdict(one) for one in result.rounds]}
+                    for row, result in zip(rows, results, strict=True)
+                ],
+            }
+        )
+        print(f"\n**{subject.title}** (goal {subject.goal} x {best.contender.name})\n")
+        print("| loader | samples/s | min | max | ratio | CPU us/sample | heap MiB | resident MiB |")
+        print("|---|---|---|---|---|---|---|---|")
+        for row in rows:
+            print(
+                f"| {row['name']} | {row['samples_s']:,.0f} | {row['samples_s_min']:,.0f} "
+                f"| {row['samples_s_max']:,.0f} | {row['ratio']:.2f} "
+                f"| {row['cpu_us_per_sample']:.1f} | {row['anonymous_bytes'] / MIB:,.0f} "
+                f"| {row['resident_bytes'] / MIB:,.0f} |",
+                flush=True,
+            )
+
+    def starts(self, key: str, title: str, starts: list[Start]) -> None:
+        """A table of seconds to the first batch."""
+        rows = [{"name": start.name, **_moments(start)} for start in starts]
+        rounds = [start.rounds for start in starts]
+        self.said["starts"].append({"key": key, "title": title, "ways": rows, "rounds": rounds})
+        print(f"\n**{title}**, seconds\n")
+        print("| job | imports done | opened | first batch | slowest | from open on | CPU | MiB |")
+        print("|---|---|---|---|---|---|---|---|")
+        for row in rows:
+            cells = [row.get(name) for name in _MOMENTS]
+            words = ["" if cell is None else f"{cell:.3f}" for cell in cells]
+            memory = f"{row['memory'] / MIB:,.0f}" if "memory" in row else ""
+            print(f"| {row['name']} | {' | '.join(words)} | {memory} |", flush=True)
+
+    def write(self, path: Path) -> None:
+        """The JSON."""
+        self.said["load_at_end"] = os.getloadavg()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.said, indent=1) + "\n")
+        print(f"\nload at the end {_load()}; written to {path}")
+
+
+_MOMENTS = ("imported", "opened", "first batch", "slowest", "from open", "cpu")
+
+
+def _moments(start: Start) -> dict[str, float]:
+    names = start.rounds[0]
+    row = {name: median(one[name] for one in start.rounds) for name in names}
+    row["slowest"] = max(one["first batch"] for one in start.rounds)
+    if "imported" in names:
+        row["from open"] = median(one["first batch"] - one["imported"] for one in start.rounds)
+    return row
+
+
+def _row(subject: Subject, result: Result, best: Result) -> dict[str, Any]:
+    rates = [subject.samples / one.seconds for one in result.rounds]
+    pairs = zip(result.rounds, best.rounds, strict=True)
+    cpu = sum(one.cpu_seconds for one in result.rounds) / (subject.samples * len(result.rounds))
+    return {
+        "name": result.contender.name,
+        "role": result.contender.role,
+        "samples_s": median(rates),
+        "samples_s_min": min(rates),
+        "samples_s_max": max(rates),
+        "ratio": median(theirs.seconds / own.seconds for own, theirs in pairs),
+        "cpu_us_per_sample": cpu * 1e6,
+        "anonymous_bytes": result.memory.anonymous,
+        "resident_bytes": result.memory.resident,
+    }
+
+
+def _seconds(result: Result) -> float:
+    return median(one.seconds for one in result.rounds)
+
+
+def _load() -> str:
+    return " ".join(f"{load:.1f}" for load in os.getloadavg())
+
+
+def _commit() -> str:
+    """The commit that is checked out, and whether files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    said = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip() or "unknown"

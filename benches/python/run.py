@@ -1,0 +1,126 @@
+"""Larder's Python loader against loaders of others, as ratios of one run.
+
+    python run.py [--quick] [--only KEY ...] [--rounds N] [--out FILE] [--data FOLDER]
+
+`make bench-python` builds what is measured and calls this. The data is written, indexed in place
+and read through a node of this host that `larder.open` starts, kept apart from nodes that others
+of this user run; data and node are gone afterwards.
+
+Non-goals: other hosts, real object stores, GPUs, disks that are slower than memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import larder
+
+import contest
+import first_batch
+import images
+import tokens
+from report import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KEYS = ("shuffled", "views", "views-read", "tokens", "restart", "cold")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything there is."""
+
+    images: int = 8192
+    windows: int = 65_536
+    many: int = 1_000_000
+    rounds: int = 9
+
+    #: What `--quick` takes.
+    @classmethod
+    def quick(cls) -> Sizes:
+        return cls(images=1024, windows=4096, many=16_000, rounds=2)
+
+
+def main() -> None:
+    arguments = _arguments()
+    sizes = Sizes.quick() if arguments.quick else Sizes()
+    rounds = arguments.rounds or sizes.rounds
+    only = arguments.only or KEYS
+    report = Report(rounds, Path(larder._larder.__file__).resolve(), quick=arguments.quick)
+    arguments.data.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=arguments.data) as name, _own_host():
+        folder = Path(name)
+        _prepare(folder, sizes, only)
+        if set(only) - {"cold"}:
+            _warm(report, folder, sizes, only, rounds)
+        if "cold" in only:
+            title = f"Cold start on {sizes.many:,} samples of {first_batch.SAMPLE_BYTES:,} B"
+            starts = first_batch.clock(first_batch.cold(folder), rounds)
+            report.starts("cold", title, starts)
+    report.write(arguments.out)
+
+
+def _prepare(folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str]) -> None:
+    """Writes and indexes what the chosen subjects read."""
+    images.write(folder, sizes.images)
+    larder.index(images.uri(folder))
+    if "tokens" in only:
+        tokens.write(folder, sizes.windows)
+        larder.index(tokens.uri(folder), dtype="uint16", window=tokens.WINDOW)
+    if "cold" in only:
+        first_batch.write(folder, sizes.many)
+        larder.index(first_batch.uri(folder))
+
+
+def _warm(
+    report: Report, folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str], rounds: int
+) -> None:
+    """What reads from a warm node. This process keeps the node by having a dataset open."""
+    dataset = larder.open(images.uri(folder))
+    started = dataset._native.started_node
+    assert started is not None, "the node of this host is not ours"
+    node = started[0]
+    subjects = images.subjects(folder, sizes.images, node)
+    if "tokens" in only:
+        subjects += tokens.subjects(folder, sizes.windows, node)
+    for subject in subjects:
+        if subject.key in only:
+            report.contest(subject, contest.hold(subject, rounds))
+    if "restart" in only:
+        for _ in dataset.loader(shuffle="none", output="numpy"):
+            pass
+        starts = first_batch.clock(first_batch.restarts(folder), rounds)
+        report.starts("restart", "Job restart, warm cache, shuffled", starts)
+
+
+@contextmanager
+def _own_host() -> Iterator[None]:
+    """Nodes of this host that are this run's only, and end soon after it."""
+    os.environ.pop("LARDER_CLUSTER", None)
+    os.environ.setdefault("LARDER_MEMORY", "4GiB")
+    os.environ["LARDER_HOST_NODE_LINGER"] = "10s"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as run:
+        os.environ["XDG_RUNTIME_DIR"] = run
+        yield
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="only see that everything works")
+    parser.add_argument("--only", nargs="+", choices=KEYS, metavar="KEY", help=", ".join(KEYS))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--out", type=Path, default=ROOT / "target/bench/python.json")
+    parser.add_argument(
+        "--data", type=Path, default=ROOT / "target/bench", help="where 4 GB fit; in the page cache"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
