@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
@@ -45,7 +45,8 @@ impl Host {
 
     fn index(&self, uri: &str) {
         let mut index = Command::new(binary("larder"));
-        let index = index.args(["dataset", "index", uri, "-q"]).envs(self.server.env());
+        let index = index.args(["dataset", "index", uri, "-q"]).stdout(Stdio::null());
+        let index = index.envs(self.server.env());
         assert!(index.status().expect("larder runs").success());
         self.server.reset_counts();
     }

@@ -19,6 +19,12 @@ pub(crate) struct Dataset {
     inner: Inner,
 }
 
+impl Dataset {
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+}
+
 /// Name, type (as numpy and ml_dtypes call it) and the shape of one sample.
 type TensorFacts = (String, &'static str, Vec<u64>);
 

@@ -1,7 +1,10 @@
 //! The loader, its epochs and their batches, as Python sees them.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
 };
 
@@ -93,7 +96,7 @@ impl Loader {
     /// Begins an epoch, where a resume stands if it stands in this one.
     fn epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<Epoch> {
         let epoch = self.inner().epoch(epoch).or_raise(py)?;
-        Ok(Epoch { inner: Mutex::new(Some(epoch)) })
+        Ok(Epoch { inner: Mutex::new(Some(epoch)), closed: AtomicBool::new(false) })
     }
 
     /// Goes on where a state stands; returns its epoch.
@@ -181,6 +184,8 @@ impl Schedule {
 pub(crate) struct Epoch {
     /// Taken out while a thread waits for the next batch; never locked across a wait.
     inner: Mutex<Option<InnerEpoch>>,
+    /// Whether nobody wants the rest.
+    closed: AtomicBool,
 }
 
 impl Epoch {
@@ -201,7 +206,16 @@ impl Epoch {
         slf
     }
 
+    /// Ends the epoch for whoever waits for its next batch, and stops what is fetched ahead.
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        drop(self.slot().take());
+    }
+
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let Some(mut epoch) = self.slot().take() else {
             return Err(PyRuntimeError::new_err(
                 "another thread is waiting for the next batch of this epoch: iterate it in one thread",
@@ -210,6 +224,7 @@ impl Epoch {
         let next = loop {
             match py.detach(|| epoch.poll(LOOK_UP)) {
                 Poll::Ready(next) => break Ok(next),
+                Poll::Pending if self.closed.load(Ordering::Relaxed) => return Ok(None),
                 Poll::Pending => {
                     if let Err(interrupt) = py.check_signals() {
                         break Err(interrupt);
@@ -231,6 +246,9 @@ pub(crate) struct Batch {
     /// The number of each row's sample, padding included.
     #[pyo3(get)]
     samples: Py<Array>,
+    /// Which dataset of a mixture each row is of.
+    #[pyo3(get)]
+    sources: Option<Py<Array>>,
     /// How many rows at the end only fill the batch up.
     #[pyo3(get)]
     padding: usize,
@@ -241,9 +259,14 @@ impl Batch {
     fn new(py: Python<'_>, batch: larder_client::Batch) -> PyResult<Self> {
         let (padding, state) = (batch.padding(), batch.state());
         let samples = Array::of_integers(batch.samples());
+        let sources = batch.datasets().map(|datasets| {
+            let datasets: Vec<u64> = datasets.iter().copied().map(u64::from).collect();
+            Py::new(py, Array::of_integers(&datasets))
+        });
         Ok(Self {
             tensors: arrays(py, batch.into_tensors())?.unbind(),
             samples: Py::new(py, samples)?,
+            sources: sources.transpose()?,
             padding,
             state,
         })

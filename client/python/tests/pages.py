@@ -23,11 +23,13 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 def run(page: str, folder: Path) -> None:
     """Runs a page in a process of its own in `folder`, its blocks as one program; a block that says
-    `torchrun=N` is a program by itself, on N ranks.
+    `program` is one by itself, and one that says `torchrun=N` likewise, on N ranks.
     """
     together: list[str] = []
     for number, (how, code) in enumerate(blocks(page)):
-        if how:
+        if how == "program":
+            _run([_program(folder, f"block{number}.py", code)], folder)
+        elif how:
             ranks = how.removeprefix("torchrun=")
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
             _run([*launch, _program(folder, f"block{number}.py", code)], folder)

@@ -10,7 +10,7 @@ import pages
 from harness import Node
 
 
-@pytest.mark.parametrize("page", ["jax.md", "moving-from-webdataset-and-streaming.md"])
+@pytest.mark.parametrize("page", ["jax.md", "loader.md", "moving-from-webdataset-and-streaming.md"])
 def test_the_page_runs(
     page: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

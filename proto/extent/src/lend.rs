@@ -9,12 +9,14 @@
 //!   caller.
 //! - Before pages are lent the kernel is asked whether an earlier holder wrote to them. If so they
 //!   are refused, unless nothing is lent: then the whole mapping is first turned back into the file.
-//!   It is also looked through whenever as many bytes were lent as the extent has, or
-//!   [`SWEEP_BYTES`]; if it was written to, nothing is lent until all is returned. So the copies of
-//!   pages that a program causes by writing are bounded by what it holds and those bytes an extent.
+//!
+//! The kernel is asked again when pages are returned. Once [`WRITTEN_BYTES_MAX`] were returned with
+//! writes among them, nothing is lent until all is returned and the mapping was turned back. So the
+//! copies of pages that a program causes by writing are bounded by what it holds and those bytes an
+//! extent.
 //!
 //! Thread rule: loans are made and returned by any thread, under a lock that is held for
-//! microseconds. In a forked child nothing is lent, and returning does nothing: the lock may be held
+//! microseconds (asking the kernel takes some 20 ns a page). In a forked child nothing is lent, and returning does nothing: the lock may be held
 //! for ever there. What the child inherited stays readable and writable, for itself.
 //! Non-goals: which rows are worth lending; telling holders of each other.
 
@@ -34,8 +36,8 @@ use crate::layout::{Layout, Region, index, indices};
 use crate::map::PrivateMap;
 use crate::{Attached, CorruptRow, fork_count, pagemap};
 
-/// Bytes lent after which the mapping is looked through for pages that were written to.
-const SWEEP_BYTES: usize = 16 << 20;
+/// Bytes of loans that were written to and are returned, at which the mapping is to be turned back.
+const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
 /// The private mapping of an extent, and what of it is lent.
 pub(crate) struct Lender {
@@ -52,10 +54,8 @@ pub(crate) struct Lender {
 struct Books {
     /// Begin and end of each loan, as offsets in the mapping. They do not overlap.
     lent: BTreeMap<usize, usize>,
-    /// Bytes lent since the mapping was last looked through.
-    unswept: usize,
-    /// It was written to: nothing is lent before all is returned.
-    closed: bool,
+    /// Bytes of returned loans that were written to, since the mapping was last turned back.
+    written: usize,
 }
 
 impl Lender {
@@ -75,27 +75,17 @@ impl Lender {
             return false;
         }
         let mut books = self.books();
-        let base = self.map.addresses().start;
-        let pages = base + range.start..base + range.end;
-        if books.overlaps(range) || !self.is_clean(&mut books, &pages) {
+        if books.overlaps(range) || !self.is_clean(&mut books, range) {
             return false;
         }
         books.lent.insert(range.start, range.end);
-        books.unswept += range.len();
         true
     }
 
-    /// Whether nobody has written to these pages since they were the file's, after turning them back
-    /// if that can be done.
-    fn is_clean(&self, books: &mut Books, pages: &Range<usize>) -> bool {
-        let whole = self.map.addresses();
-        // A kernel that does not tell is taken to say the worst.
-        let written = |pages: &Range<usize>| pagemap::is_written(pages).unwrap_or(true);
-        if books.unswept >= whole.len().min(SWEEP_BYTES) {
-            books.unswept = 0;
-            books.closed = books.closed || written(&whole);
-        }
-        if !books.closed && !written(pages) {
+    /// Whether nobody has written to the pages of this range since they were the file's, after
+    /// turning them back if that is needed and can be done.
+    fn is_clean(&self, books: &mut Books, range: &Range<usize>) -> bool {
+        if books.written < WRITTEN_BYTES_MAX && !self.is_written(range) {
             return true;
         }
         if !books.lent.is_empty() {
@@ -103,15 +93,28 @@ impl Lender {
         }
         // SAFETY: nothing is lent, the books are locked, and this crate reads from the shared
         // mapping only.
-        let reset = unsafe { self.map.reset() };
-        books.closed = reset.is_err();
-        reset.is_ok() && !written(pages)
+        if unsafe { self.map.reset() }.is_err() {
+            return false;
+        }
+        books.written = 0;
+        !self.is_written(range)
+    }
+
+    /// Whether the kernel says that a page of this range was written to. One that does not tell is
+    /// taken to say the worst.
+    fn is_written(&self, range: &Range<usize>) -> bool {
+        let base = self.map.addresses().start;
+        pagemap::is_written(&(base + range.start..base + range.end)).unwrap_or(true)
     }
 
     fn give_back(&self, range: &Range<usize>) {
-        if self.process == fork_count() {
-            self.books().lent.remove(&range.start);
+        if self.process != fork_count() {
+            return;
         }
+        let written = if self.is_written(range) { range.len() } else { 0 };
+        let mut books = self.books();
+        books.lent.remove(&range.start);
+        books.written += written;
     }
 }
 

@@ -17,6 +17,7 @@ from larder._errors import (
     OriginUnavailable,
     PermissionDenied,
     ResourceExhausted,
+    TransformError,
     Unauthenticated,
     Unavailable,
     VersionMismatch,
@@ -25,6 +26,7 @@ from larder._host import Node, serve
 from larder._index import IndexReport, index
 from larder._larder import Array, __version__, stats
 from larder._loader import Batch, Explanation, Loader
+from larder._mixture import Mixture, mix
 
 __all__ = [
     "Array",
@@ -38,17 +40,20 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Mixture",
     "Node",
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
     "ResourceExhausted",
     "TensorSpec",
+    "TransformError",
     "Unauthenticated",
     "Unavailable",
     "VersionMismatch",
     "__version__",
     "index",
+    "mix",
     "open",
     "serve",
     "stats",
@@ -60,9 +65,11 @@ for _public in (
     Explanation,
     IndexReport,
     Loader,
+    Mixture,
     Node,
     TensorSpec,
     index,
+    mix,
     open,
     serve,
 ):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
-from larder import _distributed, _larder
+from larder import _larder
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
-from larder._loader import Last, Loader, Shuffle, begin
-from larder._output import Output, convert_all, to_numpy
+from larder._loader import Loads
+from larder._output import convert_all, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +93,9 @@ def open(
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
-            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first process
-            that needs it starts and the last one out stops. ``"none"`` reads the origin directly.
+            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
+            process that needs it starts and the last one out stops. ``"none"`` reads the origin
+            directly.
         manifest: where the manifest lies when it is not beside the data.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try
@@ -104,13 +105,17 @@ def open(
     return Dataset(_Source(uri, cluster, manifest, local, patience))
 
 
-class Dataset:
+class Dataset(Loads):
     """One snapshot of a dataset; made by :func:`larder.open`."""
 
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
-        self._native = source.open() if native is None else native
+        self._opened = source.open() if native is None else native
         # Pinned, so that a copy is the same samples wherever the tag points by then.
         self._source = replace(source, uri=self._native.pinned_uri)
+
+    @property
+    def _native(self) -> _larder.Dataset:
+        return self._opened
 
     @property
     def uri(self) -> str:
@@ -223,59 +228,6 @@ class Dataset:
         if not 0 <= position < samples:
             raise IndexError(f"there is no sample {index}: the dataset has {samples}")
         return position
-
-    def loader(
-        self,
-        batch_size: int = 256,
-        *,
-        shuffle: Shuffle | bool = "auto",
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        group: Any = None,
-        last: Last = "drop",
-        tensors: Sequence[str] | None = None,
-        prefetch: int = 2,
-        output: Output = "auto",
-    ) -> Loader:
-        """A loader of batches, each a dict of arrays: every sample once an epoch.
-
-        Args:
-            batch_size: samples of a batch on each rank.
-            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
-                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the dataset
-                fits the memory of the cluster, else ``"window"``.
-            seed: names the order, together with the epoch. The same on all ranks.
-            rank: which of how many ranks this is: each sample comes on one of them. By default what
-                torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
-            world_size: how many ranks there are.
-            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism:
-                ranks that are replicas in its other dimensions get the same batches.
-            last: what becomes of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
-                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
-            tensors: names of the tensors wanted; by default all.
-            prefetch: batches fetched ahead.
-            output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
-                program has imported it, else numpy.
-        """
-        coordinates = _distributed.resolve(rank, world_size, group)
-        return begin(
-            self._native,
-            {
-                "batch_size": batch_size,
-                "shuffle": shuffle,
-                "seed": seed,
-                "rank": coordinates.rank,
-                "world_size": coordinates.world_size,
-                "worker": 0,
-                "workers": 1,
-                "last": last,
-                "tensors": None if tensors is None else list(tensors),
-                "prefetch": prefetch,
-            },
-            output,
-            coordinates,
-        )
 
     def __reduce__(self) -> tuple[type[Dataset], tuple[_Source]]:
         return Dataset, (self._source,)

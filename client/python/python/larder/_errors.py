@@ -98,6 +98,20 @@ class InternalError(Error):
     kind = "internal"
 
 
+class TransformError(Error):
+    """A transform raised, or the process that ran it died; what it raised is the ``__cause__``.
+
+    Attributes:
+        samples: the number in its dataset of the sample that it was applied to, or of all samples
+            of the batch.
+        epoch: the epoch it was in.
+    """
+
+    kind = "transform"
+    samples: list[int]
+    epoch: int
+
+
 _BY_KIND: dict[str, type[Error]] = {
     error.kind: error
     for error in (
@@ -115,7 +129,7 @@ _BY_KIND: dict[str, type[Error]] = {
     )
 }
 
-for _error in (Error, *_BY_KIND.values()):
+for _error in (Error, TransformError, *_BY_KIND.values()):
     _error.__module__ = "larder"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from larder import _distributed
-from larder._output import Convert, Output, convert_all, converter, to_numpy
+from larder._output import Convert, Output, convert_all, converter, resolve
+from larder._transform import Transform
+from larder._transformed import Facts, Transformed, WorkerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -46,19 +50,24 @@ class Batch(dict[str, Any]):
     Attributes:
         samples: the number in the dataset of each row's sample (int64).
         padding: how many rows at the end only fill up the last batch: leave them out of metrics.
+        sources: of a mixture, which of its datasets each row's sample is of (int64); else None.
     """
 
     samples: np.ndarray[Any, Any]
     padding: int
+    sources: np.ndarray[Any, Any] | None
     _state: str
 
     @classmethod
     def of(cls, native: _larder.Batch, convert: Convert) -> Self:
         """A native batch as arrays of a framework."""
-        batch = cls(convert_all(native.tensors, convert))
-        batch.samples = to_numpy(native.samples)
-        batch.padding = native.padding
-        batch._state = native.state()
+        return cls.with_facts(convert_all(native.tensors, convert), Facts.of(native))
+
+    @classmethod
+    def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
+        """A batch of these values."""
+        batch = cls(values)
+        batch.samples, batch.sources, batch.padding, batch._state = facts
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -72,7 +81,7 @@ class Batch(dict[str, Any]):
         return {"larder": self._state}
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("samples", "padding", "_state"):
+        if name in ("samples", "padding", "sources", "_state"):
             raise AttributeError(
                 f"this batch has lost its {name.lstrip('_')}: it was put together anew of another "
                 "batch's items (by a framework, on its way to a device)"
@@ -91,12 +100,18 @@ class Loader:
         native: _larder.Loader,
         convert: Convert,
         coordinates: _distributed.Coordinates | None = None,
+        transformed: Transformed | None = None,
     ) -> None:
         self._native = native
         self._convert = convert
         self._coordinates = coordinates
+        self._transformed = transformed
         self._next_epoch = 0
         self._epoch = 0
+        #: Where the job stands, if the native loader is ahead of what was handed out.
+        self._state: str | None = None
+        #: The iteration begun last: the one that the state is of.
+        self._turn: object = None
 
     @property
     def epoch(self) -> int:
@@ -117,8 +132,26 @@ class Loader:
             _distributed.confirm(self._coordinates)
         self._epoch = self._next_epoch
         self._next_epoch += 1
-        for batch in self._native.epoch(self._epoch):
+        epoch = self._native.epoch(self._epoch)
+        if self._transformed is not None:
+            yield from self._transforming(epoch, self._transformed)
+            return
+        for batch in epoch:
             yield Batch.of(batch, self._convert)
+
+    def _transforming(self, epoch: _larder.Epoch, transformed: Transformed) -> Iterator[Batch]:
+        """The batches of an epoch, transformed. Only those that are handed out count as done."""
+        self._turn = turn = object()
+        self._state = self._native.state()
+        batches = transformed.batches(epoch, self._native.seed, self._epoch)
+        # Closed with this iteration, not when it is collected.
+        with closing(batches):
+            for values, facts in batches:
+                if self._turn is turn:
+                    self._state = facts.state
+                yield Batch.with_facts(values, facts)
+        if self._turn is turn:
+            self._state = self._native.state()
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.
@@ -129,15 +162,18 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands after the batch that was handed out last: a few integers as text."""
-        return {"larder": self._native.state()}
+        return {"larder": self._state or self._native.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a saved state stands, also with another batch size or number of ranks."""
         self._next_epoch = self._native.resume(state["larder"])
+        self._turn = self._state = None
 
     def stats(self) -> dict[str, float]:
         """What was handed out so far, where it came from, and what it waited for (in seconds)."""
-        return self._native.stats()
+        spent = (0.0, 0.0) if self._transformed is None else self._transformed.spent
+        names = ("transform_seconds", "transform_waiting_seconds")
+        return {**self._native.stats(), **dict(zip(names, spent, strict=True))}
 
     def explain(self) -> Explanation:
         """For the slowest batches, what each waited for: print it."""
@@ -167,6 +203,11 @@ class Explanation:
             f"waited {stats['waiting_seconds']:.3f} s for them, "
             f"fetching took {stats['fetching_seconds']:.3f} s beside that",
         ]
+        if stats["transform_seconds"] > 0:
+            lines.append(
+                f"transforms worked {stats['transform_seconds']:.3f} s, and were waited for "
+                f"{stats['transform_waiting_seconds']:.3f} s; what follows is what they waited for"
+            )
         for batch in self.slowest[:_EXPLAINED]:
             hops = sorted(batch["hops"].items(), key=lambda hop: -hop[1])
             spent = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in hops if seconds > 0)
@@ -188,17 +229,82 @@ class Explanation:
 _EXPLAINED = 8
 
 
-def begin(
-    dataset: _larder.Dataset,
-    settings: Settings,
-    output: Output,
-    coordinates: _distributed.Coordinates | None = None,
-) -> Loader:
-    """The loader of a native dataset; `coordinates` must still hold when it is iterated."""
-    return Loader(native_loader(dataset, settings), converter(output), coordinates)
+class Loads:
+    """What has loaders: a dataset, or a mixture of some."""
+
+    @property
+    @abstractmethod
+    def _native(self) -> _larder.Dataset | _larder.Mixture: ...
+
+    def loader(
+        self,
+        batch_size: int = 256,
+        *,
+        shuffle: Shuffle | bool = "auto",
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: Any = None,
+        last: Last = "drop",
+        tensors: Sequence[str] | None = None,
+        prefetch: int = 2,
+        transform: Callable[..., Any] | None = None,
+        batch_transform: Callable[..., Any] | None = None,
+        workers: int = 0,
+        worker_kind: WorkerKind = "thread",
+        output: Output = "auto",
+    ) -> Loader:
+        """A loader of batches, each a dict of arrays: every sample once an epoch.
+
+        Args:
+            batch_size: samples of a batch on each rank.
+            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
+                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the
+                dataset fits the memory of the cluster, else ``"window"``.
+            seed: names the order, together with the epoch. The same on all ranks.
+            rank: which of how many ranks this is: each sample comes on one of them. By default what
+                torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
+            world_size: how many ranks there are.
+            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism:
+                ranks that are replicas in its other dimensions get the same batches.
+            last: what becomes of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
+                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
+            tensors: names of the tensors wanted; by default all.
+            prefetch: batches fetched ahead.
+            transform: applied to each sample, a dict of arrays (of torch for torch's output, else
+                of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
+                parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
+                depend on seed, epoch and sample only.
+            batch_transform: applied to each batch, after ``transform``; likewise. Its random
+                numbers depend on the batch's first sample.
+            workers: how many batches are transformed at a time, ahead of the one in use; with 0,
+                each when it is asked for.
+            worker_kind: whether they are transformed by threads, or by processes of their own: then
+                transforms must be importable there, as functions of a module are.
+            output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
+                program has imported it, else numpy.
+        """
+        coordinates = _distributed.resolve(rank, world_size, group)
+        settings: Settings = {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "rank": coordinates.rank,
+            "world_size": coordinates.world_size,
+            "worker": 0,
+            "workers": 1,
+            "last": last,
+            "tensors": None if tensors is None else list(tensors),
+            "prefetch": prefetch,
+        }
+        output, convert = resolve(output), converter(output)
+        transforms = Transform(transform, batch_transform, output)
+        transformed = Transformed.of(transforms, workers, worker_kind)
+        native = native_loader(self._native, settings)
+        return Loader(native, convert, coordinates, transformed)
 
 
-def native_loader(dataset: _larder.Dataset, settings: Settings) -> _larder.Loader:
+def native_loader(dataset: _larder.Dataset | _larder.Mixture, settings: Settings) -> _larder.Loader:
     """The native loader for settings as a user gives them."""
     shuffle = settings["shuffle"]
     if isinstance(shuffle, bool):

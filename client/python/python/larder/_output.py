@@ -22,14 +22,19 @@ def converter(output: Output) -> Convert:
 
     ``auto`` is torch if the program has imported it, else numpy: nothing is imported by guessing.
     """
-    if output == "auto":
-        output = "torch" if "torch" in sys.modules else "numpy"
-    convert = _CONVERTERS.get(output)
+    convert = _CONVERTERS.get(resolve(output))
     if convert is None:
         raise InvalidArgument(
             f"there is no output {output!r}", hint="say 'auto', 'numpy', 'torch' or 'jax'"
         )
     return convert
+
+
+def resolve(output: Output) -> Output:
+    """What ``auto`` comes to in this process."""
+    if output == "auto":
+        return "torch" if "torch" in sys.modules else "numpy"
+    return output
 
 
 def convert_all(tensors: Mapping[str, Array], convert: Convert) -> dict[str, Any]:
@@ -42,16 +47,57 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     dtype = _EXTENSION_DTYPES.get(array.dtype)
     if dtype is None:
         return np.asarray(array)
+    raw: np.ndarray[Any, Any] = np.asarray(array.raw())
+    return raw.view(_extension(dtype)).reshape(array.shape)
+
+
+def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
+    """A numpy array as one of a framework: for torch a view of it."""
+    if output == "torch":
+        import torch
+
+        extension = array.dtype.name in _EXTENSION_DTYPES
+        if not extension:
+            return torch.from_numpy(array)
+        bits = array.view(f"uint{8 * array.itemsize}")
+        return torch.from_numpy(bits).view(getattr(torch, array.dtype.name))
+    if output == "jax":
+        from jax import numpy
+
+        return numpy.asarray(array)
+    return array
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of some framework, with elements that are plain bytes."""
+    return hasattr(value, "__array__") and not getattr(value.dtype, "hasobject", False)
+
+
+def as_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """A number or an array of any framework as numpy has it, in memory of the host."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    tensor = value.detach().cpu()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in _EXTENSION_DTYPES:
+        return np.asarray(tensor.numpy())
+    bits = tensor.contiguous().view(getattr(torch, f"uint{8 * tensor.element_size()}")).numpy()
+    return np.asarray(bits.view(_extension(name)))
+
+
+def _extension(name: str) -> np.dtype[Any]:
+    """A type that ml_dtypes adds to numpy."""
     try:
         import ml_dtypes
     except ImportError:
         raise NotFound(
-            f"numpy has no {array.dtype} of its own",
+            f"numpy has no {name} of its own",
             why="the package ml_dtypes, which adds it, is not installed",
-            hint="pip install ml_dtypes, or ask for output='torch'",
+            hint="pip install ml_dtypes; a loader without transforms needs it only for numpy",
         ) from None
-    raw: np.ndarray[Any, Any] = np.asarray(array.raw())
-    return raw.view(getattr(ml_dtypes, dtype)).reshape(array.shape)
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 def _to_torch(array: Array) -> Any:

@@ -1,0 +1,91 @@
+"""Mixtures: several datasets in fixed proportions, as one thing to load from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from larder import _larder
+from larder._errors import InvalidArgument
+from larder._loader import Loads
+
+if TYPE_CHECKING:
+    from larder._dataset import Dataset, TensorSpec
+
+#: When an epoch of a mixture ends; also a number of samples.
+Stop = Literal["first", "all"] | int
+
+
+def mix(
+    datasets: Mapping[Dataset, float] | Sequence[tuple[Dataset, float]],
+    *,
+    seed: int = 0,
+    stop: Stop = "first",
+) -> Mixture:
+    """Mix datasets, each with its weight: ``larder.mix({web: 0.7, code: 0.3})``.
+
+    Every batch has its share of each: the weight divided by the sum of all weights. A dataset that
+    is used up begins anew in another order, and goes on from where it stands in the next epoch, so
+    that its samples come equally often to within one, however long one trains.
+
+    Args:
+        datasets: each with its weight, which is above 0. Those tensors that are loaded must be the
+            same in all of them.
+        seed: chooses among the equally even ways to interleave them.
+        stop: how long an epoch is: until the ``"first"`` dataset is used up, until ``"all"`` were,
+            or a number of samples.
+    """
+    pairs = datasets.items() if isinstance(datasets, Mapping) else datasets
+    return Mixture(tuple((dataset, float(weight)) for dataset, weight in pairs), seed, stop)
+
+
+class Mixture(Loads):
+    """Several datasets in fixed proportions; made by :func:`larder.mix`.
+
+    Of each row of a batch, ``batch.sources`` says which of :attr:`datasets` it is of, and
+    ``batch.samples`` which sample of that.
+    """
+
+    def __init__(self, weighted: tuple[tuple[Dataset, float], ...], seed: int, stop: Stop) -> None:
+        if not isinstance(stop, str) and stop < 1:
+            raise InvalidArgument(f"an epoch of a mixture can't have {stop} samples")
+        self._weighted = weighted
+        self._seed = seed
+        self._stop = stop
+        native = [(dataset._native, weight) for dataset, weight in weighted]
+        self._mixed = _larder.Mixture(native, seed, stop)
+
+    @property
+    def _native(self) -> _larder.Mixture:
+        return self._mixed
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """What is mixed."""
+        return tuple(dataset for dataset, _ in self._weighted)
+
+    @property
+    def draws(self) -> tuple[int, ...]:
+        """How many samples of each dataset an epoch has."""
+        return tuple(self._mixed.draws)
+
+    @property
+    def tensors(self) -> dict[str, TensorSpec]:
+        """The tensors that each sample has, whichever dataset it is of."""
+        first, *others = (dataset.tensors for dataset in self.datasets)
+        return {
+            name: spec
+            for name, spec in first.items()
+            if all(other.get(name) == spec for other in others)
+        }
+
+    def __len__(self) -> int:
+        """Samples of an epoch."""
+        return len(self._mixed)
+
+    def __reduce__(self) -> tuple[type[Mixture], tuple[object, ...]]:
+        return Mixture, (self._weighted, self._seed, self._stop)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{dataset!r}: {weight}" for dataset, weight in self._weighted)
+        return f"<larder.Mixture of {len(self)} samples an epoch: {parts}>"

@@ -1,0 +1,189 @@
+"""Transforms run ahead: batches are pulled by some workers, and handed out in order.
+
+Each worker is a thread that pulls a batch, has it transformed (by itself, or by a process of its
+own) and puts it where the consumer takes them in order. How far they run ahead is bounded.
+
+Thread rule: one consumer. The workers end by themselves when the batches do, or when the iteration
+is closed; a transform that hangs holds up neither Ctrl-C nor the end of the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Source(Protocol):
+    """Batches to be pulled, by one thread at a time."""
+
+    def __next__(self) -> Any: ...
+    def close(self) -> None:
+        """End a wait for the next one, in whichever thread."""
+        ...
+
+
+class Job(Protocol):
+    """What a worker does to a batch."""
+
+    def __call__(self, batch: Any, /) -> Any: ...
+    def close(self, *, finished: bool) -> None:
+        """Let go of what it holds; if not ``finished``, end what it is doing."""
+        ...
+
+
+class _Outcome(NamedTuple):
+    value: Any
+    error: BaseException | None
+    seconds: float
+
+
+def ahead(
+    source: Source, jobs: Sequence[Job], depth: int, record: Callable[[float, float], None]
+) -> Generator[Any]:
+    """What ``jobs``, each in a thread, make of what ``source`` brings, in its order.
+
+    At most ``depth`` are begun and not yet handed out. ``record`` is told of each the seconds that
+    it took, and those for which it was waited.
+    """
+    run = _Run(source, depth)
+    run.start(jobs)
+    try:
+        while True:
+            begun = perf_counter()
+            outcome = run.take()
+            if outcome is None:
+                return
+            if outcome.error is not None:
+                raise outcome.error
+            record(outcome.seconds, perf_counter() - begun)
+            yield outcome.value
+    finally:
+        run.close()
+        for job in jobs:
+            job.close(finished=run.idle)
+
+
+class _Run:
+    """What the threads share."""
+
+    def __init__(self, source: Source, depth: int) -> None:
+        self._source = source
+        self._owner = os.getpid()
+        self._depth = depth
+        #: Held while a batch is pulled, so that numbers are given in order.
+        self._pulling = threading.Lock()
+        #: Guards all below.
+        self._changed = threading.Condition()
+        self._outcomes: dict[int, _Outcome] = {}
+        self._pulled = 0
+        self._taken = 0
+        self._ended = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self, jobs: Sequence[Job]) -> None:
+        _running.add(self)
+        for number, job in enumerate(jobs):
+            name = f"larder-transform-{number}"
+            thread = threading.Thread(target=self.work, args=(job,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Waits for its threads, each so long at most: a transform may hang."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is at work, or will be."""
+        if self._owner != os.getpid():
+            return False
+        with self._changed:
+            return self._ended and self._pulled == self._taken + len(self._outcomes)
+
+    def work(self, job: Job) -> None:
+        while (pulled := self._pull()) is not None:
+            number, batch = pulled
+            begun = perf_counter()
+            try:
+                value, error = job(batch), None
+            except BaseException as failure:
+                value, error = None, failure
+            del batch, pulled
+            self._put(number, _Outcome(value, error, perf_counter() - begun))
+
+    def _pull(self) -> tuple[int, Any] | None:
+        with self._pulling:
+            with self._changed:
+                while not self._ended and self._pulled >= self._taken + self._depth:
+                    self._changed.wait()
+                if self._ended:
+                    return None
+            try:
+                batch = next(self._source)
+            except StopIteration:
+                self._end()
+                return None
+            except BaseException as failure:
+                with self._changed:
+                    number, self._pulled = self._pulled, self._pulled + 1
+                self._put(number, _Outcome(None, failure, 0.0))
+                self._end()
+                return None
+            with self._changed:
+                if self._ended:  # Closed meanwhile: no job begins any more.
+                    return None
+                number, self._pulled = self._pulled, self._pulled + 1
+            return number, batch
+
+    def _put(self, number: int, outcome: _Outcome) -> None:
+        with self._changed:
+            self._outcomes[number] = outcome
+            self._changed.notify_all()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def take(self) -> _Outcome | None:
+        """The next in order, or ``None`` after the last."""
+        with self._changed:
+            while self._taken not in self._outcomes:
+                if self._ended and self._taken == self._pulled:
+                    return None
+                self._changed.wait()
+            outcome = self._outcomes.pop(self._taken)
+            self._taken += 1
+            self._changed.notify_all()
+            return outcome
+
+    def close(self) -> None:
+        # A forked child has none of the threads, and a lock may be held by one of them for ever.
+        if self._owner == os.getpid():
+            self._end()
+            self._source.close()
+
+
+#: Runs of this process, for its end.
+_running: weakref.WeakSet[_Run] = weakref.WeakSet()
+#: How long the end of the program waits for a thread: one that waits for a batch looks up sooner.
+_END_SECONDS = 0.5
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends what still runs, while threads in native code can still come back from it."""
+    runs = list(_running)
+    for run in runs:
+        run.close()
+    for run in runs:
+        run.join(_END_SECONDS)

@@ -1,0 +1,381 @@
+"""A process that transforms batches, and the memory that it shares with its parent.
+
+Rows go to the process and what it makes of them comes back in memory files without a name: a batch
+is copied once on its way there, results are written where the parent sees them. Whoever is killed,
+and how, the kernel frees them with their last user.
+
+The process is started anew (`spawn`), so it inherits no thread, lock or connection. It ends with
+its parent, or when it is closed.
+
+Thread rule: one thread at a time calls a :class:`Worker`; any may close it.
+"""
+
+from __future__ import annotations
+
+import collections
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import traceback
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from larder._errors import InvalidArgument, TransformError
+from larder._output import as_numpy, is_array
+from larder._transform import Allocate, Arrays, Rows, Transform
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
+
+#: Where each array begins: at a multiple of this. JAX takes nothing less as it is.
+_ALIGNMENT = 64
+#: Results of a process that are lent at a time, each of them two descriptors. Who keeps more
+#: batches than that gets copies of them.
+_LENT_MAX = 8
+#: How long a process that was killed may take to be gone; it is waited for no longer.
+_END_SECONDS = 10
+
+
+class _Field(NamedTuple):
+    """Where an array lies in an arena."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+
+
+class _Arena:
+    """A memory file, mapped: as long as it has to be, and never shorter again."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        if descriptor is None:
+            descriptor = os.memfd_create("larder-transform", os.MFD_CLOEXEC)
+        self.descriptor = descriptor
+        self.size = 0
+        self._map: mmap.mmap | None = None
+
+    def reserve(self, size: int) -> None:
+        """Makes it at least so long. Nobody may look at it, if it is to grow."""
+        if size > self.size:
+            size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            if os.fstat(self.descriptor).st_size < size:
+                os.ftruncate(self.descriptor, size)
+            self._map = mmap.mmap(self.descriptor, size)
+            self.size = size
+
+    def bytes(self) -> np.ndarray[Any, Any]:
+        """All of it; every array that is made of it keeps this one as its base."""
+        assert self._map is not None
+        return np.frombuffer(self._map, dtype=np.uint8)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+def _place(shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[list[_Field], int]:
+    """A place for each array, and how long an arena must be."""
+    fields, end = [], 0
+    for name, (shape, dtype) in shapes.items():
+        offset = -(-end // _ALIGNMENT) * _ALIGNMENT
+        fields.append(_Field(name, dtype, shape, offset))
+        end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return fields, max(end, 1)
+
+
+def _arrays(memory: np.ndarray[Any, Any], fields: list[_Field]) -> Arrays:
+    arrays = {}
+    for name, dtype, shape, offset in fields:
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        arrays[name] = memory[offset : offset + size].view(dtype).reshape(shape)
+    return arrays
+
+
+class _Task(NamedTuple):
+    """What the process is told: where the rows lie, and which arena the results go to."""
+
+    rows: Rows
+    fields: list[_Field]
+    size: int
+    arena: int
+    #: Whether the descriptors of the rows' arena and of that for the results follow.
+    new: tuple[bool, bool]
+
+
+class _Done(NamedTuple):
+    """What it answers: where the arrays lie, and what is none; `order` names both."""
+
+    fields: list[_Field]
+    size: int
+    others: dict[str, Any]
+    order: list[str]
+
+
+class _Failed(NamedTuple):
+    """Or what went wrong."""
+
+    error: TransformError
+    cause: bytes | None
+    trace: str
+
+
+class Worker:
+    """The parent's side: starts the process when it is first needed."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+        #: Whether it is of no use any more.
+        self.closed = False
+        # In a forked child it is somebody else's.
+        self._owner = os.getpid()
+        self._rows = _Arena()
+        self._rows_sent = False
+        #: Arenas for results; a batch that the user holds has one.
+        self._arenas: list[_Arena] = []
+        self._sent = 0
+        self._free: collections.deque[int] = collections.deque()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, once it runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked, by this process."""
+        return not self.closed and self._owner == os.getpid()
+
+    def apply(self, rows: Rows) -> dict[str, Any]:
+        """As :meth:`Transform.apply`, in the process. Its arrays are views of shared memory."""
+        try:
+            self._start()
+            answer = self._ask(rows)
+        except (EOFError, ConnectionError) as broken:
+            self.closed = True
+            raise self._died(rows) from broken
+        if isinstance(answer, _Failed):
+            raise answer.error from _cause(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process at once, whatever it does."""
+        self.closed = True
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.join(timeout=_END_SECONDS)
+
+    def _start(self) -> None:
+        if self._process is not None:
+            return
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=serve, args=(theirs, self._payload), name="larder-transform", daemon=True
+        )
+        process.start()
+        theirs.close()
+        self._connection, self._process = ours, process
+        if self.closed:
+            process.kill()
+
+    def _ask(self, rows: Rows) -> dict[str, Any] | _Failed:
+        connection, process = self._connection, self._process
+        assert connection is not None
+        assert process is not None
+        fields, size = _place({n: (a.shape, a.dtype) for n, a in rows.columns.items()})
+        self._rows.reserve(size)
+        for name, array in _arrays(self._rows.bytes(), fields).items():
+            np.copyto(array, rows.columns[name])
+        number = self._arena()
+        new = (not self._rows_sent, number == self._sent)
+        connection.send(_Task(rows._replace(columns={}), fields, size, number, new))
+        for wanted, arena in zip(new, (self._rows, self._arenas[number]), strict=True):
+            if wanted:
+                multiprocessing.reduction.send_handle(connection, arena.descriptor, process.pid)
+        self._rows_sent = True
+        self._sent = max(self._sent, number + 1)
+        answer = connection.recv()
+        if isinstance(answer, _Failed):
+            self._free.append(number)
+            return answer
+        return self._lend(number, answer)
+
+    def _arena(self) -> int:
+        """An arena that nobody looks at."""
+        try:
+            return self._free.popleft()
+        except IndexError:
+            self._arenas.append(_Arena())
+            return len(self._arenas) - 1
+
+    def _lend(self, number: int, done: _Done) -> dict[str, Any]:
+        """What lies in an arena; it is free again once nobody looks at it."""
+        arena = self._arenas[number]
+        arena.reserve(done.size)
+        memory = arena.bytes()
+        arrays = _arrays(memory, done.fields)
+        if number < _LENT_MAX:
+            weakref.finalize(memory, self._free.append, number).atexit = False
+        else:
+            arrays = {name: array.copy() for name, array in arrays.items()}
+            self._free.append(number)
+        values = {**arrays, **done.others}
+        return {name: values[name] for name in done.order}
+
+    def _died(self, rows: Rows) -> TransformError:
+        process = self._process
+        assert process is not None
+        process.join(timeout=_END_SECONDS)
+        code = process.exitcode
+        first = int(rows.samples[0])
+        if code is not None and code < 0:
+            why = f"it was ended by {signal.Signals(-code).name}"
+            hint = "SIGKILL by nobody is most often the kernel's, for memory: see dmesg"
+        else:
+            why = f"it ended with exit code {code}"
+            hint = (
+                "it may have said why on standard error; a program that starts processes begins "
+                "with `if __name__ == '__main__':`"
+            )
+        error = TransformError(
+            f"the transform process {process.pid} died on the batch of {len(rows.samples)} samples "
+            f"that begins with sample {first} in epoch {rows.epoch}",
+            why,
+            hint,
+        )
+        error.samples, error.epoch = rows.samples.tolist(), rows.epoch
+        return error
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _cause(failed: _Failed) -> BaseException:
+    """What the transform raised, with its traceback as a note."""
+    cause: BaseException | None = None
+    if failed.cause is not None:
+        try:
+            cause = pickle.loads(failed.cause)
+        except Exception:  # It can be packed, but not unpacked here: its text must do.
+            cause = None
+    if not isinstance(cause, BaseException):
+        return RuntimeError(f"in the transform process:\n{failed.trace}")
+    cause.add_note(f"in the transform process:\n{failed.trace}")
+    return cause
+
+
+def pack(transform: Transform) -> bytes:
+    """A transform as it is sent to processes."""
+    try:
+        return pickle.dumps(transform)
+    except Exception as error:
+        raise InvalidArgument(
+            "the transform can't be sent to another process",
+            str(error),
+            "define it at the top of a module, or say worker_kind='thread'",
+        ) from error
+
+
+def serve(connection: Connection, payload: bytes) -> None:
+    """The process: transforms what it is sent until its parent is gone."""
+    # Ctrl-C is for the parent, which then ends its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    arenas: list[_Arena] = []
+    rows: _Arena | None = None
+    transform: Transform | None = None
+    while True:
+        try:
+            task = connection.recv()
+            if task.new[0]:
+                rows = _Arena(multiprocessing.reduction.recv_handle(connection))
+            if task.new[1]:
+                arenas.append(_Arena(multiprocessing.reduction.recv_handle(connection)))
+        except (EOFError, ConnectionError):
+            return
+        assert rows is not None
+        rows.reserve(task.size)
+        answer: _Done | _Failed
+        try:
+            transform = transform or _unpack(payload, task.rows)
+            answer = _work(transform, task, rows, arenas[task.arena])
+        except TransformError as error:
+            answer = _failure(error)
+        try:
+            _answer(connection, answer, task.rows)
+        except ConnectionError:
+            return
+
+
+def _answer(connection: Connection, answer: _Done | _Failed, rows: Rows) -> None:
+    try:
+        connection.send(answer)
+    except ConnectionError:
+        raise
+    except Exception as error:  # It is packed before any of it is sent.
+        failed = TransformError(
+            "what the batch_transform returned can't be sent to another process",
+            str(error),
+            "return arrays, or say worker_kind='thread'",
+        )
+        failed.samples, failed.epoch = rows.samples.tolist(), rows.epoch
+        connection.send(_failure(failed))
+
+
+def _unpack(payload: bytes, rows: Rows) -> Transform:
+    try:
+        transform: Transform = pickle.loads(payload)
+    except Exception as error:
+        failed = TransformError(
+            "the transform can't be loaded in another process",
+            str(error),
+            "define it in a module that can be imported, or say worker_kind='thread'",
+        )
+        failed.samples, failed.epoch = rows.samples.tolist(), rows.epoch
+        raise failed from error
+    return transform
+
+
+def _work(transform: Transform, task: _Task, rows: _Arena, out: _Arena) -> _Done:
+    given = task.rows._replace(columns=_arrays(rows.bytes(), task.fields))
+    allocate, fields = _allocator(out)
+    results = transform.apply(given, allocate)
+    if transform.whole is None:
+        return _Done(fields, out.size, {}, list(results))
+    arrays = {n: as_numpy(v) for n, v in results.items() if is_array(v)}
+    room = allocate({name: (array.shape, array.dtype) for name, array in arrays.items()})
+    for name, array in arrays.items():
+        np.copyto(room[name], array)
+    others = {name: value for name, value in results.items() if name not in arrays}
+    return _Done(fields, out.size, others, list(results))
+
+
+def _allocator(arena: _Arena) -> tuple[Allocate, list[_Field]]:
+    """What makes room in an arena, and the list that it fills in."""
+    placed: list[_Field] = []
+
+    def allocate(shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> Arrays:
+        placed[:], size = _place(shapes)
+        arena.reserve(size)
+        return _arrays(arena.bytes(), placed)
+
+    return allocate, placed
+
+
+def _failure(error: TransformError) -> _Failed:
+    cause = error.__cause__
+    trace = "".join(traceback.format_exception(cause if cause is not None else error))
+    try:
+        packed = None if cause is None else pickle.dumps(cause)
+        if packed is not None:
+            pickle.loads(packed)
+    except Exception:  # Exceptions of libraries often can't be packed: the text says it.
+        packed = None
+    error.__cause__ = error.__context__ = None
+    return _Failed(error, packed, trace)

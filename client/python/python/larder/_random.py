@@ -1,0 +1,42 @@
+"""Random numbers that a transform gets: a pure function of seed, epoch, dataset and sample.
+
+They are blocks of one Philox generator, which is counter-based: the seed is its key, and epoch,
+dataset and sample are the upper words of its counter. So no two samples share a number, none needs
+another's to be drawn first, and worker, rank and world size take no part.
+
+Thread rule: a :class:`Streams` is used by one thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: What the numbers are for: the second word of the key.
+SAMPLE, BATCH = 0, 1
+
+
+class Streams:
+    """The streams of one epoch; one generator that is moved from one to the next."""
+
+    def __init__(self, seed: int, epoch: int, use: int) -> None:
+        self._key = np.array([seed, use], dtype=np.uint64)
+        self._epoch = epoch
+        self._bits = np.random.Philox(key=self._key)
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, source: int, sample: int) -> np.random.Generator:
+        """The stream of a sample, from its beginning; the stream handed out before ends."""
+        # The lowest word counts what is drawn: 2**64 blocks before it would touch the next.
+        counter = np.array([0, source, self._epoch, sample], dtype=np.uint64)
+        self._bits.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": counter, "key": self._key},
+            "buffer": _EMPTY,
+            "buffer_pos": len(_EMPTY),
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        return self._generator
+
+
+_EMPTY = np.zeros(4, dtype=np.uint64)

@@ -1,0 +1,80 @@
+//! A mixture of datasets as Python sees it.
+
+use std::num::NonZeroU64;
+
+use larder_client::{Error, ErrorKind, Mixture as Inner, sampler::Stop};
+use pyo3::prelude::*;
+
+use crate::{
+    dataset::Dataset,
+    error::OrRaise,
+    loader::{Loader, Settings},
+    wait::interruptible,
+};
+
+/// Datasets in fixed proportions.
+#[pyclass(frozen, module = "larder._larder")]
+pub(crate) struct Mixture {
+    inner: Inner,
+}
+
+/// When an epoch ends, as it is asked for.
+#[derive(FromPyObject)]
+enum StopAt {
+    Samples(u64),
+    Named(String),
+}
+
+impl StopAt {
+    fn parse(&self) -> Result<Stop, Error> {
+        let wrong = |what: String| {
+            let hint = "say stop='first', stop='all', or how many samples an epoch has";
+            Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
+        };
+        match self {
+            Self::Samples(samples) => match NonZeroU64::new(*samples) {
+                Some(samples) => Ok(Stop::Samples(samples)),
+                None => wrong("an epoch of a mixture can't have 0 samples".to_owned()),
+            },
+            Self::Named(name) => match name.as_str() {
+                "first" => Ok(Stop::First),
+                "all" => Ok(Stop::All),
+                _ => wrong(format!("a mixture can't stop at '{name}'")),
+            },
+        }
+    }
+}
+
+#[pymethods]
+impl Mixture {
+    /// Mixes datasets, each with its weight.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        datasets: Vec<(Py<Dataset>, f64)>,
+        seed: u64,
+        stop: StopAt,
+    ) -> PyResult<Self> {
+        let stop = stop.parse().or_raise(py)?;
+        let datasets = datasets.iter().map(|(dataset, weight)| (dataset.get().inner(), *weight));
+        let datasets = datasets.map(|(dataset, weight)| (dataset.clone(), weight));
+        Ok(Self { inner: Inner::new(datasets, seed, stop).or_raise(py)? })
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.samples()).unwrap_or(usize::MAX)
+    }
+
+    /// How many samples of each dataset an epoch has.
+    #[getter]
+    fn draws(&self) -> Vec<u64> {
+        self.inner.draws().collect()
+    }
+
+    /// A loader of batches.
+    fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
+        let builder = settings.apply(py, self.inner.loader())?;
+        let loader = interruptible(py, move || builder.build())?;
+        Ok(Loader::new(loader))
+    }
+}

@@ -1,0 +1,354 @@
+"""Transforms: what they are given and return, where they run, and what happens when they fail."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import larder
+import transforms
+from harness import Node
+
+URI = "s3://data/images"
+TESTS = Path(__file__).parent
+#: Where transforms run.
+PLACES = [
+    {"workers": 0},
+    {"workers": 3},
+    {"workers": 2, "worker_kind": "process"},
+]
+#: A wait that takes longer is a hang.
+HANG_SECONDS = 120
+
+
+@pytest.fixture
+def dataset(node: Node) -> larder.Dataset:
+    return larder.open(URI, cluster=node.address)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until(true: Any) -> None:
+    end = time.monotonic() + HANG_SECONDS
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_samples_are_transformed_in_order(
+    dataset: larder.Dataset, images: dict[str, np.ndarray], where: dict[str, Any]
+) -> None:
+    plain = [batch.samples.tolist() for batch in dataset.loader(16, seed=3, last="uneven")]
+    loader = dataset.loader(
+        16, seed=3, last="uneven", transform=transforms.augment, output="numpy", **where
+    )
+    batches = list(loader)
+    assert [batch.samples.tolist() for batch in batches] == plain
+    for batch in batches:
+        assert list(batch) == ["image", "label", "noise"]
+        np.testing.assert_array_equal(batch["label"], batch.samples)
+        first = batch["noise"][:, 0].astype(np.float32)[:, None, None, None]
+        np.testing.assert_array_equal(
+            batch["image"], images["image"][batch.samples].astype(np.float32) + first
+        )
+    assert loader.stats()["transform_seconds"] > 0
+    assert "transforms worked" in str(loader.explain())
+
+
+def test_random_numbers_depend_on_seed_epoch_and_sample_only(dataset: larder.Dataset) -> None:
+    def drawn(batch_size: int, seed: int, epoch: int, **options: Any) -> dict[int, bytes]:
+        loader = dataset.loader(
+            batch_size, seed=seed, transform=transforms.noise, last="uneven", **options
+        )
+        loader.set_epoch(epoch)
+        rows = [zip(b["label"].tolist(), b["noise"], strict=True) for b in loader]
+        return {label: row.tobytes() for batch in rows for label, row in batch}
+
+    one = drawn(32, 1, 0)
+    assert len(set(one.values())) == len(one) == 300
+    assert one == drawn(7, 1, 0, workers=3, shuffle="none")
+    assert one == drawn(50, 1, 0, workers=2, worker_kind="process")
+    ranks = [drawn(9, 1, 0, rank=rank, world_size=3) for rank in range(3)]
+    assert one == ranks[0] | ranks[1] | ranks[2]
+    assert not set(one.values()) & set(drawn(32, 1, 1).values())
+    assert not set(one.values()) & set(drawn(32, 2, 0).values())
+
+
+def test_random_numbers_stay_what_they_are(dataset: larder.Dataset) -> None:
+    """A job resumed with another version of the package goes on with the same numbers."""
+    loader = dataset.loader(150, seed=7, shuffle="none", transform=transforms.noise, output="numpy")
+    loader.set_epoch(3)
+    for batch in loader:
+        for sample, numbers in zip(batch.samples.tolist(), batch["noise"], strict=True):
+            philox = np.random.Philox(key=[7, 0], counter=[0, 0, 3, sample])
+            expected = np.random.Generator(philox).integers(0, 2**63, size=2)
+            np.testing.assert_array_equal(numbers, expected)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_batches_are_transformed_after_their_samples(
+    dataset: larder.Dataset, images: dict[str, np.ndarray], where: dict[str, Any]
+) -> None:
+    options = {"batch_transform": transforms.flip, "output": "numpy", **where}
+    for batch in dataset.loader(32, **options):
+        assert batch["names"] == [f"image-{sample}" for sample in batch.samples]
+        np.testing.assert_array_equal(batch["image"], images["image"][batch.samples][:, :, ::-1])
+    once = set()
+    for batch in dataset.loader(32, transform=transforms.augment, **options):
+        assert batch["image"].dtype == np.float32
+        assert list(batch) == ["names", "image", "label", "noise", "once"]
+        once.add(batch["once"].item())
+    assert len(once) == 9
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_batches_that_are_kept_stay_what_they_are(
+    dataset: larder.Dataset, images: dict[str, np.ndarray], where: dict[str, Any]
+) -> None:
+    loader = dataset.loader(20, transform=transforms.in_place, output="numpy", **where)
+    epochs = [list(loader), list(loader)]
+    del loader
+    gc.collect()
+    for batch in epochs[0] + epochs[1]:
+        np.testing.assert_array_equal(batch["image"], images["image"][batch.samples] // 2)
+    np.testing.assert_array_equal(dataset[:100]["image"], images["image"][:100])
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_state_counts_what_was_handed_out_and_not_what_is_transformed(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    options = {"transform": transforms.noise, "last": "uneven", **where}
+    whole = [batch.samples.tolist() for batch in dataset.loader(16, **options)]
+    loader = dataset.loader(16, **options)
+    batches = iter(loader)
+    for count in range(len(whole) + 1):
+        resumed = dataset.loader(16, last="uneven")
+        resumed.load_state_dict(loader.state_dict())
+        if count == len(whole):
+            assert next(batches, None) is None
+            assert loader.state_dict() == resumed.state_dict()
+            next(iter(resumed))
+            assert resumed.epoch == 1
+        else:
+            assert [batch.samples.tolist() for batch in resumed] == whole[count:]
+            batch = next(batches)
+            assert batch.state_dict() == loader.state_dict()
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_what_a_transform_raises_says_of_which_sample(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    loader = dataset.loader(16, shuffle="none", transform=transforms.fail_at_40, **where)
+    seen = []
+    with pytest.raises(larder.TransformError, match="sample 40 in epoch 0") as raised:
+        seen.extend(batch.samples.tolist() for batch in loader)
+    assert seen == [list(range(16)), list(range(16, 32))]
+    assert raised.value.samples == [40]
+    cause = raised.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert cause.args == ("no caption",)
+    if where.get("worker_kind") == "process":
+        assert "fail_at_40" in "".join(cause.__notes__)
+    # What was handed out before it is done, and it may be gone on with another transform.
+    resumed = dataset.loader(16, shuffle="none")
+    resumed.load_state_dict(loader.state_dict())
+    assert next(iter(resumed)).samples.tolist() == list(range(32, 48))
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (transforms.ragged, "'caption' is float64 of shape"),
+        (transforms.wrong, "returned a ndarray where a dict"),
+    ],
+)
+def test_what_can_not_be_stacked_is_refused(
+    dataset: larder.Dataset, where: dict[str, Any], transform: Any, says: str
+) -> None:
+    with pytest.raises(larder.TransformError) as raised:
+        list(dataset.loader(16, transform=transform, output="numpy", **where))
+    assert says in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("where", PLACES[1:])
+def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    loader = dataset.loader(16, shuffle="none", transform=transforms.hang_at_40, **where)
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    seen = 0
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            for _ in loader:
+                seen += 1
+    finally:
+        timer.cancel()
+    assert seen <= 2
+
+
+def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(dataset: larder.Dataset) -> None:
+    names, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+    options = {"workers": 2, "worker_kind": "process"}
+    loader = dataset.loader(16, shuffle="none", transform=transforms.die_at_40, **options)
+    with pytest.raises(larder.TransformError, match="ended by SIGKILL") as raised:
+        for _ in loader:
+            pass
+    assert raised.value.samples == list(range(32, 48))
+    # The next iteration starts another.
+    with pytest.raises(larder.TransformError, match="ended by SIGKILL"):
+        list(loader)
+    del loader, raised
+    gc.collect()
+    assert set(os.listdir("/dev/shm")) == names
+    # Apart from what multiprocessing opens once, for its own.
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 3)
+
+
+LOADS_FOR_EVER = """
+import itertools, sys, larder, transforms
+if __name__ == "__main__":
+    loader = larder.open("s3://data/images").loader(
+        10, batch_transform=transforms.whoami, workers=2, worker_kind="process", output="numpy"
+    )
+    for _ in itertools.count():
+        for batch in loader:
+            print(int(batch["pid"]), flush=True)
+"""
+
+
+def test_processes_end_with_a_program_that_is_killed(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LARDER_CLUSTER", node.address)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
+    (tmp_path / "program.py").write_text(LOADS_FOR_EVER)
+    command = [sys.executable, tmp_path / "program.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        processes: set[int] = set()
+        while len(processes) < 2:
+            processes.add(int(program.stdout.readline()))
+        program.kill()
+    wait_until(lambda: all(gone(process) for process in processes))
+
+
+def test_processes_are_kept_from_epoch_to_epoch_and_end_with_the_loader(
+    dataset: larder.Dataset,
+) -> None:
+    loader = dataset.loader(
+        16, batch_transform=transforms.whoami, workers=2, worker_kind="process", output="numpy"
+    )
+    epochs = [{int(batch["pid"]) for batch in loader} for _ in range(3)]
+    processes = set.union(*epochs)
+    assert len(processes) <= 2
+    assert os.getpid() not in processes
+    # One that is broken off keeps none that may be at work, and the next starts others.
+    next(iter(loader))
+    assert len({int(batch["pid"]) for batch in loader}) <= 2
+    processes |= {int(batch["pid"]) for batch in loader}
+    del loader
+    gc.collect()
+    wait_until(lambda: all(gone(process) for process in processes))
+
+
+def test_a_forked_child_has_processes_of_its_own(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(
+        50, batch_transform=transforms.whoami, workers=1, worker_kind="process", output="numpy"
+    )
+    (mine,) = {int(batch["pid"]) for batch in loader}
+    child = os.fork()
+    if child == 0:
+        signal.alarm(HANG_SECONDS)
+        (other,) = {int(batch["pid"]) for batch in loader}
+        os._exit(0 if other != mine else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert {int(batch["pid"]) for batch in loader} == {mine}
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_program_ends_in_the_midst_of_an_epoch(
+    node: Node, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
+    (tmp_path / "program.py").write_text(
+        "import larder, transforms\n"
+        "if __name__ == '__main__':\n"
+        f"    dataset = larder.open({URI!r}, cluster={node.address!r})\n"
+        "    loader = dataset.loader(2, transform=transforms.noise, workers=3,\n"
+        f"                            worker_kind={kind!r}, output='numpy')\n"
+        "    batches = iter(loader)\n"
+        "    print(len(next(batches).samples))\n"
+    )
+    command = [sys.executable, tmp_path / "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_two_iterations_of_a_loader_do_not_disturb_each_other(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(
+        50, seed=1, transform=transforms.noise, workers=2, worker_kind="process", output="numpy"
+    )
+    loader.set_epoch(4)
+    first = iter(loader)
+    next(first)
+    second = list(loader)
+    assert loader.epoch == 5
+    assert len(list(first)) == 5
+    loader.set_epoch(5)
+    again = list(loader)
+    for one, two in zip(second, again, strict=True):
+        np.testing.assert_array_equal(one["noise"], two["noise"])
+
+
+def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> None:
+    begun = []
+
+    def count(batch: dict[str, Any]) -> dict[str, Any]:
+        begun.append(1)
+        return batch
+
+    batches = iter(dataset.loader(10, batch_transform=count, workers=3))
+    next(batches)
+    wait_until(lambda: len(begun) >= 1 + 6)
+    assert len(begun) == 1 + 6
+    batches.close()
+
+
+def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> None:
+    for options, says in [
+        ({"workers": 2}, "nothing to do"),
+        ({"workers": -1, "transform": dict}, "-1 workers"),
+        ({"workers": 1, "transform": dict, "worker_kind": "fork"}, "'fork'"),
+        ({"transform": "resize"}, "can't be called"),
+        ({"transform": lambda s: s, "workers": 1, "worker_kind": "process"}, "can't be sent"),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=says):
+            dataset.loader(**options)
+
+
+def test_arrays_of_jax_come_out_of_transforms(dataset: larder.Dataset) -> None:
+    import jax
+
+    batch = next(iter(dataset.loader(16, transform=transforms.augment, output="jax")))
+    assert all(isinstance(value, jax.Array) for value in batch.values())

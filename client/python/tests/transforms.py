@@ -1,0 +1,63 @@
+"""Transforms that the tests hand to loaders; a module of its own, for processes to import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+
+def augment(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A sample made float, with noise, and the noise itself."""
+    noise = rng.random(4)
+    image = sample["image"].astype(np.float32) + np.float32(noise[0])
+    return {"image": image, "label": sample["label"], "noise": noise}
+
+
+def noise(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Only the label, and two random numbers."""
+    return {"label": sample["label"], "noise": rng.integers(0, 2**63, size=2)}
+
+
+def flip(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A batch with a number that is its own, something that is no array, and its images flipped."""
+    names = [f"image-{label}" for label in batch["label"]]
+    return {"names": names, **batch, "image": batch["image"][:, :, ::-1], "once": rng.random(1)}
+
+
+def fail_at_40(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["label"] == 40:
+        raise KeyError("no caption")
+    return sample
+
+
+def die_at_40(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["label"] == 40:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+def hang_at_40(sample: dict[str, Any]) -> dict[str, Any]:
+    while sample["label"] == 40:
+        time.sleep(1)
+    return sample
+
+
+def ragged(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"caption": np.zeros(int(sample["label"]) % 3)}
+
+
+def wrong(sample: dict[str, Any]) -> Any:
+    return sample["image"]
+
+
+def whoami(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"pid": np.array(os.getpid()), "label": batch["label"]}
+
+
+def in_place(sample: dict[str, Any]) -> dict[str, Any]:
+    sample["image"] //= 2
+    return sample

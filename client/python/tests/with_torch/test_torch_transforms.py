@@ -1,0 +1,37 @@
+"""Transforms of torch tensors, in this thread, in others and in processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import larder
+import torch_transforms
+from harness import Node
+
+PLACES = [{"workers": 0}, {"workers": 2, "worker_kind": "process"}]
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("whole", [None, torch_transforms.center])
+def test_transforms_take_and_return_tensors(
+    node: Node, images: dict[str, np.ndarray], where: dict[str, Any], whole: Any
+) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    options = {"transform": torch_transforms.to_bfloat16, "batch_transform": whole}
+    noise = {}
+    for batch in dataset.loader(50, seed=2, **options, **where):
+        assert all(isinstance(value, torch.Tensor) for value in batch.values())
+        assert batch["label"].tolist() == batch.samples.tolist()
+        expected = torch.from_numpy(images["image"][batch.samples]).to(torch.bfloat16) / 2
+        assert torch.equal(batch["image"], expected)
+        assert torch.equal(batch["half"], batch["label"].float() / 2)
+        assert ("mean" in batch) == (whole is not None)
+        noise |= dict(zip(batch["label"].tolist(), batch["noise"].tolist(), strict=True))
+    again = dataset.loader(7, seed=2, last="uneven", transform=torch_transforms.to_bfloat16)
+    for batch in again:
+        rows = zip(batch["label"].tolist(), batch["noise"].tolist(), strict=True)
+        assert all(noise[label] == numbers for label, numbers in rows)

@@ -1,0 +1,25 @@
+"""Transforms of torch tensors; a module of its own, for processes to import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def to_bfloat16(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Tensors, numbers and arrays of numpy, side by side."""
+    assert isinstance(sample["image"], torch.Tensor)
+    torch.manual_seed(int(rng.integers(2**63)))
+    return {
+        "image": sample["image"].to(torch.bfloat16) / 2,
+        "label": sample["label"],
+        "half": np.float32(sample["label"]) / 2,
+        "noise": torch.rand(3),
+    }
+
+
+def center(batch: dict[str, Any]) -> dict[str, Any]:
+    assert batch["image"].dtype == torch.bfloat16
+    return {**batch, "mean": batch["image"].float().mean(dim=(1, 2, 3))}
