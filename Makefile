@@ -37,7 +37,7 @@ pytest: python ## the tests of the Python package
 	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
 
 pytest-torch: python $(TORCH_PY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
-	cd client/python && PYTHONPATH=python $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
+	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
 
 # The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
 PROGRAMS := client/python/python/larder/bin

@@ -1,8 +1,8 @@
 """Contenders that take turns: each in a process of its own, each round one epoch of each.
 
-A contender first goes through an epoch that nobody clocks and in which every byte is compared with
-what was written; then caches are warm, its worker processes run, and rounds begin. While one has its
-turn the others sleep.
+A contender first goes through an epoch that nobody clocks and in which every byte is compared
+with what was written; then caches are warm, its worker processes run, and rounds begin. While one
+has its turn the others sleep.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images: 150,528 bytes and a label a sample, in safetensors for Larder and in `.npy` for memmap."""
+"""Images: 150,528 bytes and a label a sample; safetensors for Larder, `.npy` for memmap."""
 
 from __future__ import annotations
 

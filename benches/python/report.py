@@ -33,14 +33,15 @@ class Report:
             "starts": [],
         }
         print(
-            f"commit {self.said['commit']}, {self.said['machine']}, Python {platform.python_version()}, "
-            f"load {_load()}; medians of {rounds} rounds in turns\n{larder}"
+            f"commit {self.said['commit']}, {self.said['machine']}, "
+            f"Python {platform.python_version()}, load {_load()}; "
+            f"medians of {rounds} rounds in turns\n{larder}"
         )
         if quick:
             print("--quick: it only sees that everything works; take no figure from it")
 
     def contest(self, subject: Subject, results: list[Result]) -> None:
-        """A table of contenders; ratios are to the baseline whose median is best, round by round."""
+        """A table; ratios are to the baseline whose median is best, round by round."""
         best = min(
             (result for result in results if result.contender.role == "baseline"), key=_seconds
         )
@@ -59,8 +60,10 @@ class Report:
             }
         )
         print(f"\n**{subject.title}** (goal {subject.goal} x {best.contender.name})\n")
-        print("| loader | samples/s | min | max | ratio | CPU us/sample | heap MiB | resident MiB |")
-        print("|---|---|---|---|---|---|---|---|")
+        print(
+            "| loader | samples/s | min | max | ratio | CPU us/sample | heap MiB | resident MiB |\n"
+            "|---|---|---|---|---|---|---|---|"
+        )
         for row in rows:
             print(
                 f"| {row['name']} | {row['samples_s']:,.0f} | {row['samples_s_min']:,.0f} "

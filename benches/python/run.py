@@ -68,8 +68,9 @@ def main() -> None:
 
 def _prepare(folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str]) -> None:
     """Writes and indexes what the chosen subjects read."""
-    images.write(folder, sizes.images)
-    larder.index(images.uri(folder))
+    if set(only) - {"cold"}:
+        images.write(folder, sizes.images)
+        larder.index(images.uri(folder))
     if "tokens" in only:
         tokens.write(folder, sizes.windows)
         larder.index(tokens.uri(folder), dtype="uint16", window=tokens.WINDOW)

@@ -16,7 +16,7 @@
 //! extent.
 //!
 //! Thread rule: loans are made and returned by any thread, under a lock that is held for
-//! microseconds (asking the kernel takes some 20 ns a page). In a forked child nothing is lent, and returning does nothing: the lock may be held
+//! microseconds (asking the kernel takes some 30 ns a page). In a forked child nothing is lent, and returning does nothing: the lock may be held
 //! for ever there. What the child inherited stays readable and writable, for itself.
 //! Non-goals: which rows are worth lending; telling holders of each other.
 
