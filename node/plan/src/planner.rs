@@ -118,7 +118,7 @@ fn plan_one(
     snapshot: &Snapshot<'_>,
     lots: &[Lot],
 ) -> (SnapshotPlan, Vec<Owners>) {
-    let present = snapshot.present.map(|placement| Present::new(placement, next));
+    let present = snapshot.present.map(|placement| Present::new(placement, lots, next));
     let mut board = Board::new(next, lots, snapshot.replicas);
     keep(&mut board, present.as_ref());
     fill(&mut board);
