@@ -96,3 +96,30 @@ pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     sorted.sort_by(f64::total_cmp);
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
+
+/// The largest of all.
+pub(crate) fn worst(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+/// A change drawn at random: a member comes, goes, or gets another weight.
+pub(crate) fn any_step(rng: &mut Rng, ring: &Ring) -> Step {
+    let members = ring.members();
+    let (weight, victim) = (rng.u32(1..=4), rng.usize(..members.len()));
+    match rng.u32(..3) {
+        0 if members.len() < 24 => Step::Add(stranger(rng, weight)),
+        1 if members.len() > 8 => drain(&members[victim].id),
+        _ => Step::Reweight { id: members[victim].id.clone(), weight },
+    }
+}
+
+/// What everyone holds by a placement, by member of its ring.
+pub(crate) fn held(placement: &Placement, shards: &[SizedShard]) -> Vec<u64> {
+    let mut held = vec![0; placement.ring().members().len()];
+    for shard in shards {
+        for &owner in placement.owners(shard.id).iter() {
+            held[usize::from(owner)] += shard.bytes;
+        }
+    }
+    held
+}
