@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 use larder_plan::{Plan, Step};
+use larder_wire::Placement;
 
 use crate::support::{
     Cluster, Sizes, drain, held, mean, percentile, ring, shards, stranger, worst,
@@ -12,13 +13,11 @@ const RINGS: u64 = 100;
 
 /// A thousand shards on sixteen members, evenly placed.
 pub(crate) fn cluster(rng: &mut Rng, sizes: Sizes, weight: impl Fn(&mut Rng) -> u32) -> Cluster {
-    let members = (0..16)
-        .map(|_| {
-            let w = weight(rng);
-            stranger(rng, w)
-        })
-        .collect();
-    let members = members.collect();
+    let mut members = Vec::new();
+    for _ in 0..16 {
+        let weight = weight(rng);
+        members.push(stranger(rng, weight));
+    }
     let shards = shards(rng, 1_000, sizes);
     Cluster::new(ring(members), shards, 1)
 }
@@ -121,12 +120,12 @@ fn a_thousand_shards_on_sixteen_members_are_even_where_the_ring_alone_is_not() {
         let (mut plain, mut planned, mut excepted) = (Vec::new(), Vec::new(), Vec::new());
         for seed in 0..RINGS {
             let cluster = cluster(&mut Rng::with_seed(seed), sizes, |_| 1);
-            let skew = |placement| {
+            let skew = |placement: &Placement| {
                 let held = held(placement, &cluster.shards);
                 let most = held.iter().copied().max().unwrap_or(0);
                 most as f64 * 16.0 / held.iter().sum::<u64>() as f64
             };
-            plain.push(skew(&larder_wire::Placement::of_ring(cluster.ring.clone(), 1)));
+            plain.push(skew(&Placement::of_ring(cluster.ring.clone(), 1)));
             planned.push(skew(&cluster.placement));
             excepted.push(cluster.placement.exceptions().unwrap().len() as f64 / 1_000.0);
         }
