@@ -83,6 +83,7 @@ mod tests {
             weight: 1,
             control: format!("http://127.0.0.1:{}", 7000 + index),
             host: "here".to_owned(),
+            zone: String::new(),
         };
         let ring = Ring::new(1, (0..members).map(member).collect()).unwrap();
         Router::new(Arc::new(ring), shards)

@@ -155,7 +155,7 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     };
     let control = format!("http://{host}:{}", listen.port());
-    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host }]
+    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host, zone: String::new() }]
 }
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

@@ -117,6 +117,7 @@ pub(super) fn cluster(
         weight: 1,
         control: format!("http://{}", node.control),
         host: "here".to_owned(),
+        zone: String::new(),
     };
     *members.lock().unwrap() = nodes.iter().map(member).collect();
     let address = format!("http://{}", nodes[0].control);
