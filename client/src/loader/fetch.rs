@@ -143,7 +143,7 @@ impl BatchFetcher {
     /// The same from several snapshots, one after the other: each row to its own place.
     fn read_mixed(
         &self,
-        Samples { samples, datasets }: &Samples,
+        Samples { samples, datasets, .. }: &Samples,
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {

@@ -67,7 +67,7 @@ class Batch(dict[str, Any]):
     def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
         """A batch of these values."""
         batch = cls(values)
-        batch.samples, batch.sources, batch.padding, batch._state = facts
+        batch.samples, batch.sources, _, batch.padding, batch._state = facts
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -274,7 +274,8 @@ class Loads:
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
-                depend on seed, epoch and sample only.
+                depend on seed, epoch and sample only (in a mixture, on how often that dataset was
+                gone through before instead of the epoch).
             batch_transform: applied to each batch, after ``transform``; likewise. Its random
                 numbers depend on the batch's first sample.
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
