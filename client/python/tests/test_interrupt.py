@@ -107,7 +107,8 @@ deadline = time.monotonic() + 60
 while True:
     before = larder.stats()["local_bytes"]
     rows = dataset.__getitems__([5, 250, 17])
-    if larder.stats()["local_bytes"] - before == sum(a.nbytes for row in rows for a in row.values()):
+    wanted = sum(array.nbytes for row in rows for array in row.values())
+    if larder.stats()["local_bytes"] - before == wanted:
         break
     assert time.monotonic() < deadline, "the shards are not mapped"
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))

@@ -30,7 +30,7 @@ class Settings(TypedDict):
     """The settings of a loader, all of them."""
 
     batch_size: int
-    shuffle: str | bool
+    shuffle: str
     seed: int
     rank: int
     world_size: int
@@ -39,6 +39,33 @@ class Settings(TypedDict):
     last: Last
     tensors: list[str] | None
     prefetch: int
+
+
+def settings_of(
+    coordinates: _distributed.Coordinates,
+    *,
+    batch_size: int,
+    shuffle: Shuffle | bool,
+    seed: int,
+    last: Last,
+    tensors: Sequence[str] | None = None,
+    prefetch: int = 2,
+) -> Settings:
+    """The settings of a rank's only loader, from what a user said."""
+    if isinstance(shuffle, bool):
+        shuffle = "auto" if shuffle else "none"
+    return {
+        "batch_size": batch_size,
+        "shuffle": shuffle,
+        "seed": seed,
+        "rank": coordinates.rank,
+        "world_size": coordinates.world_size,
+        "worker": 0,
+        "workers": 1,
+        "last": last,
+        "tensors": None if tensors is None else list(tensors),
+        "prefetch": prefetch,
+    }
 
 
 class Batch(dict[str, Any]):
@@ -286,28 +313,16 @@ class Loads:
                 program has imported it, else numpy.
         """
         coordinates = _distributed.resolve(rank, world_size, group)
-        settings: Settings = {
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "rank": coordinates.rank,
-            "world_size": coordinates.world_size,
-            "worker": 0,
-            "workers": 1,
-            "last": last,
-            "tensors": None if tensors is None else list(tensors),
-            "prefetch": prefetch,
-        }
+        settings = settings_of(
+            coordinates,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            last=last,
+            tensors=tensors,
+            prefetch=prefetch,
+        )
         output, convert = resolve(output), converter(output)
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
-        native = native_loader(self._native, settings)
-        return Loader(native, convert, coordinates, transformed)
-
-
-def native_loader(dataset: _larder.Dataset | _larder.Mixture, settings: Settings) -> _larder.Loader:
-    """The native loader for settings as a user gives them."""
-    shuffle = settings["shuffle"]
-    if isinstance(shuffle, bool):
-        settings = {**settings, "shuffle": "auto" if shuffle else "none"}
-    return dataset.loader(settings)
+        return Loader(self._native.loader(settings), convert, coordinates, transformed)

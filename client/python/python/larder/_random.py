@@ -2,9 +2,9 @@
 
 They are blocks of one Philox generator, which is counter-based: the seed is its key, and dataset,
 pass and sample are the upper words of its counter. The pass says how often the dataset was gone
-through before: it is the epoch, but in a mixture each dataset has passes of its own. So nothing that
-comes in the life of a job shares a number with anything else, none needs another's to be drawn
-first, and worker, rank and world size take no part.
+through before: it is the epoch, but in a mixture each dataset has passes of its own. So no two
+samples that come in the life of a job share a number, none needs another's to be drawn first, and
+worker, rank and world size take no part.
 
 Thread rule: a :class:`Streams` is used by one thread.
 """
@@ -26,7 +26,7 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, source: int, number: int, sample: int) -> np.random.Generator:
-        """The stream of a sample in pass `number`, from its beginning; that handed out before ends."""
+        """The stream of a sample in pass `number`, from its beginning; the one before it ends."""
         # The lowest word counts what is drawn: 2**64 blocks before it would touch the next.
         counter = np.array([0, source, number, sample], dtype=np.uint64)
         self._bits.state = {
