@@ -14,7 +14,7 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Te
 use larder_wire::limits;
 
 use crate::{
-    Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode,
+    Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, RowRef,
     fetch::Asking,
     loader::{self, Gather, Look, Source, tensor_index},
@@ -115,9 +115,7 @@ impl OpenOptions {
 /// The node of this host, told what it is to read.
 fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
-    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
-    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
-    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+    Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
 /// What a node says, and whether it indexed the dataset for that; `None` when no node answers.

@@ -107,7 +107,7 @@ impl Dataset {
     /// What to tell the user, if this very call started the node of this host.
     #[getter]
     fn started_node(&self) -> Option<StartedNode> {
-        self.inner.cluster()?.host().and_then(started)
+        started(&*self.inner.cluster()?.host()?)
     }
 
     /// Whether nodes are asked for rows.

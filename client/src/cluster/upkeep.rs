@@ -46,9 +46,12 @@ impl Cluster {
         let due = view.members.iter().filter(|member| !member.health.is_up());
         for member in due.filter(|member| member.health.claim_probe(now)) {
             let member = Arc::clone(member);
-            self.in_background(async move |cluster| cluster.probe(&member).await);
+            self.in_background(async move |cluster| match &cluster.host {
+                Some(_) => cluster.attach_again().await,
+                None => cluster.probe(&member).await,
+            });
         }
-        let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
+        let (millis, asked_at) = (process::uptime_millis(), self.asked_at.load(Relaxed));
         let interval = limits::RING_REFRESH_INTERVAL.as_millis();
         if u128::from(millis.saturating_sub(asked_at)) >= interval
             && self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_ok()
@@ -94,7 +97,7 @@ impl Cluster {
         // Whoever was faster stays: its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
         self.introduction.recover();
-        self.asked_at.store(now_millis(), Relaxed);
+        self.asked_at.store(process::uptime_millis(), Relaxed);
         Ok(before.as_ref().map_or(view, Arc::clone))
     }
 
@@ -133,10 +136,6 @@ impl Cluster {
             self.view.store(Some(Arc::new(View::new(ring, &view.members))));
         }
     }
-}
-
-fn now_millis() -> u64 {
-    u64::try_from(process::uptime().as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
