@@ -74,6 +74,16 @@ impl Tensor {
         }
     }
 
+    /// Bytes of what [`shape`](Self::shape) says: of a row, or of one element of a ragged row.
+    pub fn element_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype.size_bytes()
+    }
+
+    /// Whether rows differ in length: each is some elements of [`shape`](Self::shape).
+    pub fn is_ragged(&self) -> bool {
+        self.locator == RowLocator::Spans
+    }
+
     /// How a row is found.
     pub fn locator(&self) -> RowLocator {
         self.locator
