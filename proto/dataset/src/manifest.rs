@@ -84,6 +84,12 @@ impl Tensor {
         self.locator == RowLocator::Spans
     }
 
+    /// The shape of a row of so many bytes: of a ragged one, first how many elements it has.
+    pub fn row_shape(&self, bytes: u64) -> Vec<u64> {
+        let elements = self.is_ragged().then(|| bytes / self.element_bytes());
+        elements.into_iter().chain(self.shape.iter().copied()).collect()
+    }
+
     /// How a row is found.
     pub fn locator(&self) -> RowLocator {
         self.locator

@@ -104,7 +104,9 @@ impl ManifestBuilder {
     fn bytes_of(&self, group: &GroupSpec) -> u64 {
         let (row, stride) = self.sums();
         let strided = (group.rows - 1).saturating_mul(stride).saturating_add(row);
-        (0..group.spans[0].len()).map(|row| group.ragged_bytes(row)).fold(strided, u64::saturating_add)
+        (0..group.spans[0].len())
+            .map(|row| group.ragged_bytes(row))
+            .fold(strided, u64::saturating_add)
     }
 
     /// Shards that are about equally large, and none larger than `most` unless it is one row.
@@ -135,6 +137,7 @@ impl ManifestBuilder {
 fn evenly(rows: u64, most: u64) -> Vec<u32> {
     let each = rows.div_ceil(rows.div_ceil(most));
     let begins = (0..rows).step_by(usize::try_from(each).expect("counted in 32 bits"));
-    let rows_from = |begin| u32::try_from(each.min(rows - begin)).expect("no more than a shard has");
+    let rows_from =
+        |begin| u32::try_from(each.min(rows - begin)).expect("no more than a shard has");
     begins.map(rows_from).collect()
 }
