@@ -29,6 +29,11 @@ impl Router {
         Self { ring, owners }
     }
 
+    /// The version of the ring.
+    pub(crate) fn ring_version(&self) -> u64 {
+        self.ring.version()
+    }
+
     /// The member to ask for a shard, as an index into the ring's members: the first on the walk that
     /// is `usable`. `None` when no member is.
     pub(crate) fn pick(

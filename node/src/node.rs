@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
@@ -128,7 +129,7 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
         config,
         cache,
         counters,
-        ring,
+        ring: ArcSwap::from_pointee(ring),
         runtime: handle,
         stopping,
     })
