@@ -174,7 +174,9 @@ fn a_second_zone_gets_a_copy_of_everything() {
     let plan = cluster.plan((0..4).map(east).collect());
     check(&cluster, &plan);
     let summary = plan.summary();
-    assert_eq!((summary.bytes_moved, summary.bytes_ideal), (bytes, bytes - 4));
+    assert_eq!(summary.bytes_ideal, bytes - 4);
+    // One copy of everything goes east; which of the two stays in the west is evened out.
+    assert!((1.0..1.05).contains(&summary.share_of_ideal().unwrap()));
     assert!(summary.is_even());
 }
 
