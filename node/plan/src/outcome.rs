@@ -56,7 +56,7 @@ pub(crate) fn moves(
     for (lot, (one, owners)) in lots.iter().zip(decided).enumerate() {
         let held = present.owners(lot);
         let is_new = |to: &u16| held.iter().all(|&from| present.next(from) != Some(*to));
-        if one.settled.is_some() || !owners.iter().any(|to| is_new(to)) {
+        if one.settled.is_some() || !owners.iter().any(&is_new) {
             continue;
         }
         let living = || held.iter().copied().filter(|&from| !gone[usize::from(from)]);

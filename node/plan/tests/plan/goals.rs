@@ -19,7 +19,7 @@ pub(crate) fn cluster(rng: &mut Rng, sizes: Sizes, weight: impl Fn(&mut Rng) -> 
         members.push(stranger(rng, weight));
     }
     let shards = shards(rng, 1_000, sizes);
-    Cluster::new(ring(members), shards, 1)
+    Cluster::new(&ring(members), shards, 1)
 }
 
 /// Bytes that a plan moves between two members that its change does not name.

@@ -44,7 +44,7 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
     assert!(!all[500..1_000].iter().any(moved), "moved by the first snapshot already");
     assert!(two.summary.is_even() && second.summary().is_even());
     assert!(second.summary().share_of_ideal().unwrap() < 1.10);
-    assert_eq!(second.summary().moves as usize, one.moves.len() + two.moves.len());
+    assert_eq!(second.summary().moves, (one.moves.len() + two.moves.len()) as u64);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(crate) fn stranger(rng: &mut Rng, weight: u32) -> Member {
 }
 
 pub(crate) fn ring(members: Vec<Member>) -> Arc<Ring> {
-    Arc::new(Ring::new(1, members).unwrap())
+    Arc::new(Ring::new(1, members).expect("members that make a ring"))
 }
 
 /// How large the shards of a dataset are.
@@ -59,10 +59,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// The snapshot placed evenly on a ring where it was not before.
-    pub(crate) fn new(ring: Arc<Ring>, shards: Vec<SizedShard>, replicas: usize) -> Self {
+    pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, replicas: usize) -> Self {
         let change = Change { ring_version: ring.version(), steps: Vec::new() };
         let snapshot = Snapshot { id: SNAPSHOT, shards: &shards, present: None, replicas };
-        let plan = plan(&ring, change, &[snapshot]).unwrap();
+        let plan = plan(ring, change, &[snapshot]).expect("a plan");
         let (ring, placement) = (plan.next().clone(), plan.snapshots()[0].placement.clone());
         Self { ring, shards, placement, replicas }
     }
@@ -72,7 +72,7 @@ impl Cluster {
         let Self { shards, placement, replicas, .. } = self;
         let present = Some(placement);
         let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas: *replicas };
-        plan(&self.ring, change, &[snapshot]).unwrap()
+        plan(&self.ring, change, &[snapshot]).expect("a plan")
     }
 
     /// Carries a plan out.
