@@ -10,6 +10,7 @@ import numpy as np
 
 from larder._errors import InvalidArgument, NotFound
 from larder._larder import Array
+from larder._ragged import Ragged
 
 Output = Literal["auto", "numpy", "torch", "jax"]
 
@@ -37,9 +38,16 @@ def resolve(output: Output) -> Output:
     return output
 
 
-def convert_all(tensors: Mapping[str, Array], convert: Convert) -> dict[str, Any]:
+#: A tensor as the native module hands it out: a ragged one as its elements and its offsets.
+Tensor = Array | tuple[Array, Array]
+
+
+def convert_all(tensors: Mapping[str, Tensor], convert: Convert) -> dict[str, Any]:
     """Each array converted, under its name."""
-    return {name: convert(array) for name, array in tensors.items()}
+    return {
+        name: Ragged(*map(convert, tensor)) if isinstance(tensor, tuple) else convert(tensor)
+        for name, tensor in tensors.items()
+    }
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from larder._output import convert_all, to_numpy
+from larder._ragged import unstack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +45,7 @@ class DataSource:
     def _getitems(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples by one read, as Grain asks for them where it batches."""
         taken = self._dataset._take(indices, self._tensors)
-        columns = convert_all(taken, to_numpy)
-        return [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
+        return unstack(convert_all(taken, to_numpy), len(indices))
 
     def __repr__(self) -> str:
         """The same wherever the same snapshot is read: Grain compares it when it resumes."""

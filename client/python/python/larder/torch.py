@@ -24,6 +24,7 @@ from larder import _distributed
 from larder._errors import InvalidArgument
 from larder._loader import Batch, Last, Settings, Shuffle, native_loader
 from larder._output import convert_all, converter
+from larder._ragged import unstack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +42,10 @@ _to_torch = converter("torch")
 class Dataset(torch.utils.data.Dataset[Sample]):
     """The samples of a dataset by their number, as dicts of tensors.
 
-    A DataLoader reads each batch of it by one request. With ``batch_size=None`` and a
-    :class:`BatchSampler` as its ``sampler`` it also spares the collation: an index that is a list
-    brings a whole batch.
+    A DataLoader reads each batch of it by one request. Rows of a ragged tensor differ in length, and
+    so need a ``collate_fn``, or whole batches. With ``batch_size=None`` and a :class:`BatchSampler`
+    as its ``sampler`` it spares the collation: an index that is a list brings a whole batch, with
+    ragged tensors as :class:`larder.Ragged`.
 
     Args:
         dataset: what :func:`larder.open` returned.
@@ -61,14 +63,11 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         """One sample, or for a list of numbers a batch of them."""
         if isinstance(index, Sequence):
             return self._take(index)
-        return {name: column[0] for name, column in self._take([index]).items()}
+        return unstack(self._take([index]), 1)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples by one read; they share their memory."""
-        columns = self._take(indices)
-        return [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
+        return unstack(self._take(indices), len(indices))
 
     def _take(self, indices: Sequence[int]) -> Sample:
         return convert_all(self._dataset._take(indices, self._tensors), _to_torch)
@@ -272,15 +271,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def _samples(self, batches: _larder.Epoch, place: _Place) -> Iterator[Sample]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
-            columns = convert_all(native.tensors, _to_torch)
             rows = native.samples.shape[0]
+            samples = unstack(convert_all(native.tensors, _to_torch), rows)
             for row in range(place.samples, rows):
                 if row + 1 == rows:
                     place = place.past(native, ended=number == count)
                 else:
                     place = place._replace(samples=row + 1)
                 self._place = place
-                yield {name: column[row] for name, column in columns.items()}
+                yield samples[row]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration in this process stands, for a StatefulDataLoader.
