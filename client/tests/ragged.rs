@@ -131,7 +131,7 @@ fn samples_are_read_alone_and_together() {
     let folder = folder(0);
     let dataset = Dataset::open(&uri_of(&folder), None).unwrap();
     assert_eq!(dataset.read(7, "text").unwrap(), text(7));
-    assert_eq!(dataset.read(5, "text").unwrap(), []);
+    assert!(dataset.read(5, "text").unwrap().is_empty());
     assert_eq!(dataset.rows(50..70, "text").unwrap(), (50..70).flat_map(text).collect::<Vec<_>>());
     let taken = dataset.take(&[61, 5, 7, 61], None).unwrap();
     let shapes: Vec<_> = taken.iter().map(|tensor| (&*tensor.name, tensor.shape.clone())).collect();
@@ -192,6 +192,6 @@ fn bytes_of_the_origin_that_differ_from_their_checksum_are_not_delivered() {
     std::os::unix::fs::FileExt::write_all_at(&file, &bytes[at..=at], at as u64).unwrap();
     file.set_modified(before).unwrap();
     assert_eq!(dataset.read(61, "text").unwrap_err().kind(), ErrorKind::DataLoss);
-    assert_eq!(dataset.read(65, "text").unwrap(), [], "rows without bytes need no checksum");
+    assert!(dataset.read(65, "text").unwrap().is_empty(), "no bytes need no checksum");
     assert_eq!(dataset.read(3, "text").unwrap(), text(3));
 }
