@@ -157,7 +157,7 @@ impl Fetcher {
             let snapshot = self.target.manifest.snapshot();
             let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
             let copies = Copies::default();
-            let wanted = Wanted { snapshot, rows, tensors, batch, copies };
+            let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
             let (target, fallback) = (&self.target, &self.fallback);
             let means = Means { target, session: &session, fallback };
             let patience = Patience::new(target.options.patience, cancel);

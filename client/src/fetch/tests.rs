@@ -5,6 +5,7 @@ mod fake;
 mod fixture;
 mod late;
 mod ragged;
+mod ring;
 mod waits;
 
 use std::{

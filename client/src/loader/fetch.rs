@@ -208,7 +208,8 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
     Gathered { sources, longest: None }
 }
 
-/// Reads chosen samples of `tensors`, or of all, into memory of their own.
+/// Reads chosen samples of `tensors`, or of all, into memory of their own, unless `cancel` is used
+/// first.
 ///
 /// # Errors
 /// As [`Layout::new`], and as the gather.
@@ -220,6 +221,7 @@ pub(crate) fn take(
     gather: &Arc<Gather>,
     samples: &[u64],
     tensors: Option<&[String]>,
+    cancel: &CancelToken,
 ) -> Result<Vec<HostTensor>, Error> {
     let rows = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     check_rows(rows)?;
@@ -228,7 +230,7 @@ pub(crate) fn take(
     let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, &layout)?;
     let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
-    let (buffer, ragged, _) = fetcher.read(&samples, &CancelToken::new())?;
+    let (buffer, ragged, _) = fetcher.read(&samples, cancel)?;
     Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len(), &ragged))
 }
 

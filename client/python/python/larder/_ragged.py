@@ -81,12 +81,3 @@ def unflatten(leaves: Leaves) -> Columns:
         elif part == "data":
             columns[name] = Ragged(leaf, leaves[name, "offsets"])
     return columns
-
-
-def unstack(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
-    """The samples of a batch, each a dict of its rows."""
-    listed = {
-        name: column.rows() if isinstance(column, Ragged) else column
-        for name, column in columns.items()
-    }
-    return [{name: column[row] for name, column in listed.items()} for row in range(rows)]
