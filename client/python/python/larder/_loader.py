@@ -123,7 +123,9 @@ def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not isinstance(value, Ragged):
         return value.to(*args, **kwargs)
     data = value.data.to(*args, **kwargs)
-    return Ragged(data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False)))
+    return Ragged(
+        data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
+    )
 
 
 class Loader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def resolve(output: Output) -> Output:
 
 
 #: A tensor as the native module hands it out: a ragged one as its elements and its offsets.
-Tensor = Array | tuple[Array, Array]
+Tensor: TypeAlias = Array | tuple[Array, Array]
 
 
 def convert_all(tensors: Mapping[str, Tensor], convert: Convert) -> dict[str, Any]:

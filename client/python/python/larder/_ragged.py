@@ -1,11 +1,12 @@
 """Rows of different lengths, and what several columns of a batch are made of.
 
-Thread rule: values. Non-goals: computing with them; the frameworks have types of their own for that.
+Thread rule: values. Non-goals: computing with them, for which frameworks have types of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -48,9 +49,7 @@ class Ragged(NamedTuple):
     def rows(self) -> list[Any]:
         """All rows, each a view of the data."""
         offsets = self.offsets.tolist()
-        return [
-            self.data[begin:end] for begin, end in zip(offsets[:-1], offsets[1:], strict=True)
-        ]
+        return [self.data[begin:end] for begin, end in pairwise(offsets)]
 
 
 #: A column of a batch in arrays of numpy.

@@ -92,7 +92,7 @@ class Transform:
                 raise _failed("transform", rows, row) from error
         return stack.columns()
 
-    def _whole(self, rows: Rows, columns: Arrays) -> dict[str, Any]:
+    def _whole(self, rows: Rows, columns: Columns) -> dict[str, Any]:
         assert self.whole is not None
         streams = _streams(self.whole, rows, _random.BATCH)
         rng = {} if streams is None else {"rng": streams.at(*rows.draw(0))}
@@ -202,8 +202,8 @@ class Stack:
     def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
         """Rows of a batch have the same columns, each of one shape and type."""
         if arrays.keys() | rows.keys() != set(self._order):
-            first, now = sorted(self._order), sorted([*arrays, *rows])
-            raise ValueError(f"it returned {now}, and {first} for the first sample of the batch")
+            names, now = sorted(self._order), sorted([*arrays, *rows])
+            raise ValueError(f"it returned {now}, and {names} for the first sample of the batch")
         for name, array in arrays.items():
             column = self._stacked.get((name, "array"))
             if column is None:
@@ -218,13 +218,13 @@ class Stack:
         for name, row in rows.items():
             if name not in self._rows:
                 raise ValueError(f"{name!r} was no larder.Ragged for the first sample of the batch")
-            for first in self._rows[name][:1]:
-                if (row.shape[1:], row.dtype) != (first.shape[1:], first.dtype):
-                    raise ValueError(
-                        f"{name!r} is {row.dtype} of shape {row.shape}, and for the first sample "
-                        f"of the batch it was {first.dtype} of shape {first.shape}: rows of a "
-                        "ragged column differ in their first dimension only"
-                    )
+            first = self._rows[name][0] if self._rows[name] else row
+            if (row.shape[1:], row.dtype) != (first.shape[1:], first.dtype):
+                raise ValueError(
+                    f"{name!r} is {row.dtype} of shape {row.shape}, and for the first sample "
+                    f"of the batch it was {first.dtype} of shape {first.shape}: rows of a "
+                    "ragged column differ in their first dimension only"
+                )
 
 
 def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
@@ -232,12 +232,15 @@ def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, Ragged):
         if len(value.offsets) != 2:
             raise ValueError(
-                f"{name!r} is a larder.Ragged of {len(value.offsets) - 1} rows, and a sample has one"
+                f"{name!r} is a larder.Ragged of {len(value.offsets) - 1} rows, and each "
+                "sample has one"
             )
         value = value.row(0)
     row = _array(name, value)
     if row.ndim == 0:
-        raise ValueError(f"{name!r} is a scalar, and rows of a ragged column have a first dimension")
+        raise ValueError(
+            f"{name!r} is a scalar, and rows of a ragged column have a first dimension"
+        )
     return row
 
 
