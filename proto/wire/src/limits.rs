@@ -332,6 +332,10 @@ pub const PREFETCH_DEPTH_MAX: usize = 64;
 /// outstanding gain 23 % over one, more gain only latency.
 pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
 
+/// Bytes of the ragged rows of one batch, of all its tensors: what the manifest says they come to is
+/// taken as memory, several batches at a time. Images and sound in batches of thousands stay below.
+pub const RAGGED_BATCH_BYTES_MAX: u64 = 8 << 30;
+
 /// Slow batches that a loader keeps the story of: enough to see what they have in common.
 pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
 
