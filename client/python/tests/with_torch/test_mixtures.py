@@ -43,7 +43,7 @@ def own(mixture: larder.Mixture, images: dict[str, np.ndarray], **options: Any) 
 
 #: Start method, number of workers, number of ranks.
 CROSS = list(itertools.product(["fork", "spawn", "forkserver"], [2, 4], WORLDS))
-FEW = [(method, *rest) for method, *rest in CROSS if method == "fork" or rest == [2, 3]]
+FEW = [(method, *rest) for method, *rest in CROSS if method == "fork" or rest == [2, 1]]
 ALONE = [(None, 0, world) for world in WORLDS]
 
 
