@@ -23,8 +23,8 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch, garage
-	LARDER_TEST_FULL=1 $(MAKE) pytest PYTEST_ARGS=tests/test_processes.py
+test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, garage
+	LARDER_TEST_FULL=1 $(MAKE) pytest
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
