@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -69,12 +69,12 @@ def subjects(folder: Path, samples: int, node: int) -> list[Subject]:
     ]
 
 
-def touch(batch: Batch) -> object:
+def touch(batch: Batch) -> SupportsInt:
     """One byte of each image, and the labels."""
     return batch["image"][:, 0, 0, 0].sum() + batch["label"].sum()
 
 
-def read(batch: Batch) -> object:
+def read(batch: Batch) -> SupportsInt:
     """Every byte."""
     return batch["image"].numpy().reshape(-1).view(np.int64).sum() + batch["label"].sum().item()
 
