@@ -256,6 +256,8 @@ def _contend(
 
     try:
         pipe.recv()
+        # Workers start as they do in a program that was not itself spawned.
+        multiprocessing.set_start_method(None, force=True)
         contender.load()
         epoch = open_then
         if check is not None:

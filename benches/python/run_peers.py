@@ -19,6 +19,8 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -47,9 +49,6 @@ KEYS = ("warm", "cold")
 #: How much faster a cold epoch should be than the best of the others.
 COLD_GOAL = 2
 
-#: Rounds in which the best setting of a peer is looked for.
-TRIALS = 2
-
 #: A way of letting contenders take turns.
 Hold = Callable[[Subject, int], list[Result]]
 
@@ -61,19 +60,23 @@ class Sizes:
     images: int = 8192
     warm: int = 9
     cold: int = 5
+    #: Rounds in which the best setting of a peer is looked for.
+    trials: int = 2
 
     #: What `--quick` takes.
     @classmethod
     def quick(cls) -> Sizes:
-        return cls(images=1024, warm=2, cold=1)
+        return cls(images=512, warm=2, cold=1, trials=1)
 
 
 class Ring:
     """A store that has the data of everybody, and where contests take place."""
 
     def __init__(
-        self, report: Report, folder: Path, samples: int, store: Garage, peers: list[type[Peer]]
+        self, report: Report, folder: Path, sizes: Sizes, store: Garage, peers: list[type[Peer]]
     ) -> None:
+        samples = sizes.images
+        self._trials = sizes.trials
         self._report = report
         self._cache = folder / "caches"
         self._peers = peers
@@ -83,7 +86,7 @@ class Ring:
         )
         images.write(folder, samples)
         _clocked(report, "larder", partial(_publish_ours, folder / "images", store))
-        for peer in peers:
+        for peer in {peer.key: peer for peer in peers}.values():
             _clocked(report, peer.title, partial(_publish, peer, folder, store))
         # Else they would be written to the disk while others are clocked.
         os.sync()
@@ -120,7 +123,7 @@ class Ring:
         settings[0].forget()
         tried = {}
         for number, setting in enumerate(settings):
-            result = held(self._of(key, [setting]), TRIALS)[0]
+            result = held(self._of(key, [setting]), self._trials)[0]
             tried[number] = _seconds(result)
             rate = self._subject.samples / tried[number]
             self._report.note("tried", how=key, loader=setting.name, samples_s=round(rate))
@@ -135,6 +138,8 @@ def main() -> None:
     arguments = _arguments()
     sizes = Sizes.quick() if arguments.quick else Sizes()
     rounds = {key: arguments.rounds or getattr(sizes, key) for key in KEYS}
+    # Else the store would outlive a run that is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = Report(rounds["warm"], Path(larder._larder.__file__).resolve(), quick=arguments.quick)
     arguments.data.mkdir(parents=True, exist_ok=True)
     wrapper = _leave_a_core() if arguments.store_core else []
@@ -143,7 +148,7 @@ def main() -> None:
         folder = Path(name)
         with Garage(folder, wrapper) as store:
             os.environ.update(store.environment)
-            ring = Ring(report, folder, sizes.images, store, peers)
+            ring = Ring(report, folder, sizes, store, peers)
             for key in arguments.only:
                 getattr(ring, key)(rounds[key])
     report.write(arguments.out)
@@ -201,7 +206,7 @@ def _leave_a_core() -> list[str]:
 
 
 def _arguments() -> argparse.Namespace:
-    keys = [peer.key for peer in PEERS]
+    keys = sorted({peer.key for peer in PEERS})
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only see that everything works")
     parser.add_argument("--only", nargs="+", choices=KEYS, default=KEYS)

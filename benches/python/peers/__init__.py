@@ -6,7 +6,7 @@ is tried. Here are the things that they share; `run_peers.py` is the runner.
 """
 
 from peers.garage import Garage
-from peers.hf_datasets import HuggingFace
+from peers.hf_datasets import HuggingFace, HuggingFaceArrow
 from peers.lit_data import LitData
 from peers.mosaicml import Mosaic
 from peers.peer import Peer
@@ -14,6 +14,13 @@ from peers.s3_connector import S3Connector
 from peers.web_dataset import WebDataset
 
 #: All of them, in the order of the tables.
-PEERS: tuple[type[Peer], ...] = (Mosaic, WebDataset, LitData, HuggingFace, S3Connector)
+PEERS: tuple[type[Peer], ...] = (
+    Mosaic,
+    WebDataset,
+    LitData,
+    HuggingFace,
+    HuggingFaceArrow,
+    S3Connector,
+)
 
 __all__ = ["PEERS", "Garage", "Peer"]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,25 +27,10 @@ GROUP_SAMPLES = 256
 
 @dataclass
 class HuggingFace(Peer):
-    """A map-style dataset in a DataLoader.
-
-    Attributes:
-        batched: whether Arrow brings a whole batch, which is stacked by one copy; else torch's
-            formatter brings samples, which are collated.
-    """
-
-    batched: bool
+    """The map-style dataset in torch's format, as its documentation puts it into a DataLoader."""
 
     key: ClassVar[str] = "parquet"
     title: ClassVar[str] = "HF datasets"
-
-    @classmethod
-    def settings(cls, cache: Path) -> list[Self]:
-        return [
-            cls.at(cache, workers, how, batched=batched)
-            for batched, how in ((True, "arrow batches"), (False, "torch format"))
-            for workers in (0, 2)
-        ]
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
@@ -79,8 +64,6 @@ class HuggingFace(Peer):
 
     def open(self) -> None:
         import datasets
-        import torch
-        from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
         dataset = datasets.load_dataset(
             "parquet",
@@ -89,22 +72,39 @@ class HuggingFace(Peer):
             cache_dir=str(self.cache),
             storage_options={"client_kwargs": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}},
         )
-        if self.batched:
-            order = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
-            arrow = dataset.with_format("arrow")
-            self._loader = DataLoader(
-                arrow, sampler=order, batch_size=None, collate_fn=_stack, **self.loading
-            )
-        else:
-            # Without the type it widens images to int64.
-            formatted = dataset.with_format(
-                "torch", columns=["image"], output_all_columns=True, dtype=torch.uint8
-            )
-            self._loader = DataLoader(formatted, BATCH, shuffle=True, **self.loading)
+        self._loader = self._over(dataset)
+
+    def _over(self, dataset: Any) -> Any:
+        """The loader over what was converted."""
+        import torch
+        from torch.utils.data import DataLoader
+
+        # Without the type it widens images to int64.
+        formatted = dataset.with_format(
+            "torch", columns=["image"], output_all_columns=True, dtype=torch.uint8
+        )
+        return DataLoader(formatted, BATCH, shuffle=True, **self.loading)
 
     def epoch(self, number: int) -> Iterable[Batch]:  # noqa: ARG002  (its order is its own)
         for batch in self._loader:
             yield {"image": batch["image"].view(-1, *SHAPE), "label": batch["label"]}
+
+
+@dataclass
+class HuggingFaceArrow(HuggingFace):
+    """Whole batches of Arrow, which a collate function of our own stacks by one copy.
+
+    No way that its documentation shows, but the quickest that we found.
+    """
+
+    title: ClassVar[str] = "HF datasets, Arrow batches by hand"
+
+    def _over(self, dataset: Any) -> Any:
+        from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+        order = BatchSampler(RandomSampler(dataset), BATCH, drop_last=False)
+        arrow = dataset.with_format("arrow")
+        return DataLoader(arrow, sampler=order, batch_size=None, collate_fn=_stack, **self.loading)
 
 
 def _stack(table: Any) -> Batch:

@@ -26,18 +26,15 @@ class LitData(Peer):
         decode: samples that are decoded at a time; 0 is each by itself.
     """
 
-    decode: int | str
+    decode: int
 
     key: ClassVar[str] = "lit"
     title: ClassVar[str] = "LitData"
 
     @classmethod
     def settings(cls, cache: Path) -> list[Self]:
-        return [
-            cls.at(cache, 0, "batch_decode=0", decode=0),
-            cls.at(cache, 2, "batch_decode=0", decode=0),
-            cls.at(cache, 2, decode="auto"),
-        ]
+        # "auto", the default, decodes dozens of samples for each that a shuffle wants.
+        return [cls.at(cache, workers, "batch_decode=0", decode=0) for workers in (0, 2)]
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
@@ -64,7 +61,7 @@ class LitData(Peer):
             f"s3://{BUCKET}/{self.key}/",
             cache_dir=str(self.cache),
             shuffle=True,
-            max_cache_size="20GB",
+            max_cache_size="30GB",
             batch_decode=self.decode,
             storage_options=_access(),
         )

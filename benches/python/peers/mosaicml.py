@@ -6,6 +6,7 @@ weaker than one over all samples.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ class Mosaic(Peer):
 
     def load(self) -> None:
         import streaming  # noqa: F401
+
+        # Its arrays are views of bytes, which are copied into batches, not written to.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
     def open(self) -> None:
         from streaming import StreamingDataLoader, StreamingDataset

@@ -29,7 +29,7 @@ class Peer(Contender):
     cache: Path
     workers: int
 
-    #: The prefix of its files on the store.
+    #: The prefix of its files on the store; peers with the same one read the same files.
     key: ClassVar[str]
     #: Its name for people.
     title: ClassVar[str]
@@ -45,7 +45,7 @@ class Peer(Contender):
     def at(cls, cache: Path, workers: int, how: str = "", **more: Any) -> Self:
         """One setting; `how` says in words what is not the number of workers."""
         name = ", ".join(filter(None, [cls.title, how, f"{workers} workers"]))
-        return cls(name, "baseline", cache / cls.key, workers, **more)
+        return cls(name, "baseline", cache / cls.__name__, workers, **more)
 
     @staticmethod
     @abstractmethod
