@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
-use larder_wire::{Member, Placement, Ring, placement::Exceptions};
+use larder_wire::placement::Exceptions;
+use larder_wire::{Member, Placement, Ring};
 
 use crate::Error;
 use crate::measure::seconds;
