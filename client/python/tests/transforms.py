@@ -19,6 +19,10 @@ def augment(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"image": image, "label": sample["label"], "noise": noise}
 
 
+def same(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample
+
+
 def noise(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Only the label, and two random numbers."""
     return {"label": sample["label"], "noise": rng.integers(0, 2**63, size=2)}

@@ -292,6 +292,14 @@ pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Connections of a node to another, over which it reads shards that the other has: enough for a link of
+/// 25 Gbit/s, and few threads there.
+pub const PEER_CONNECTIONS_MAX: usize = 4;
+
+/// For one part of a shard to come from another node; else it is read from the origin. A link that takes
+/// longer for 8 MiB is not worth the wait.
+pub const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// A node that was silent is asked again after this.
 pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
