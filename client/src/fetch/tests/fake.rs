@@ -479,6 +479,13 @@ impl node_server::Node for Control {
         Err(Status::unimplemented("not in the script"))
     }
 
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
     async fn list_failures(
         &self,
         _: Request<schema::ListFailuresRequest>,
