@@ -49,6 +49,8 @@ pub struct Cluster {
     introduction: Health,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
     asked_at: AtomicU64,
+    /// The greatest version of a ring that a node has told of.
+    heard: AtomicU64,
     /// Whether rows come from the origin because no node gives them.
     outage: AtomicBool,
     /// Present if this is the node of the host.
@@ -162,6 +164,7 @@ impl Cluster {
             view: ArcSwapOption::empty(),
             introduction,
             asked_at: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             outage: AtomicBool::new(false),
             host: None,
         }
@@ -282,7 +285,7 @@ impl Member {
 
 impl View {
     /// The members of a ring; those that were known before keep what was seen of them.
-    fn new(ring: Ring, known: &[Arc<Member>]) -> Self {
+    fn new(ring: Arc<Ring>, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_wire::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
@@ -291,7 +294,7 @@ impl View {
             })
         };
         let members = ring.members().iter().map(member).collect();
-        Self { ring: Arc::new(ring), members }
+        Self { ring, members }
     }
 }
 

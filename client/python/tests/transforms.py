@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+import larder
+
 
 def augment(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """A sample made float, with noise, and the noise itself."""
@@ -65,3 +67,17 @@ def whoami(batch: dict[str, Any]) -> dict[str, Any]:
 def in_place(sample: dict[str, Any]) -> dict[str, Any]:
     sample["image"] //= 2
     return sample
+
+
+def tokenise(sample: dict[str, Any]) -> dict[str, Any]:
+    text = sample["text"][:50].astype(np.int32)
+    return {
+        "text": text,
+        "pairs": larder.Ragged.of([text[: len(text) // 2 * 2].reshape(-1, 2)]),
+        "padded": np.pad(text, (0, 50 - len(text))),
+        "label": sample["label"],
+    }
+
+
+def count_tokens(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "tokens": batch["text"].lengths}

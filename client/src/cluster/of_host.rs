@@ -94,7 +94,7 @@ impl Cluster {
         tracing::info!(pid = node.pid(), "the cache of this host answers again");
         host.node.store(Arc::new(node));
         let known = self.view();
-        let view = View::new(ring, known.as_deref().map_or(&[], |view| &view.members));
+        let view = View::new(Arc::new(ring), known.as_deref().map_or(&[], |view| &view.members));
         view.members.iter().for_each(|member| member.health.recover());
         self.asked_at.store(process::uptime_millis(), Release);
         self.view.store(Some(Arc::new(view)));
