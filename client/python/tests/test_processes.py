@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-# Else the first thread that uses it imports it, in the midst of which a child may be forked: there the
-# lock of that import is held for ever.
+# Else the first thread that uses it imports it, in the midst of which a child may be forked: there
+# the lock of that import is held for ever.
 import numpy.testing
 import pytest
 
