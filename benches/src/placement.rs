@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
+use larder_wire::placement::Exceptions;
 use larder_wire::{Member, Placement, Ring};
 
 use crate::Error;
@@ -81,7 +82,7 @@ fn lookups(report: &mut Report, placement: &Placement, shards: &[SizedShard], re
     }
     let title = format!(
         "{LOOKUPS} lookups in random order, {replicas} copies (1 s is 100 ns each); exceptions {}",
-        placement.exceptions().map_or(0, |table| table.len())
+        placement.exceptions().map_or(0, Exceptions::len)
     );
     report.add_times(&title, &["hash map of all shards", "placement"], &[in_map, in_placement]);
 }
