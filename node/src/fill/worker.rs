@@ -134,7 +134,7 @@ impl Filler {
         };
         let read = &plan.reads[index];
         self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
-        part.finish();
+        part.finish().map_err(errors::of_extent)?;
         job.flight().part_is_in();
         Ok(())
     }

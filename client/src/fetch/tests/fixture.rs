@@ -76,12 +76,12 @@ impl Fixture {
         let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
         let layout = Layout::new(&regions).unwrap();
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
-        for (index, bytes) in [IMAGE_BYTES, LABEL_BYTES].into_iter().enumerate() {
+        for index in 0..widths.len() {
             let mut part = filling.take_part(index).unwrap();
-            for (row, into) in (0..).zip(part.chunks_exact_mut(bytes)) {
-                into.copy_from_slice(self.row(RowRef { shard, row }, index));
+            for row in 0..u32::try_from(rows).unwrap() {
+                part.write(self.row(RowRef { shard, row }, index)).unwrap();
             }
-            part.finish();
+            part.finish().unwrap();
         }
         filling.seal().unwrap()
     }
