@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use larder_dataset::PartRead;
 use larder_wire::data::ReadPart;
 
+use super::Target;
 use crate::cache::Job;
 use crate::counters::Counters;
 use crate::peers::{Missed, Peer};
@@ -20,13 +21,13 @@ pub(super) struct Lender<'a> {
 }
 
 impl<'a> Lender<'a> {
-    /// Fills `target` with a part from the first of `holders` that has the shard.
+    /// Brings a part to `target` from the first of `holders` that has the shard.
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Arc<Peer>>,
         counters: &'a Counters,
         read: &PartRead,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Option<Self> {
         for peer in holders {
             let lender = Self { peer, job, counters, failed: AtomicBool::new(false) };
@@ -37,8 +38,8 @@ impl<'a> Lender<'a> {
         None
     }
 
-    /// Fills `target` with a part, if it still gives any.
-    pub(super) async fn read(&self, read: &PartRead, target: &mut [u8]) -> bool {
+    /// Brings a part to `target`, if it still gives any.
+    pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;
         }
@@ -50,7 +51,7 @@ impl<'a> Lender<'a> {
         lent.is_ok()
     }
 
-    async fn try_read(&self, read: &PartRead, target: &mut [u8]) -> Result<(), Missed> {
+    async fn try_read(&self, read: &PartRead, target: &mut impl Target) -> Result<(), Missed> {
         let wrong = |what: &str| Missed::Wrong(format!("{what} is beyond what can be asked for"));
         let wanted = ReadPart {
             snapshot: self.job.dataset().snapshot(),

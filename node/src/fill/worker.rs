@@ -160,7 +160,8 @@ impl Filler {
         let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
         let read = &plan.reads[part.index()];
         let lender = Lender::find(job, holders, &self.counters, read, &mut part).await?;
-        part.finish();
+        // What could not be finished is given back, and read again with the others.
+        part.finish().ok()?;
         job.flight().part_is_in();
         Some(lender)
     }
@@ -185,7 +186,7 @@ impl Filler {
         if !lent {
             self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         }
-        part.finish();
+        part.finish().map_err(errors::of_extent)?;
         job.flight().part_is_in();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use larder_extent::crc::crc32c;
+use larder_extent::crc::Crc32c;
 use larder_wire::data::{
     ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
     WireError,
@@ -11,6 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Missed;
+use crate::fill::Target;
+
+/// Bytes received at a time: they stay in the second-level cache until they are where they belong.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A socket that said HELLO.
 #[derive(Debug)]
@@ -45,12 +49,12 @@ impl Connection {
         }
     }
 
-    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves the
+    /// Asks for a part and brings it to `target`; what is there after an error is worth nothing. An error other than [`Missed::NotThere`] leaves the
     /// connection in the middle of an answer: it is of no further use.
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Result<Part, Missed> {
         self.request += 1;
         wanted.encode(self.request, &mut self.frame);
@@ -60,13 +64,31 @@ impl Connection {
             return Err(self.refusal(&header, "PART"));
         }
         let part = Part::decode(&header, &self.body, wanted.bytes)?;
-        self.stream.read_exact(target).await?;
-        let found = crc32c(target);
+        let found = self.payload(wanted.bytes, target).await?;
         if found == part.crc32c {
             return Ok(part);
         }
         let why = format!("its bytes have checksum {found:08x}, not {:08x}", part.crc32c);
         Err(Missed::Wrong(why))
+    }
+
+    /// Brings so many bytes to `target`, and takes their checksum while they are warm.
+    async fn payload(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
+        target.begin();
+        let (mut left, mut crc) = (bytes as usize, Crc32c::new());
+        self.body.resize(CHUNK_BYTES, 0);
+        while left > 0 {
+            let room = left.min(CHUNK_BYTES);
+            let got = self.stream.read(&mut self.body[..room]).await?;
+            if got == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            let chunk = &self.body[..got];
+            crc.update(chunk);
+            target.put(chunk).map_err(|why| Missed::Away(why.to_string()))?;
+            left -= got;
+        }
+        Ok(crc.finish())
     }
 
     async fn send(&mut self) -> io::Result<()> {
