@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
@@ -19,7 +20,8 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
-use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::fill::{Filler, ReadThrough, Reader};
+use crate::peers::Peers;
 use crate::preflight;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
@@ -120,7 +122,9 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
     let reader = Arc::new(Reader::new(Arc::clone(&counters)));
     let stopping = CancellationToken::new();
     let handle = runtime.handle().clone();
-    start_workers(&cache, &reader, &handle, &stopping);
+    let ring = Arc::new(ArcSwap::from_pointee(ring));
+    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&ring)));
+    Filler::new(&reader, peers, &counters).start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog: Catalog::new(config.origins().to_vec(), Arc::clone(&cache)),
@@ -154,7 +158,7 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     };
     let control = format!("http://{host}:{}", listen.port());
-    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host }]
+    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host, zone: String::new() }]
 }
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

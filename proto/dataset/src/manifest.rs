@@ -66,12 +66,34 @@ impl Tensor {
         &self.shape
     }
 
+    /// The shape of one sample, in which the first dimension of ragged rows is not given.
+    pub fn sample_shape(&self) -> Vec<Option<u64>> {
+        let any = self.is_ragged().then_some(None);
+        any.into_iter().chain(self.shape.iter().copied().map(Some)).collect()
+    }
+
     /// Bytes of one row, 0 when rows differ in length.
     pub fn row_bytes(&self) -> u64 {
         match self.locator {
             RowLocator::Strided { row_bytes, .. } => row_bytes,
             RowLocator::Spans => 0,
         }
+    }
+
+    /// Bytes of what [`shape`](Self::shape) says: of a row, or of one element of a ragged row.
+    pub fn element_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype.size_bytes()
+    }
+
+    /// Whether rows differ in length: each is some elements of [`shape`](Self::shape).
+    pub fn is_ragged(&self) -> bool {
+        self.locator == RowLocator::Spans
+    }
+
+    /// The shape of a row of so many bytes: of a ragged one, first how many elements it has.
+    pub fn row_shape(&self, bytes: u64) -> Vec<u64> {
+        let elements = self.is_ragged().then(|| bytes / self.element_bytes());
+        elements.into_iter().chain(self.shape.iter().copied()).collect()
     }
 
     /// How a row is found.

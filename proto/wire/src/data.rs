@@ -47,6 +47,7 @@ mod hello;
 mod ids;
 
 mod gather;
+mod part;
 mod rows;
 mod shards;
 
@@ -61,11 +62,12 @@ pub use attach::{
 };
 pub use error::WireError;
 pub use failure::ErrorReply;
-pub use gather::{Gather, GatherEnd, RowRef};
+pub use gather::{Gather, GatherEnd, GatherParts, RowRef};
 pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
+pub use part::{Part, ReadPart};
 pub use rows::{Data, DataRun};
 pub use shards::DistinctShards;
 

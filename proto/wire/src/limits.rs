@@ -38,6 +38,9 @@ pub const MEMBER_ID_BYTES_MAX: u32 = 64;
 /// Most bytes of a host name, as in the domain name system.
 pub const HOST_BYTES_MAX: usize = 255;
 
+/// Most bytes of a zone's name: the longest of the large clouds have some 30.
+pub const ZONE_BYTES_MAX: usize = 64;
+
 /// Most bytes of a control address: `http://`, a host name, a colon and a port.
 pub const CONTROL_ADDRESS_BYTES_MAX: u32 = 272;
 
@@ -186,6 +189,14 @@ pub const RING_POINTS_PER_MEMBER: u32 = 256;
 /// reaches this at 16 TiB.
 pub const RING_WEIGHT_MAX: u32 = 1 << 24;
 
+/// Copies of a shard, at most: a set of owners then fits in 16 bytes.
+pub const REPLICAS_MAX: usize = 8;
+
+/// Largest table of exceptions to the ring, in bytes: every shard of the largest dataset, each with
+/// the most copies, and the fan-out over them. A receiver bounds it first by the shards that the
+/// snapshot has: see `Exceptions::bytes_max`.
+pub const EXCEPTIONS_BYTES_MAX: u64 = 512 << 20;
+
 // ---- Fills ----
 
 /// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of it,
@@ -281,6 +292,14 @@ pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Connections of a node to another, over which it reads shards that the other has: enough for a link of
+/// 25 Gbit/s, and few threads there.
+pub const PEER_CONNECTIONS_MAX: usize = 4;
+
+/// For one part of a shard to come from another node; else it is read from the origin. A link that takes
+/// longer for 8 MiB is not worth the wait.
+pub const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// A node that was silent is asked again after this.
 pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -312,6 +331,10 @@ pub const PREFETCH_DEPTH_MAX: usize = 64;
 /// Batches a loader prepares ahead when the caller does not say, beside the one in use: two gathers
 /// outstanding gain 23 % over one, more gain only latency.
 pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
+
+/// Bytes of the ragged rows of one batch, of all its tensors: what the manifest says they come to is
+/// taken as memory, several batches at a time. Images and sound in batches of thousands stay below.
+pub const RAGGED_BATCH_BYTES_MAX: u64 = 8 << 30;
 
 /// Slow batches that a loader keeps the story of: enough to see what they have in common.
 pub const SLOW_BATCHES_KEPT_MAX: usize = 32;

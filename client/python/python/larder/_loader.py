@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from larder import _distributed
 from larder._output import Convert, Output, convert_all, converter, resolve
+from larder._ragged import Ragged
 from larder._transform import Transform
 from larder._transformed import Facts, Transformed, WorkerKind
 
@@ -30,7 +31,7 @@ class Settings(TypedDict):
     """The settings of a loader, all of them."""
 
     batch_size: int
-    shuffle: str | bool
+    shuffle: str
     seed: int
     rank: int
     world_size: int
@@ -41,8 +42,36 @@ class Settings(TypedDict):
     prefetch: int
 
 
+def settings_of(
+    coordinates: _distributed.Coordinates,
+    *,
+    batch_size: int,
+    shuffle: Shuffle | bool,
+    seed: int,
+    last: Last,
+    tensors: Sequence[str] | None = None,
+    prefetch: int = 2,
+) -> Settings:
+    """The settings of a rank's only loader, from what a user said."""
+    if isinstance(shuffle, bool):
+        shuffle = "auto" if shuffle else "none"
+    return {
+        "batch_size": batch_size,
+        "shuffle": shuffle,
+        "seed": seed,
+        "rank": coordinates.rank,
+        "world_size": coordinates.world_size,
+        "worker": 0,
+        "workers": 1,
+        "last": last,
+        "tensors": None if tensors is None else list(tensors),
+        "prefetch": prefetch,
+    }
+
+
 class Batch(dict[str, Any]):
-    """The rows of some samples: a dict from each tensor's name to its array.
+    """The rows of some samples: a dict from each tensor's name to its array, or
+    :class:`larder.Ragged` of rows that differ in length.
 
     Frameworks that rebuild a batch of its items (``type(batch)(items)``) get one without the
     attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
@@ -67,13 +96,13 @@ class Batch(dict[str, Any]):
     def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
         """A batch of these values."""
         batch = cls(values)
-        batch.samples, batch.sources, batch.padding, batch._state = facts
+        batch.samples, batch.sources, _, batch.padding, batch._state = facts
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The batch on another device or of another type: ``to`` of each of its torch tensors."""
         batch = copy(self)
-        batch.update({name: tensor.to(*args, **kwargs) for name, tensor in self.items()})
+        batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,6 +116,16 @@ class Batch(dict[str, Any]):
                 "batch's items (by a framework, on its way to a device)"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor after ``to``; offsets go to another device with their data, but keep their type."""
+    if not isinstance(value, Ragged):
+        return value.to(*args, **kwargs)
+    data = value.data.to(*args, **kwargs)
+    return Ragged(
+        data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
+    )
 
 
 class Loader:
@@ -274,7 +313,8 @@ class Loads:
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
-                depend on seed, epoch and sample only.
+                depend on seed, epoch and sample only (in a mixture, on how often that dataset was
+                gone through before instead of the epoch).
             batch_transform: applied to each batch, after ``transform``; likewise. Its random
                 numbers depend on the batch's first sample.
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
@@ -285,28 +325,16 @@ class Loads:
                 program has imported it, else numpy.
         """
         coordinates = _distributed.resolve(rank, world_size, group)
-        settings: Settings = {
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "rank": coordinates.rank,
-            "world_size": coordinates.world_size,
-            "worker": 0,
-            "workers": 1,
-            "last": last,
-            "tensors": None if tensors is None else list(tensors),
-            "prefetch": prefetch,
-        }
+        settings = settings_of(
+            coordinates,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            last=last,
+            tensors=tensors,
+            prefetch=prefetch,
+        )
         output, convert = resolve(output), converter(output)
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
-        native = native_loader(self._native, settings)
-        return Loader(native, convert, coordinates, transformed)
-
-
-def native_loader(dataset: _larder.Dataset | _larder.Mixture, settings: Settings) -> _larder.Loader:
-    """The native loader for settings as a user gives them."""
-    shuffle = settings["shuffle"]
-    if isinstance(shuffle, bool):
-        settings = {**settings, "shuffle": "auto" if shuffle else "none"}
-    return dataset.loader(settings)
+        return Loader(self._native.loader(settings), convert, coordinates, transformed)

@@ -19,6 +19,7 @@ from larder import _process
 from larder._errors import InvalidArgument
 from larder._output import convert_all, from_numpy, to_numpy
 from larder._pipeline import ahead
+from larder._ragged import Ragged
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Facts(NamedTuple):
 
     samples: np.ndarray[Any, Any]
     sources: np.ndarray[Any, Any] | None
+    passes: np.ndarray[Any, Any] | None
     padding: int
     state: str
 
@@ -47,7 +49,8 @@ class Facts(NamedTuple):
     def of(cls, native: _larder.Batch) -> Self:
         """The facts of a native batch."""
         sources = None if native.sources is None else to_numpy(native.sources)
-        return cls(to_numpy(native.samples), sources, native.padding, native.state())
+        passes = None if native.passes is None else to_numpy(native.passes)
+        return cls(to_numpy(native.samples), sources, passes, native.padding, native.state())
 
 
 Transformation = tuple[dict[str, Any], Facts]
@@ -126,7 +129,7 @@ class Transformed:
     ) -> Transformation:
         facts = Facts.of(native)
         columns = convert_all(native.tensors, to_numpy)
-        values = apply(Rows(columns, facts.samples, facts.sources, seed, number))
+        values = apply(Rows(columns, facts.samples, facts.sources, facts.passes, seed, number))
         output = self._transform.output
         return {name: _converted(value, output) for name, value in values.items()}, facts
 
@@ -162,4 +165,6 @@ class _Job:
 
 def _converted(value: Any, output: Any) -> Any:
     """An array of numpy as one of the output; what a transform made otherwise stays as it is."""
+    if isinstance(value, Ragged):
+        return Ragged(*(_converted(part, output) for part in value))
     return from_numpy(value, output) if isinstance(value, np.ndarray) else value

@@ -6,12 +6,15 @@ use hashring::HashRing;
 use larder_dataset::ShardId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use super::Member;
+use super::{Member, Spread};
 use crate::limits;
 
 /// Keeps the places of this ring apart from other uses of the same hash over the same bytes.
 /// Changing it moves every shard.
 const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
+
+/// Points of one arc of the circle, about.
+const POINTS_PER_ARC: usize = 64;
 
 /// One point: sixteen `Copy` bytes, so that the lookup table is small and cheap to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,17 +59,23 @@ impl BuildHasher for PassThrough {
 }
 
 /// All points of a ring of members that are sorted by id and named here by their index.
+///
+/// The circle is cut into equal arcs of a few dozen points, each a [`HashRing`] of its own: one search
+/// over the points of a thousand members would wait for memory at every other step.
 #[derive(Clone)]
 pub(super) struct Points {
     members: usize,
-    owners: HashRing<Point, PassThrough>,
-    /// The same points, sorted by position; no two share one.
+    /// All points, sorted by position; no two share one.
     sorted: Vec<Point>,
+    /// By arc, and one more: how many points lie before it.
+    starts: Vec<u32>,
+    /// By arc: its points, and the one that follows them on the circle.
+    arcs: Vec<HashRing<Point, PassThrough>>,
 }
 
 impl Points {
-    pub(super) fn new(members: &[Member]) -> Self {
-        let unit = weight_unit(members);
+    /// The points of members whose weights are counted in `unit`, which [`unit_fits`] them.
+    pub(super) fn new(members: &[Member], unit: u32) -> Self {
         let mut sorted = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let index = u16::try_from(index).expect("members are at most 1,024");
@@ -76,21 +85,36 @@ impl Points {
         sorted.sort_unstable();
         // Two points in one place would leave the owner to the search's chance.
         sorted.dedup_by_key(|point| point.position);
-        let mut owners = HashRing::with_hasher(PassThrough::default());
-        owners.batch_add(sorted.clone());
-        Self { members: members.len(), owners, sorted }
+        let count = sorted.len().div_ceil(POINTS_PER_ARC).next_power_of_two();
+        let starts = (0..=count).map(|arc| {
+            let before = sorted.partition_point(|point| arc_of(point.position, count) < arc);
+            u32::try_from(before).expect("points are far fewer")
+        });
+        let starts: Vec<u32> = starts.collect();
+        let arc = |bounds: &[u32]| {
+            let (from, to) = (bounds[0] as usize, bounds[1] as usize);
+            let follows = sorted[to % sorted.len()];
+            let mut ring = HashRing::with_hasher(PassThrough::default());
+            ring.batch_add(sorted[from..to].iter().copied().chain([follows]).collect());
+            ring
+        };
+        let arcs = starts.windows(2).map(arc).collect();
+        Self { members: members.len(), sorted, starts, arcs }
     }
 
-    /// Index of the member that owns the shard.
-    pub(super) fn owner(&self, shard: ShardId) -> usize {
-        let point = self.owners.get(&place_of(shard));
-        usize::from(point.expect("a ring has at least one member, each at least one point").member)
+    /// Index of the member that owns what lies at `place`.
+    pub(super) fn owner(&self, place: u64) -> usize {
+        // A key beyond the last point of an arc belongs to the point that follows; where that lies at
+        // the begin of the circle the search goes round to it.
+        let point = self.arcs[arc_of(place, self.arcs.len())].get(&place);
+        usize::from(point.expect("an arc has at least the point that follows it").member)
     }
 
-    /// Indices of all members, each once, from the owner on.
-    pub(super) fn walk(&self, shard: ShardId) -> impl Iterator<Item = usize> {
-        let place = place_of(shard);
-        let start = self.sorted.partition_point(|point| point.position < place);
+    /// Indices of all members, each once, from the owner of `place` on.
+    pub(super) fn walk(&self, place: u64) -> impl Iterator<Item = usize> {
+        let arc = arc_of(place, self.arcs.len());
+        let (from, to) = (self.starts[arc] as usize, self.starts[arc + 1] as usize);
+        let start = from + self.sorted[from..to].partition_point(|point| point.position < place);
         let (before, from) = self.sorted.split_at(start);
         let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
         let distinct = from.iter().chain(before).filter_map(move |point| {
@@ -104,31 +128,43 @@ impl Points {
         distinct.take(self.members)
     }
 
-    /// Hash over every point and the name of its member.
-    pub(super) fn digest(&self, members: &[Member]) -> u64 {
+    /// Hash over every point and the name of its member, then over who shares a zone or a host.
+    pub(super) fn digest(&self, members: &[Member], spread: &Spread) -> u64 {
         let mut hash = Xxh3::with_seed(SEED);
         for point in &self.sorted {
             hash.update(&point.position.to_le_bytes());
             hash.update(members[usize::from(point.member)].id.as_bytes());
         }
+        spread.shared().for_each(|number| hash.update(&number.to_le_bytes()));
         hash.digest()
     }
 }
 
 /// The power of two nearest, by ratio, to the mean weight.
-fn weight_unit(members: &[Member]) -> u64 {
-    let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
-    let count = members.len() as u64;
-    let mut unit = 1_u64;
+pub(super) fn nearest_unit(members: &[Member]) -> u32 {
+    let (sum, count) = (weight_sum(members), members.len() as u64);
+    let mut unit = 1_u32;
     // mean >= unit * sqrt(2), in whole numbers: sum^2 >= 2 * (unit * count)^2.
-    while u128::from(sum).pow(2) >= 2 * u128::from(unit * count).pow(2) {
+    while u128::from(sum).pow(2) >= 2 * u128::from(u64::from(unit) * count).pow(2) {
         unit *= 2;
     }
     unit
 }
 
+/// Whether the mean weight is from half a unit to four: members then have 128 to 1,024 points on
+/// average, enough for an even ring and few enough to build one.
+pub(super) fn unit_fits(unit: u32, members: &[Member]) -> bool {
+    let (sum, scaled) = (weight_sum(members), u64::from(unit) * members.len() as u64);
+    unit.is_power_of_two() && scaled <= 2 * sum && sum <= 4 * scaled
+}
+
+fn weight_sum(members: &[Member]) -> u64 {
+    members.iter().map(|member| u64::from(member.weight)).sum()
+}
+
 /// Points of a member: in proportion to its weight, rounded, at least one.
-fn point_count(weight: u32, unit: u64) -> u64 {
+fn point_count(weight: u32, unit: u32) -> u64 {
+    let unit = u64::from(unit);
     let scaled = u64::from(weight) * u64::from(limits::RING_POINTS_PER_MEMBER);
     ((scaled + unit / 2) / unit).max(1)
 }
@@ -145,7 +181,13 @@ fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Where a shard lies.
-fn place_of(shard: ShardId) -> u64 {
+/// The arc of a place, of so many equal ones: a power of two.
+fn arc_of(place: u64, arcs: usize) -> usize {
+    let arc = (u128::from(place) * arcs as u128) >> 64;
+    usize::try_from(arc).expect("below the number of arcs")
+}
+
+/// Where a shard lies on every ring: the xxh3 of its id.
+pub fn place_of(shard: ShardId) -> u64 {
     xxh3_64_with_seed(shard.as_bytes(), SEED)
 }

@@ -1,0 +1,73 @@
+//! The first step: what is in place stays.
+
+use larder_wire::{Placement, Ring, ring::Owners};
+
+use crate::board::{Board, Lot};
+
+/// Who owns the shards of a snapshot at present.
+pub(crate) struct Present<'a> {
+    ring: &'a Ring,
+    copies: usize,
+    /// By lot: its owners, as members of the present ring.
+    owners: Vec<u16>,
+    /// By index in the present ring: the index in the next, unless the member goes.
+    next: Vec<Option<u16>>,
+}
+
+impl<'a> Present<'a> {
+    pub(crate) fn new(placement: &'a Placement, lots: &[Lot], next: &Ring) -> Self {
+        let ring = placement.ring();
+        let copies = ring.spread().copies(placement.replicas());
+        let mut owners = Vec::with_capacity(lots.len() * copies);
+        for lot in lots {
+            owners.extend_from_slice(&placement.owners_at(lot.place));
+        }
+        let index = |id: &str| {
+            next.index(id).map(|index| u16::try_from(index).expect("members are at most 1,024"))
+        };
+        let next = ring.members().iter().map(|member| index(&member.id)).collect();
+        Self { ring, copies, owners, next }
+    }
+
+    /// Who owns a lot, as indices in the present ring.
+    pub(crate) fn owners(&self, lot: usize) -> &[u16] {
+        &self.owners[lot * self.copies..][..self.copies]
+    }
+
+    /// The index in the next ring, unless the member goes.
+    pub(crate) fn next(&self, owner: u16) -> Option<u16> {
+        self.next[usize::from(owner)]
+    }
+
+    /// The ring that it is a placement on.
+    pub(crate) fn ring(&self) -> &Ring {
+        self.ring
+    }
+
+    /// How many owners a lot has.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies
+    }
+}
+
+/// Lets owners keep what they hold, those first whom the walk names too, while copies keep apart; and
+/// settled lots where they were settled.
+pub(crate) fn keep(board: &mut Board<'_>, present: Option<&Present<'_>>) {
+    for lot in 0..board.lots.len() {
+        let held: Owners = match (board.lots[lot].settled, present) {
+            (Some(settled), _) => settled,
+            (None, Some(present)) => {
+                present.owners(lot).iter().filter_map(|&owner| present.next(owner)).collect()
+            }
+            (None, None) => continue,
+        };
+        for named in [true, false] {
+            for &member in held.iter() {
+                let first = board.natural(lot).contains(&member);
+                if first == named && board.may_own(lot, member) {
+                    board.assign(lot, member);
+                }
+            }
+        }
+    }
+}
