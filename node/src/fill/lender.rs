@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use larder_dataset::PartRead;
 use larder_wire::data::ReadPart;
 
-use super::Target;
 use crate::cache::Job;
 use crate::counters::Counters;
 use crate::peers::{Missed, Peer};
+use crate::target::Target;
 
 /// Who gave the first part that was asked for, and is asked for the others.
 pub(super) struct Lender<'a> {
@@ -21,7 +21,7 @@ pub(super) struct Lender<'a> {
 }
 
 impl<'a> Lender<'a> {
-    /// Brings a part to `target` from the first of `holders` that has the shard.
+    /// Fills `target` with a part from the first of `holders` that has the shard.
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Arc<Peer>>,
@@ -38,7 +38,7 @@ impl<'a> Lender<'a> {
         None
     }
 
-    /// Brings a part to `target`, if it still gives any.
+    /// Fills `target` with a part, if it still gives any.
     pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;

@@ -11,9 +11,10 @@ use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Piece, Reader};
+use super::Reader;
 use crate::catalog::Dataset;
 use crate::counters::Counters;
+use crate::target::Piece;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;

@@ -160,7 +160,6 @@ impl Filler {
         let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
         let read = &plan.reads[part.index()];
         let lender = Lender::find(job, holders, &self.counters, read, &mut part).await?;
-        // What could not be finished is given back, and read again with the others.
         part.finish().ok()?;
         job.flight().part_is_in();
         Some(lender)

@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Missed;
-use crate::fill::Target;
+use crate::target::Target;
 
-/// Bytes received at a time: they stay in the second-level cache until they are where they belong.
-const CHUNK_BYTES: usize = 256 << 10;
+/// Payload that is received at a time: hashed and handed on while it is in the second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A socket that said HELLO.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Connection {
     request: u64,
     frame: Vec<u8>,
     body: Vec<u8>,
+    /// Payload on its way to a target.
+    piece: Vec<u8>,
 }
 
 impl Connection {
@@ -34,7 +36,8 @@ impl Connection {
     ) -> Result<(Self, HelloOk), Missed> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut connection = Self { stream, request: 0, frame: Vec::new(), body: Vec::new() };
+        let mut connection =
+            Self { stream, request: 0, frame: Vec::new(), body: Vec::new(), piece: Vec::new() };
         let hello = Hello::new(ticket, std::process::id(), format!("node {own_id}"));
         hello.encode(connection.request, &mut connection.frame);
         connection.send().await?;
@@ -49,7 +52,7 @@ impl Connection {
         }
     }
 
-    /// Asks for a part and brings it to `target`; what is there after an error is worth nothing. An error other than [`Missed::NotThere`] leaves the
+    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves the
     /// connection in the middle of an answer: it is of no further use.
     pub(super) async fn read(
         &mut self,
@@ -64,7 +67,7 @@ impl Connection {
             return Err(self.refusal(&header, "PART"));
         }
         let part = Part::decode(&header, &self.body, wanted.bytes)?;
-        let found = self.payload(wanted.bytes, target).await?;
+        let found = self.receive(wanted.bytes, target).await?;
         if found == part.crc32c {
             return Ok(part);
         }
@@ -72,21 +75,16 @@ impl Connection {
         Err(Missed::Wrong(why))
     }
 
-    /// Brings so many bytes to `target`, and takes their checksum while they are warm.
-    async fn payload(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
+    /// Hands payload on piece by piece. Returns its checksum.
+    async fn receive(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
         target.begin();
         let (mut left, mut crc) = (bytes as usize, Crc32c::new());
-        self.body.resize(CHUNK_BYTES, 0);
         while left > 0 {
-            let room = left.min(CHUNK_BYTES);
-            let got = self.stream.read(&mut self.body[..room]).await?;
-            if got == 0 {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-            let chunk = &self.body[..got];
-            crc.update(chunk);
-            target.put(chunk).map_err(|why| Missed::Away(why.to_string()))?;
-            left -= got;
+            self.piece.resize(left.min(PIECE_BYTES), 0);
+            self.stream.read_exact(&mut self.piece).await?;
+            crc.update(&self.piece);
+            target.put(&self.piece)?;
+            left -= self.piece.len();
         }
         Ok(crc.finish())
     }

@@ -14,7 +14,7 @@ use tonic::transport::Endpoint;
 
 use super::connection::Connection;
 use crate::clock;
-use crate::fill::Target;
+use crate::target::Target;
 
 /// A member of the ring that is not this node.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Peer {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Brings a part of a shard to `target`. Returns the digest that the whole shard is to have.
+    /// Fills `target` with a part of a shard. Returns the digest that the whole shard is to have.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,

@@ -425,6 +425,13 @@ impl node_server::Node for Control {
         }))
     }
 
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
+        Err(Status::unimplemented("nodes ask this of nodes"))
+    }
+
     async fn get_ring(
         &self,
         _: Request<schema::GetRingRequest>,
