@@ -100,7 +100,13 @@ impl TestNode {
         let data = listeners.data.local_addr().unwrap();
         let control = format!("http://{listen}");
         let host = "here".to_owned();
-        let member = larder_wire::Member { id: "n1".to_owned(), weight: 1, control, host, zone: String::new() };
+        let member = larder_wire::Member {
+            id: "n1".to_owned(),
+            weight: 1,
+            control,
+            host,
+            zone: String::new(),
+        };
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
             catalog: Catalog::new(vec![folder.uri()], Arc::clone(&cache)),
