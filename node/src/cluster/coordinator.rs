@@ -22,7 +22,7 @@
 //! agreement among several coordinators (that is etcd's business).
 
 mod embedded;
-// mod etcd;
+mod etcd;
 mod folder;
 mod leases;
 mod ledger;
@@ -36,7 +36,7 @@ mod token;
 mod types;
 mod watch;
 
-// pub use etcd::{Etcd, EtcdOptions, EtcdTls};
+pub use etcd::{Etcd, EtcdOptions, EtcdTls, Password};
 pub use seat::{Seat, SeatOptions};
 pub use service::{Doorkeeper, Guarded, Service};
 pub use takeover::{Peer, Takeover};
@@ -89,5 +89,5 @@ pub trait Coordinator: Debug + Send + Sync {
     fn watch(&self) -> Watch;
 }
 
-// #[cfg(test)]
-// mod tests;
+#[cfg(test)]
+mod tests;

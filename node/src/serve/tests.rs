@@ -115,6 +115,7 @@ impl TestNode {
             read_through,
             counters,
             ring: ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap()),
+            cluster: None,
             runtime: handle,
             stopping: CancellationToken::new(),
         });

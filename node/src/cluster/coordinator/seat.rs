@@ -73,6 +73,16 @@ pub(super) enum Role {
     Following(Remote),
 }
 
+impl Role {
+    /// Ends its tasks, though calls may still be under way.
+    fn end(&self) {
+        match self {
+            Self::Serving(embedded) => embedded.ended().cancel(),
+            Self::Following(remote) => remote.end(),
+        }
+    }
+}
+
 impl Seat {
     /// Takes the folder and goes on where it left off; in an unused one it founds a cluster, or joins one. Inside a
     /// runtime.
@@ -87,6 +97,7 @@ impl Seat {
         if !ledger.was_used() && options.join.is_empty() {
             found(&ledger).await?;
         }
+        check_way(&options, &ledger.kept())?;
         let publisher = Arc::new(Publisher::new());
         let role = begin(&options, &ledger, &publisher)?;
         Ok(Arc::new(Self {
@@ -108,6 +119,11 @@ impl Seat {
     #[must_use]
     pub fn serves(&self) -> bool {
         matches!(&*self.role(), Role::Serving(_))
+    }
+
+    /// Ends its tasks, and the watches of other nodes, though others may still hold it.
+    pub fn stop(&self) {
+        self.role().end();
     }
 
     /// The greatest generation that is known here.
@@ -175,10 +191,7 @@ impl Seat {
     pub(super) fn take_role(&self) -> Result<(), CoordinatorError> {
         let role = begin(&self.options, &self.ledger, &self.publisher);
         let before = self.role.swap(Arc::new(role.map_err(CoordinatorError::Refused)?));
-        match &*before {
-            Role::Serving(embedded) => embedded.ended().cancel(),
-            Role::Following(remote) => remote.end(),
-        }
+        before.end();
         Ok(())
     }
 }
@@ -194,6 +207,20 @@ async fn found(ledger: &Arc<Ledger>) -> Result<(), Error> {
         .change(step, |_| ())
         .await
         .map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
+}
+
+/// Refuses a seat that neither coordinates nor knows whom to ask.
+fn check_way(options: &SeatOptions, kept: &Kept) -> Result<(), Error> {
+    if kept.coordinates || !options.join.is_empty() || !kept.coordinator.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "--state {}: this node does not coordinate (generation {} is known), and which one does is not known: name a \
+         node of the cluster with --join",
+        options.state.display(),
+        kept.generation
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, what))
 }
 
 /// The role that the ledger says.
@@ -213,15 +240,6 @@ fn begin(
         let embedded = Embedded::start(ledger, publisher);
         knock(ledger, options);
         return Ok(Role::Serving(embedded));
-    }
-    if options.join.is_empty() && kept.coordinator.is_empty() {
-        let what = format!(
-            "--state {}: its generation of the coordinator is over (generation {} is known), and where the present one \
-             is is not: name a node of the cluster with --join",
-            options.state.display(),
-            kept.generation
-        );
-        return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
     let SeatOptions { token, join, address, .. } = options;
     Ok(Role::Following(Remote::start(ledger, publisher, token, join, address)))
