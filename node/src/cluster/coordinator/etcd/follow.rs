@@ -60,7 +60,7 @@ async fn follow_once(store: &Store, publisher: &Publisher) -> Option<Coordinator
     let mut unanswered = 0;
     loop {
         match tokio::time::timeout(ASK_INTERVAL, answers.message()).await {
-            Ok(Ok(Some(answer))) if answer.canceled => return None,
+            Ok(Ok(Some(answer))) if answer.canceled => return cancelled(store, &answer),
             Ok(Ok(Some(answer))) => {
                 unanswered = 0;
                 if let Err(why) = apply(store, &mut view, &answer) {
@@ -79,6 +79,16 @@ async fn follow_once(store: &Store, publisher: &Publisher) -> Option<Coordinator
             Err(_) => return Some(failed(store, &Status::deadline_exceeded("no sign of life"))),
         }
     }
+}
+
+/// What was asked for is compacted: it only has to be read anew. Else etcd does not let this node watch.
+fn cancelled(store: &Store, answer: &WatchResponse) -> Option<CoordinatorError> {
+    if answer.compact_revision > 0 {
+        return None;
+    }
+    store.line.forget_pass();
+    let why = format!("etcd ended the watch: {}", answer.cancel_reason);
+    Some(CoordinatorError::away(why))
 }
 
 type Opened = (mpsc::Sender<WatchRequest>, Streaming<WatchResponse>);

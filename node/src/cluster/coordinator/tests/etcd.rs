@@ -1,5 +1,7 @@
 //! What is particular to etcd: a process that stands still, names and passwords, certificates, several endpoints.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use nix::sys::signal::Signal;
@@ -10,8 +12,8 @@ use super::contract::{
 };
 use super::process::Announcer;
 use super::settings::EtcdProcess;
-use super::{until, until_here, write};
-use crate::cluster::coordinator::{Coordinator, Etcd, EtcdTls};
+use super::{is_refused, until, until_here, until_shown, write};
+use crate::cluster::coordinator::{Coordinator, Etcd, EtcdTls, Password};
 
 fn connect(options: &super::super::EtcdOptions) -> Arc<dyn Coordinator> {
     Arc::new(Etcd::start(options).unwrap())
@@ -64,4 +66,62 @@ async fn certificates_are_checked_by_the_authority_that_was_named() {
     until("the other has made its certificate", async || other.is_file()).await;
     options.tls = Some(EtcdTls { ca: std::fs::read(&other).unwrap(), identity: None });
     assert!(connect(&options).read().await.is_err());
+}
+
+/// What an administrator does with etcd's own tool.
+fn administer(server: &EtcdProcess, path: &str, json: &str) {
+    let mut socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    socket.set_read_timeout(Some(super::PATIENCE)).unwrap();
+    let length = json.len();
+    write!(
+        socket,
+        "POST /v3/auth/{path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{json}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+}
+
+/// Lets nobody in but `larder`, who may use the prefix and nothing else.
+fn ask_for_passwords(server: &EtcdProcess) {
+    administer(server, "user/add", r#"{"name":"root","password":"root"}"#);
+    administer(server, "role/add", r#"{"name":"root"}"#);
+    administer(server, "user/grant", r#"{"user":"root","role":"root"}"#);
+    administer(server, "user/add", r#"{"name":"larder","password":"se cret"}"#);
+    administer(server, "role/add", r#"{"name":"nodes"}"#);
+    // From "/larder/test/" to "/larder/test0".
+    let range = r#""key":"L2xhcmRlci90ZXN0Lw==","range_end":"L2xhcmRlci90ZXN0MA==""#;
+    let grant = format!(r#"{{"name":"nodes","perm":{{"permType":"READWRITE",{range}}}}}"#);
+    administer(server, "role/grant", &grant);
+    administer(server, "user/grant", r#"{"user":"larder","role":"nodes"}"#);
+    administer(server, "enable", "{}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_and_a_password_let_a_node_in_also_after_its_pass_was_forgotten() {
+    let mut server = EtcdProcess::start(&[]);
+    until_here(&*connect(&server.options())).await;
+    ask_for_passwords(&server);
+    let mut options = server.options();
+    is_refused(connect(&options).read().await);
+    options.user = Some(("larder".to_owned(), Password("wrong".to_owned())));
+    is_refused(connect(&options).read().await);
+    options.user = Some(("larder".to_owned(), Password("se cret".to_owned())));
+    let client = connect(&options);
+    until_here(&*client).await;
+    client.announce(super::announcement("n", 1, 60)).await.unwrap();
+    write(&client, "first").await;
+    options.prefix = "/elsewhere".to_owned();
+    is_refused(connect(&options).read().await);
+    // A restart forgets the passes that etcd gave out.
+    let mut watch = client.watch();
+    server.restart();
+    until_here(&*client).await;
+    write(&client, "second").await;
+    until_shown("the record", &mut watch, |view| {
+        view.record.as_ref().is_some_and(|stored| stored.record == "second")
+    })
+    .await;
+    client.withdraw("n", larder_wire::data::BootId::from_bytes([1; 16])).await.unwrap();
 }
