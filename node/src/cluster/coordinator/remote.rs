@@ -233,7 +233,8 @@ impl Line {
         let step = move |_: &Ledger, kept: &mut Kept| {
             let newer = place.generation > kept.generation;
             let more = place.generation == kept.generation && !place.coordinator.is_empty();
-            if newer || more {
+            // Meanwhile this node may have taken over: then its own word counts.
+            if !kept.coordinates && (newer || more) {
                 kept.generation = place.generation;
                 kept.coordinator = place.coordinator;
             }

@@ -59,7 +59,7 @@ pub struct Seat {
     /// Held while the role changes.
     pub(super) changing: Mutex<()>,
     /// Blobs under way.
-    pub(super) transfers: Semaphore,
+    pub(super) transfers: Arc<Semaphore>,
     /// Watches of other nodes.
     pub(super) watches: Arc<Semaphore>,
 }
@@ -106,7 +106,7 @@ impl Seat {
             publisher,
             role: ArcSwap::from_pointee(role),
             changing: Mutex::new(()),
-            transfers: Semaphore::new(limits::BLOB_TRANSFERS_MAX),
+            transfers: Arc::new(Semaphore::new(limits::BLOB_TRANSFERS_MAX)),
             watches: Arc::new(Semaphore::new(limits::WATCHES_MAX)),
         }))
     }

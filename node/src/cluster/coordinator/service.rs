@@ -183,6 +183,8 @@ impl Contract for Service {
         request: Request<Streaming<PutBlobRequest>>,
     ) -> Answer<PutBlobResponse> {
         let serving = self.serving(request.metadata()).await?;
+        // Its turn comes before its memory, and ends when that is given back.
+        let _turn = self.0.transfers.acquire().await.map_err(closed)?;
         let received = self.receive(request.into_inner());
         let received = tokio::time::timeout(limits::BLOB_TRANSFER_TIMEOUT, received).await;
         let bytes =
@@ -197,13 +199,16 @@ impl Contract for Service {
     async fn get_blob(&self, request: Request<GetBlobRequest>) -> Answer<Self::GetBlobStream> {
         let serving = self.serving(request.metadata()).await?;
         let id = blob_id(&request.get_ref().blob_id)?;
-        let _turn = self.0.transfers.acquire().await.map_err(closed)?;
+        let turn = Arc::clone(&self.0.transfers).acquire_owned().await.map_err(closed)?;
         let blob = serving.embedded().blob(id).await.map_err(|why| self.status(why))?;
         let blob = blob.ok_or_else(|| {
             Status::from(Error::new(ErrorKind::NotFound, format!("there is no blob {id}")))
         })?;
-        let pieces: Vec<_> =
-            peer::pieces(&blob).map(|(bytes, piece)| Ok(BlobPiece { bytes, piece })).collect();
+        // The blob is in memory until its last piece is sent.
+        let pieces = peer::pieces(&blob).map(move |(bytes, piece)| {
+            let _turn = &turn;
+            Ok(BlobPiece { bytes, piece })
+        });
         serving.answer(Box::pin(stream::iter(pieces)))
     }
 
@@ -253,9 +258,8 @@ impl Contract for Service {
 }
 
 impl Service {
-    /// A blob in pieces. Its turn comes before its memory.
+    /// A blob in pieces.
     async fn receive(&self, mut pieces: Streaming<PutBlobRequest>) -> Result<Bytes, Status> {
-        let _turn = self.0.transfers.acquire().await.map_err(closed)?;
         let mut assembly = Assembly::default();
         while let Some(PutBlobRequest { bytes, piece }) = pieces.message().await? {
             assembly.take(bytes, &piece).map_err(|why| self.status(why))?;

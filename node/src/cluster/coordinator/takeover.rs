@@ -7,8 +7,9 @@
 //! 1. the coordinator does not answer this node, and no node that answers says that it still reaches it;
 //! 2. every node that was not named as lost answers, and none has a newer copy of the record than this one (else that is
 //!    the node to take over on), so no record that any living node went by is lost;
-//! 3. each of them promises the next generation to this node. A node promises a generation once, so of two takeovers at
-//!    the same time at most one goes through.
+//! 3. each of them promises the next generation to this node, and this node has promised no later one to another when it
+//!    begins. A node promises a generation once, and says what it has begun when it promises, so of two takeovers at the
+//!    same time at most one goes through.
 //!
 //! Then this node writes its copy under the new generation and serves; it tells the others, who follow, and goes on
 //! telling the old place until somebody there has heard it.
@@ -179,7 +180,12 @@ impl Seat {
         let mut alive = self.publisher.view().alive.clone();
         alive.nodes.retain(|id, _| !lost.contains(id));
         let announcements = alive_message(&alive);
+        let node_id = self.options.node_id.clone();
         let step = move |_: &Ledger, kept: &mut Kept| {
+            if (kept.promised, &kept.promised_to) != (generation, &node_id) {
+                let why = format!("{} is taking over at the same time", kept.promised_to);
+                return Err(CoordinatorError::refused(ErrorKind::DataChanged, why));
+            }
             kept.supersedes =
                 Some(kept.coordinator.clone()).filter(|old| !old.is_empty()).into_iter().collect();
             kept.generation = generation;
