@@ -12,7 +12,7 @@ use super::contract::{
 };
 use super::process::Announcer;
 use super::settings::EtcdProcess;
-use super::{is_refused, until, until_here, until_shown, write};
+use super::{is_refused, until_here, until_shown, write};
 use crate::cluster::coordinator::{Coordinator, Etcd, EtcdTls, Password};
 
 fn connect(options: &super::super::EtcdOptions) -> Arc<dyn Coordinator> {
@@ -48,24 +48,43 @@ async fn an_endpoint_that_is_down_is_passed_over() {
     write(&client, "there").await;
 }
 
+/// A file of the folder of certificates.
+fn certificate(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cluster/coordinator/tests/certificates");
+    format!("{folder}/{name}")
+}
+
+fn pem(name: &str) -> Vec<u8> {
+    std::fs::read(certificate(name)).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_checked_by_the_authority_that_was_named() {
-    let server = EtcdProcess::start(&["--auto-tls"]);
-    let made = server.home().join("data/fixtures/client/cert.pem");
-    until("etcd has made its certificate", async || made.is_file()).await;
+async fn certificates_are_asked_for_and_checked_on_both_sides() {
+    let files = ["server.pem", "server.key", "authority.pem"].map(certificate);
+    let [cert, key, authority] = files.each_ref().map(String::as_str);
+    let server = EtcdProcess::start(&[
+        "--cert-file",
+        cert,
+        "--key-file",
+        key,
+        "--trusted-ca-file",
+        authority,
+        "--client-cert-auth",
+    ]);
     let mut options = server.options();
     options.endpoints = vec![format!("https://127.0.0.1:{}", server.port())];
     let why = Etcd::start(&options).unwrap_err();
     assert!(why.message().contains("--etcd-ca"), "{why}");
-    options.tls = Some(EtcdTls { ca: std::fs::read(&made).unwrap(), identity: None });
+    let identity = Some((pem("client.pem"), pem("client.key")));
+    let ours = EtcdTls { ca: pem("authority.pem"), identity };
+    options.tls = Some(ours.clone());
     let client = connect(&options);
     until_here(&*client).await;
     write(&client, "in secret").await;
-    let stranger = EtcdProcess::start(&["--auto-tls"]);
-    let other = stranger.home().join("data/fixtures/client/cert.pem");
-    until("the other has made its certificate", async || other.is_file()).await;
-    options.tls = Some(EtcdTls { ca: std::fs::read(&other).unwrap(), identity: None });
-    assert!(connect(&options).read().await.is_err());
+    options.tls = Some(EtcdTls { ca: pem("stranger.pem"), ..ours.clone() });
+    assert!(connect(&options).read().await.is_err(), "who etcd is was not checked");
+    options.tls = Some(EtcdTls { identity: None, ..ours });
+    assert!(connect(&options).read().await.is_err(), "etcd lets in who has no certificate");
 }
 
 /// What an administrator does with etcd's own tool.

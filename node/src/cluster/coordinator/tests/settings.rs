@@ -190,10 +190,6 @@ impl EtcdProcess {
         self.child = spawn(self.home.path(), self.ports, &self.arguments);
     }
 
-    pub(super) fn home(&self) -> &Path {
-        self.home.path()
-    }
-
     pub(super) fn options(&self) -> EtcdOptions {
         EtcdOptions {
             endpoints: vec![format!("http://127.0.0.1:{}", self.ports[0])],
@@ -224,7 +220,7 @@ impl Drop for EtcdProcess {
 }
 
 fn spawn(home: &Path, [client, peer]: [u16; 2], arguments: &[String]) -> Child {
-    let scheme = if arguments.iter().any(|word| word == "--auto-tls") { "https" } else { "http" };
+    let scheme = if arguments.iter().any(|word| word == "--cert-file") { "https" } else { "http" };
     let (client, peer) =
         (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     Command::new(program())
