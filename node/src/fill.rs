@@ -1,4 +1,4 @@
-//! Fills: bringing shards from the origin into sealed extents.
+//! Fills: bringing shards from a peer that has them, or from the origin, into sealed extents.
 //!
 //! A fixed number of workers take fills from the queue, most urgent first. A worker takes memory for
 //! the shard, which the budget has admitted already, reads its parts side by side straight into that
@@ -13,6 +13,7 @@
 //! [`Flight`](crate::flight::Flight)).
 
 mod failures;
+mod lender;
 mod plan;
 mod queue;
 mod read_through;
@@ -27,4 +28,4 @@ pub use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
 pub use read_through::{ReadThrough, Reservation, RowWanted};
 pub(crate) use reader::Reader;
-pub(crate) use worker::start_workers;
+pub(crate) use worker::{Filler, digest};

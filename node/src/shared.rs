@@ -30,7 +30,7 @@ pub struct Shared {
     /// What fills have done so far.
     pub counters: Arc<Counters>,
     /// Which node owns which shards, as far as this node knows.
-    pub ring: ArcSwap<Ring>,
+    pub ring: Arc<ArcSwap<Ring>>,
     /// The cluster whose membership can change, if this node is one of such.
     pub cluster: Option<Cluster>,
     /// Where async work runs.

@@ -33,7 +33,7 @@ const HASHED_BYTES_MAX: u64 = 1 << 40;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Bytes of a checksum unit where rows give no better one.
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// Rows shorter than this share a checksum: four bytes for each would weigh too much.
 const ROW_BYTES_OWN_CRC: u64 = 64;

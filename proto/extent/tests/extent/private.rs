@@ -46,6 +46,30 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
 }
 
 #[test]
+fn bytes_of_a_region_without_rows_are_seen_and_lent_from_any_to_any() {
+    let extent = lending();
+    for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
+        let range = bytes.start as usize..bytes.end as usize;
+        let seen = extent.bytes_verified(2, &bytes).unwrap();
+        assert_eq!(seen, &extent.region(2)[range]);
+        match extent.lend_bytes(2, &bytes) {
+            Some(lent) => assert_eq!(read(&lent), seen),
+            None => assert!(bytes.is_empty(), "{bytes:?}"),
+        }
+    }
+    let held = extent.lend_bytes(2, &(10..20)).unwrap();
+    assert!(extent.lend_bytes(2, &(19..30)).is_none(), "it is lent already");
+    drop(held);
+    assert!(extent.lend_bytes(2, &(19..30)).is_some());
+}
+
+#[test]
+#[should_panic(expected = "region 0 has rows")]
+fn rows_are_not_looked_at_as_bytes() {
+    let _ = lending().bytes_of_blocks(0, &(0..1));
+}
+
+#[test]
 fn a_loan_shows_the_rows_and_copies_nothing() {
     let extent = lending();
     for region in [0, 1] {
