@@ -7,7 +7,7 @@ use larder_wire::control::{
     ReadClusterRequest, ReplaceRecordRequest, replace_record_response::Outcome,
 };
 use tonic::metadata::BinaryMetadataValue;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
 const TOKEN: &str = "a secret of this test";
@@ -32,7 +32,8 @@ fn node(home: &std::path::Path, name: &str, port: u16, join: Option<&NodeProcess
 }
 
 async fn client(node: &NodeProcess) -> CoordinatorClient<Channel> {
-    CoordinatorClient::connect(node.address()).await.expect("the node listens")
+    let endpoint = Endpoint::new(node.address()).expect("an address");
+    CoordinatorClient::new(endpoint.connect().await.expect("the node listens"))
 }
 
 /// A message of who has the token.
