@@ -49,9 +49,7 @@ class S3Connector(Peer):
             transform=_decode,
             s3client_config=S3ClientConfig(force_path_style=True),
         )
-        self._loader = DataLoader(
-            dataset, BATCH, shuffle=True, collate_fn=_stack, **self.loading
-        )
+        self._loader = DataLoader(dataset, BATCH, shuffle=True, collate_fn=_stack, **self.loading)
 
     def epoch(self, number: int) -> Iterable[Batch]:  # noqa: ARG002  (its order is its own)
         return self._loader

@@ -465,6 +465,13 @@ impl node_server::Node for Control {
         Ok(Response::new(stream::iter(pieces)))
     }
 
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
+        Err(Status::unimplemented("for nodes among themselves"))
+    }
+
     async fn list_datasets(
         &self,
         _: Request<schema::ListDatasetsRequest>,
@@ -476,6 +483,13 @@ impl node_server::Node for Control {
         &self,
         _: Request<schema::ListShardsRequest>,
     ) -> Result<Response<schema::ListShardsResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
         Err(Status::unimplemented("not in the script"))
     }
 

@@ -49,7 +49,8 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
 fn bytes_of_a_region_without_rows_are_seen_and_lent_from_any_to_any() {
     let extent = lending();
     for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
-        let range = bytes.start as usize..bytes.end as usize;
+        let at = |number| usize::try_from(number).unwrap();
+        let range = at(bytes.start)..at(bytes.end);
         let seen = extent.bytes_verified(2, &bytes).unwrap();
         assert_eq!(seen, &extent.region(2)[range]);
         match extent.lend_bytes(2, &bytes) {
