@@ -13,6 +13,7 @@ PEERS_READY := $(PEERS_VENV)/ready
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
+ETCD       := $(or $(LARDER_ETCD_SERVER),$(shell command -v etcd),$(TOOLS)/etcd)
 GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
 .PHONY: help demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch wheel test-wheel
@@ -24,10 +25,10 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
 	@target/debug/larder demo $(DEMO_ARGS)
 
-test: check $(READY) ## everything a change must pass: format, lints, tidy, unit and process tests
+test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
 	$(MAKE) pytest
-	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
+	LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
 test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, garage
 	LARDER_TEST_FULL=1 $(MAKE) pytest
@@ -112,6 +113,19 @@ $(READY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# An etcd to test against: Debian's, unpacked into target/tools and not installed, so that nobody need be root. The lists
+# of packages are this folder's own, as the system's may be missing or old.
+ETCD_HOME := target/tools/etcd
+APT := apt-get -qq -o Dir::State=$(abspath $(ETCD_HOME))/state -o Dir::Cache=$(abspath $(ETCD_HOME))/cache \
+	-o Dir::State::status=/var/lib/dpkg/status -o APT::Sandbox::User=$(shell id -un)
+
+$(TOOLS)/etcd:
+	@command -v apt-get >/dev/null || { echo "put etcd 3.4 or later on the PATH, or name it in LARDER_ETCD_SERVER" >&2; false; }
+	rm -rf $(ETCD_HOME) && mkdir -p $(ETCD_HOME)/state/lists/partial $(ETCD_HOME)/cache/archives/partial $(TOOLS)
+	$(APT) update
+	cd $(ETCD_HOME) && $(APT) download etcd-server && dpkg -x etcd-server_*.deb .
+	ln -sf $(abspath $(ETCD_HOME))/usr/bin/etcd $@
 
 # An S3 server to test against, never linked. `make test` does without.
 $(TOOLS)/garage:

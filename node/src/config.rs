@@ -3,6 +3,7 @@
 //! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never come this way: the
 //! origin reads them from where its own tools do.
 
+mod cluster;
 mod duration;
 mod member;
 
@@ -13,6 +14,8 @@ use std::time::Duration;
 use clap::Parser;
 use larder_dataset::{OriginUri, root_cause};
 use larder_wire::{Member, parse_size};
+
+pub use cluster::{ClusterArgs, ClusterConfig};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -70,6 +73,10 @@ pub struct Args {
     #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
     pub member: Vec<String>,
 
+    /// The cluster that this node is one of.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+
     /// How the line that says "listening" is printed: text or json
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub output: String,
@@ -117,6 +124,7 @@ pub struct Config {
     node_id: String,
     host: String,
     members: Vec<Member>,
+    cluster: Option<ClusterConfig>,
     private: bool,
     exit_when_unused: Option<Duration>,
 }
@@ -179,6 +187,7 @@ impl TryFrom<Args> for Config {
             node_id,
             host: host_name(),
             members,
+            cluster: cluster::parse(args.cluster)?,
             private: args.private,
             exit_when_unused: args
                 .exit_when_unused
@@ -241,6 +250,12 @@ impl Config {
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The cluster that it is one of, if its membership can change.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&ClusterConfig> {
+        self.cluster.as_ref()
     }
 
     /// Serves its owner's processes only.

@@ -2,6 +2,7 @@
 //!
 //! - [`config`]: what was typed, and what was validated.
 //! - [`node`]: the assembly; start here.
+//! - [`cluster`]: what nodes agree on, and how.
 //! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
 //! - [`cache`]: which shards are here, who holds them, what leaves.
 //! - [`flight`]: a shard on its way, and those who wait for it.
@@ -13,6 +14,7 @@
 
 pub mod cache;
 pub mod catalog;
+pub mod cluster;
 pub mod config;
 pub mod counters;
 pub mod fill;

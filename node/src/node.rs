@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
+use crate::cluster::Cluster;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{Filler, ReadThrough, Reader};
@@ -74,7 +75,9 @@ impl Node {
             .enable_all()
             .build()
             .map_err(io_error("the runtime"))?;
-        let shared = Arc::new(share(config, ring, &runtime)?);
+        let address = control_address(&config, addresses.listen);
+        let cluster = runtime.block_on(Cluster::start(&config, address))?;
+        let shared = Arc::new(share(config, ring, cluster, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
         preflight::look(&shared);
         Ok(Self { shared, servers, addresses, runtime })
@@ -107,6 +110,7 @@ impl Node {
     /// Stops taking connections, finishes the requests in flight for at most `grace`, and ends.
     pub fn shutdown(self, grace: Duration) {
         self.shared.stopping.cancel();
+        self.shared.cluster.iter().for_each(Cluster::stop);
         self.servers.drain(grace);
         self.shared.cache.close();
         self.runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
@@ -114,7 +118,12 @@ impl Node {
 }
 
 /// Builds what stands behind the servers, and starts the workers.
-fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error> {
+fn share(
+    config: Config,
+    ring: Ring,
+    cluster: Option<Cluster>,
+    runtime: &Runtime,
+) -> Result<Shared, Error> {
     let budget = budget(config.memory())
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
@@ -133,6 +142,7 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
         cache,
         counters,
         ring,
+        cluster,
         runtime: handle,
         stopping,
     })
@@ -152,13 +162,22 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
     if !config.members().is_empty() {
         return config.members().to_vec();
     }
-    let host = match listen.ip() {
+    let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
+    let host = host_of(config, listen);
+    vec![Member { id, weight: 1, control, host, zone: String::new() }]
+}
+
+/// Where others reach the control port.
+fn control_address(config: &Config, listen: SocketAddr) -> String {
+    format!("http://{}:{}", host_of(config, listen), listen.port())
+}
+
+fn host_of(config: &Config, listen: SocketAddr) -> String {
+    match listen.ip() {
         ip if ip.is_unspecified() => config.host().to_owned(),
         ip @ std::net::IpAddr::V4(_) => ip.to_string(),
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
-    };
-    let control = format!("http://{host}:{}", listen.port());
-    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host, zone: String::new() }]
+    }
 }
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

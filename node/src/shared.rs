@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::fill::ReadThrough;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub counters: Arc<Counters>,
     /// Which node owns which shards, as far as this node knows.
     pub ring: Arc<ArcSwap<Ring>>,
+    /// The cluster whose membership can change, if this node is one of such.
+    pub cluster: Option<Cluster>,
     /// Where async work runs.
     pub runtime: Handle,
     /// Cancelled when the node stops: no new connections, requests in flight are finished.

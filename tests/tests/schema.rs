@@ -1,21 +1,57 @@
-//! The control plane's checked-in code against the schema it was made from.
+//! The checked-in gRPC code against the schemas it was made from.
 
 use std::{error::Error, fs, path::Path};
 
+/// What is made from one schema.
+struct Made {
+    /// Folder of the schema, from the workspace's root.
+    schema: &'static str,
+    /// Its files.
+    files: &'static [&'static str],
+    /// The package they are all of.
+    package: &'static str,
+    /// The code, from the workspace's root.
+    code: &'static str,
+    /// Whether somebody here serves it.
+    served: bool,
+}
+
+/// The control plane of Larder.
+const CONTROL: Made = Made {
+    schema: "proto/wire/schema",
+    files: &["larder/v1/node.proto", "larder/v1/coordinator.proto"],
+    package: "larder.v1",
+    code: "proto/wire/src/control/generated.rs",
+    served: true,
+};
+
+/// What a node asks of etcd.
+const ETCD: Made = Made {
+    schema: "node/schema",
+    files: &["etcd/v3.proto"],
+    package: "etcdserverpb",
+    code: "node/src/cluster/coordinator/etcd/generated.rs",
+    served: false,
+};
+
 /// Makes the code from the schema, without a protobuf compiler.
-fn generate(schema: &Path) -> Result<String, Box<dyn Error>> {
+fn generate(made: &Made, root: &Path) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
-    let descriptors = protox::compile(["larder/v1/node.proto"], [schema])?;
-    tonic_prost_build::configure().bytes(".").out_dir(out.path()).compile_fds(descriptors)?;
-    Ok(fs::read_to_string(out.path().join("larder.v1.rs"))?)
+    let descriptors = protox::compile(made.files, [root.join(made.schema)])?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .build_server(made.served)
+        .build_transport(made.served)
+        .out_dir(out.path())
+        .compile_fds(descriptors)?;
+    Ok(fs::read_to_string(out.path().join(format!("{}.rs", made.package)))?)
 }
 
 /// With `LARDER_BLESS=1` it is written instead of compared.
-#[test]
-fn the_checked_in_control_code_is_what_the_schema_generates() {
-    let wire = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/wire");
-    let checked_in = wire.join("src/control/generated.rs");
-    let generated = generate(&wire.join("schema")).unwrap();
+fn is_fresh(made: &Made) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let checked_in = root.join(made.code);
+    let generated = generate(made, &root).unwrap();
     if std::env::var_os("LARDER_BLESS").is_some_and(|value| value == "1") {
         fs::write(&checked_in, generated).unwrap();
         return;
@@ -23,7 +59,18 @@ fn the_checked_in_control_code_is_what_the_schema_generates() {
     let checked_in = fs::read_to_string(&checked_in).unwrap_or_default();
     assert!(
         checked_in == generated,
-        "proto/wire/src/control/generated.rs is not what node.proto generates; \
-         run LARDER_BLESS=1 cargo test -p larder-tests --test schema"
+        "{} is not what {} generates; run LARDER_BLESS=1 cargo test -p larder-tests --test schema",
+        made.code,
+        made.schema
     );
+}
+
+#[test]
+fn the_checked_in_control_code_is_what_the_schema_generates() {
+    is_fresh(&CONTROL);
+}
+
+#[test]
+fn the_checked_in_code_for_etcd_is_what_the_schema_generates() {
+    is_fresh(&ETCD);
 }

@@ -29,6 +29,7 @@ use tonic::{Request, Status};
 
 use super::Context;
 use super::control::Service;
+use crate::cluster::{Cluster, coordinator};
 use crate::metrics;
 use greeting::Greeted;
 
@@ -86,7 +87,11 @@ fn router(context: &Arc<Context>) -> Router {
         .route("/healthz", get(show_health))
         .with_state(Arc::clone(context));
     let unknown = async || (StatusCode::NOT_FOUND, "try /metrics or /healthz\n");
-    Routes::new(service).into_axum_router().merge(pages).fallback(unknown)
+    let mut routes = Routes::new(service);
+    if let Some(seat) = context.shared.cluster.as_ref().and_then(Cluster::seat) {
+        routes = routes.add_service(coordinator::Service::guarded(seat));
+    }
+    routes.into_axum_router().merge(pages).fallback(unknown)
 }
 
 /// Lets in whoever shows the ticket, or everybody if the node is not private.

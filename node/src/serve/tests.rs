@@ -116,6 +116,7 @@ impl TestNode {
             read_through,
             counters,
             ring: Arc::new(ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap())),
+            cluster: None,
             runtime: handle,
             stopping: CancellationToken::new(),
         });

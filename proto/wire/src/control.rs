@@ -1,6 +1,6 @@
-//! The control plane: gRPC client and server of `larder.v1.Node`.
+//! The control plane: gRPC clients and servers of `larder.v1.Node` and, among nodes, `larder.v1.Coordinator`.
 //!
-//! The schema is `schema/larder/v1/node.proto`. What is made from it is checked in, so that neither a
+//! The schema is `schema/larder/v1/`. What is made from it is checked in, so that neither a
 //! build nor a reader needs a protobuf compiler; a test in `tests/tests/schema.rs` holds the two
 //! together and, with `LARDER_BLESS=1`, writes the code anew. Fields of type `bytes` are
 //! [`bytes::Bytes`]: a received manifest is not copied out of its message.
@@ -24,6 +24,15 @@ mod generated {
 
 /// The metadata of a call in which the ticket of a private node is shown, as bytes.
 pub const TICKET_METADATA: &str = "larder-ticket-bin";
+
+/// The metadata of a call among nodes in which the cluster's token is shown, as bytes.
+pub const JOIN_TOKEN_METADATA: &str = "larder-join-token-bin";
+
+/// The greatest generation of a coordinator that the sender knows, in decimal.
+pub const GENERATION_METADATA: &str = "larder-generation";
+
+/// Where the coordinator is, for who asked a node that is not: `http://host:port`.
+pub const COORDINATOR_METADATA: &str = "larder-coordinator";
 
 pub use convert::{boot_id, page_size, shard_id, snapshot_id, ticket};
 pub use generated::*;

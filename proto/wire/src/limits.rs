@@ -197,6 +197,67 @@ pub const REPLICAS_MAX: usize = 8;
 /// snapshot has: see `Exceptions::bytes_max`.
 pub const EXCEPTIONS_BYTES_MAX: u64 = 512 << 20;
 
+// ---- The coordinator ----
+
+/// Most bytes of the record: 1,024 members with names of ordinary length take about 100 KiB, and
+/// etcd takes 1.5 MB in one request.
+pub const RECORD_BYTES_MAX: usize = 256 << 10;
+
+/// Most bytes of a blob (the exceptions of a placement, the moves of a plan): half a million moves.
+pub const BLOB_BYTES_MAX: usize = 16 << 20;
+
+/// Most bytes of an announcement, which every node reads from every other.
+pub const ANNOUNCEMENT_BYTES_MAX: usize = 1 << 10;
+
+/// Blobs that one record may need: those of the committed, the previous and the next placement, and
+/// plans, several times over. All its names fit in one etcd transaction, which takes 128 operations.
+pub const RECORD_BLOBS_MAX: usize = 32;
+
+/// Blobs that the coordinator keeps, those that no record names among them. Who finds no room sweeps.
+pub const BLOBS_KEPT_MAX: usize = 64;
+
+/// Bytes of one piece of a blob: below the 1.5 MB of an etcd request, with room for its envelope.
+pub const BLOB_PIECE_BYTES: usize = 1 << 20;
+
+/// Blobs under way at once, to and from one coordinator: each may be held in memory whole.
+pub const BLOB_TRANSFERS_MAX: usize = 4;
+
+/// Announcements at once: as many as a ring has members, and as many again that are not in it.
+pub const ANNOUNCEMENTS_MAX: usize = 2 * RING_MEMBERS_MAX;
+
+/// Shortest time an announcement may last: etcd counts in seconds, and rounds up.
+pub const ANNOUNCEMENT_TTL_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time an announcement may last.
+pub const ANNOUNCEMENT_TTL_MAX: Duration = Duration::from_secs(600);
+
+/// Watches of one embedded coordinator: one for each node, and as many again that are being
+/// replaced after a break.
+pub const WATCHES_MAX: usize = 2 * RING_MEMBERS_MAX;
+
+/// A call to the coordinator that is not answered within this time has no known outcome.
+pub const COORDINATOR_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A blob to or from the coordinator takes at most so long: 16 MiB at 0.5 MiB/s.
+pub const BLOB_TRANSFER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A coordinator that does not answer is tried again after this, doubled up to
+/// [`COORDINATOR_RETRY_MAX`], with jitter.
+pub const COORDINATOR_RETRY_MIN: Duration = Duration::from_millis(100);
+
+/// Longest wait before a coordinator is tried again.
+pub const COORDINATOR_RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// How often leases are looked at. A look that comes late by more than this means that the process
+/// stood still: its leases are lengthened by as much, because nobody could have renewed them.
+pub const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most bytes of the token that lets a node into a cluster.
+pub const JOIN_TOKEN_BYTES_MAX: usize = 256;
+
+/// Fewest bytes of it: shorter ones can be guessed.
+pub const JOIN_TOKEN_BYTES_MIN: usize = 16;
+
 // ---- Fills ----
 
 /// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of it,
@@ -369,6 +430,12 @@ const _: () = {
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
     assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    // A whole view is one message: the record, and announcements with some 100 bytes around each.
+    assert!(
+        RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)
+            < CONTROL_MESSAGE_BYTES_MAX
+    );
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);

@@ -1245,3 +1245,1238 @@ pub mod node_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// The record at one revision.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoredRecord {
+    /// Of two revisions the greater is the newer. Its upper 32 bits are the generation of the coordinator that wrote it.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub record: ::prost::bytes::Bytes,
+    /// Names of the blobs it needs, 16 bytes each.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub blobs: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// A node that said that it lives.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Announcement {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Which start of the node said so, 16 bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub boot_id: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub word: ::prost::bytes::Bytes,
+    /// How long it lasts from the last renewal.
+    #[prost(uint64, tag = "4")]
+    pub ttl_ms: u64,
+}
+/// All announcements at one moment.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Announcements {
+    /// Grows with every change.
+    #[prost(uint64, tag = "1")]
+    pub stamp: u64,
+    /// Sorted by node id.
+    #[prost(message, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<Announcement>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadClusterRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchClusterRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterView {
+    /// Absent: there is none yet, or (in a watch) it is the one told before.
+    #[prost(message, optional, tag = "1")]
+    pub record: ::core::option::Option<StoredRecord>,
+    /// Absent, in a watch: as told before.
+    #[prost(message, optional, tag = "2")]
+    pub announcements: ::core::option::Option<Announcements>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplaceRecordRequest {
+    /// The revision that the caller saw; absent: there was no record.
+    #[prost(uint64, optional, tag = "1")]
+    pub expected: ::core::option::Option<u64>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub record: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub blobs: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReplaceRecordResponse {
+    #[prost(oneof = "replace_record_response::Outcome", tags = "1, 2, 3")]
+    pub outcome: ::core::option::Option<replace_record_response::Outcome>,
+}
+/// Nested message and enum types in `ReplaceRecordResponse`.
+pub mod replace_record_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        /// Done: the new revision.
+        #[prost(uint64, tag = "1")]
+        Revision(u64),
+        /// It had moved on. No record in it: there is none.
+        #[prost(message, tag = "2")]
+        Moved(super::ClusterView),
+        /// The names of those blobs that are not there, 16 bytes each, one after the other.
+        #[prost(bytes, tag = "3")]
+        Missing(::prost::bytes::Bytes),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutBlobRequest {
+    /// In the first piece: the length of the whole.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub piece: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutBlobResponse {
+    /// The hash of its bytes (xxh3-128, little-endian), by which it is named.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub blob_id: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBlobRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub blob_id: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlobPiece {
+    /// In the first piece: the length of the whole.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub piece: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepBlobsRequest {
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepBlobsResponse {
+    /// Absent: the record had moved on, nothing was deleted.
+    #[prost(uint64, optional, tag = "1")]
+    pub swept: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnnounceRequest {
+    #[prost(message, optional, tag = "1")]
+    pub announcement: ::core::option::Option<Announcement>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnnounceResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WithdrawRequest {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Only an announcement of this start of the node is ended.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub boot_id: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WithdrawResponse {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocateRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocateResponse {
+    /// The node that answers.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// The greatest generation it knows, and where that one's coordinator is: <http://host:port,> empty if unknown.
+    #[prost(uint32, tag = "2")]
+    pub generation: u32,
+    #[prost(string, tag = "3")]
+    pub coordinator: ::prost::alloc::string::String,
+    /// Whether it is the coordinator itself.
+    #[prost(bool, tag = "4")]
+    pub coordinates: bool,
+    /// Revision of the newest record it has a whole copy of; 0: none.
+    #[prost(uint64, tag = "5")]
+    pub revision: u64,
+    /// The greatest generation it has promised, and to whom.
+    #[prost(uint32, tag = "6")]
+    pub promised: u32,
+    #[prost(string, tag = "7")]
+    pub promised_to: ::prost::alloc::string::String,
+    /// Whether it reaches the coordinator now.
+    #[prost(bool, tag = "8")]
+    pub reaches: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PromiseGenerationRequest {
+    #[prost(uint32, tag = "1")]
+    pub generation: u32,
+    #[prost(string, tag = "2")]
+    pub node_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowRequest {
+    #[prost(uint32, tag = "1")]
+    pub generation: u32,
+    /// Where the new coordinator is: <http://host:port.>
+    #[prost(string, tag = "2")]
+    pub coordinator: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod coordinator_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// One record that changes by compare-and-set, blobs that never change, announcements that end unless renewed.
+    #[derive(Debug, Clone)]
+    pub struct CoordinatorClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> CoordinatorClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> CoordinatorClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            CoordinatorClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Record and announcements as they are now.
+        pub async fn read_cluster(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadClusterRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterView>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/ReadCluster",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "ReadCluster"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The same whenever one of them changes: the latest, those in between may be left out. First of all as they are.
+        pub async fn watch_cluster(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchClusterRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ClusterView>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/WatchCluster",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "WatchCluster"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Sets the record if it is still the one that the caller saw, and all blobs that the new one names are there.
+        pub async fn replace_record(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReplaceRecordRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplaceRecordResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/ReplaceRecord",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "ReplaceRecord"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Keeps a blob, at most 16 MiB, in pieces of at most 1 MiB. The first piece says how long it is.
+        pub async fn put_blob(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::PutBlobRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PutBlobResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/PutBlob",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "PutBlob"));
+            self.inner.client_streaming(req, path, codec).await
+        }
+        /// A blob in pieces. NOT_FOUND: there is none of that name.
+        pub async fn get_blob(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetBlobRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::BlobPiece>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/GetBlob",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "GetBlob"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Deletes all blobs that the record does not name, if it is still at this revision.
+        pub async fn sweep_blobs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SweepBlobsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SweepBlobsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/SweepBlobs",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "SweepBlobs"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says that a node lives, for a while; said again it is renewed.
+        pub async fn announce(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AnnounceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AnnounceResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/Announce",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "Announce"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends an announcement.
+        pub async fn withdraw(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WithdrawRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WithdrawResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/Withdraw",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "Withdraw"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Who coordinates, as far as this node knows, and how new its copy of the record is. Any node of the cluster answers.
+        pub async fn locate(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LocateRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/Locate",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "Locate"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once.
+        pub async fn promise_generation(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PromiseGenerationRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/PromiseGeneration",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "PromiseGeneration"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says that a node has taken over. Who coordinated until then ends that for good; others follow the new one.
+        pub async fn follow(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FollowRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Coordinator/Follow",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Coordinator", "Follow"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod coordinator_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with CoordinatorServer.
+    #[async_trait]
+    pub trait Coordinator: std::marker::Send + std::marker::Sync + 'static {
+        /// Record and announcements as they are now.
+        async fn read_cluster(
+            &self,
+            request: tonic::Request<super::ReadClusterRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterView>, tonic::Status>;
+        /// Server streaming response type for the WatchCluster method.
+        type WatchClusterStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ClusterView, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The same whenever one of them changes: the latest, those in between may be left out. First of all as they are.
+        async fn watch_cluster(
+            &self,
+            request: tonic::Request<super::WatchClusterRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchClusterStream>,
+            tonic::Status,
+        >;
+        /// Sets the record if it is still the one that the caller saw, and all blobs that the new one names are there.
+        async fn replace_record(
+            &self,
+            request: tonic::Request<super::ReplaceRecordRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplaceRecordResponse>,
+            tonic::Status,
+        >;
+        /// Keeps a blob, at most 16 MiB, in pieces of at most 1 MiB. The first piece says how long it is.
+        async fn put_blob(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::PutBlobRequest>>,
+        ) -> std::result::Result<tonic::Response<super::PutBlobResponse>, tonic::Status>;
+        /// Server streaming response type for the GetBlob method.
+        type GetBlobStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::BlobPiece, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A blob in pieces. NOT_FOUND: there is none of that name.
+        async fn get_blob(
+            &self,
+            request: tonic::Request<super::GetBlobRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetBlobStream>, tonic::Status>;
+        /// Deletes all blobs that the record does not name, if it is still at this revision.
+        async fn sweep_blobs(
+            &self,
+            request: tonic::Request<super::SweepBlobsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SweepBlobsResponse>,
+            tonic::Status,
+        >;
+        /// Says that a node lives, for a while; said again it is renewed.
+        async fn announce(
+            &self,
+            request: tonic::Request<super::AnnounceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AnnounceResponse>,
+            tonic::Status,
+        >;
+        /// Ends an announcement.
+        async fn withdraw(
+            &self,
+            request: tonic::Request<super::WithdrawRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WithdrawResponse>,
+            tonic::Status,
+        >;
+        /// Who coordinates, as far as this node knows, and how new its copy of the record is. Any node of the cluster answers.
+        async fn locate(
+            &self,
+            request: tonic::Request<super::LocateRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
+        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once.
+        async fn promise_generation(
+            &self,
+            request: tonic::Request<super::PromiseGenerationRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
+        /// Says that a node has taken over. Who coordinated until then ends that for good; others follow the new one.
+        async fn follow(
+            &self,
+            request: tonic::Request<super::FollowRequest>,
+        ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
+    }
+    /// One record that changes by compare-and-set, blobs that never change, announcements that end unless renewed.
+    #[derive(Debug)]
+    pub struct CoordinatorServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> CoordinatorServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for CoordinatorServer<T>
+    where
+        T: Coordinator,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/larder.v1.Coordinator/ReadCluster" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadClusterSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::ReadClusterRequest>
+                    for ReadClusterSvc<T> {
+                        type Response = super::ClusterView;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadClusterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::read_cluster(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadClusterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/WatchCluster" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchClusterSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::ServerStreamingService<super::WatchClusterRequest>
+                    for WatchClusterSvc<T> {
+                        type Response = super::ClusterView;
+                        type ResponseStream = T::WatchClusterStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchClusterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::watch_cluster(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchClusterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/ReplaceRecord" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReplaceRecordSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::ReplaceRecordRequest>
+                    for ReplaceRecordSvc<T> {
+                        type Response = super::ReplaceRecordResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReplaceRecordRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::replace_record(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReplaceRecordSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/PutBlob" => {
+                    #[allow(non_camel_case_types)]
+                    struct PutBlobSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::ClientStreamingService<super::PutBlobRequest>
+                    for PutBlobSvc<T> {
+                        type Response = super::PutBlobResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::PutBlobRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::put_blob(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PutBlobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/GetBlob" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetBlobSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::ServerStreamingService<super::GetBlobRequest>
+                    for GetBlobSvc<T> {
+                        type Response = super::BlobPiece;
+                        type ResponseStream = T::GetBlobStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetBlobRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::get_blob(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetBlobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/SweepBlobs" => {
+                    #[allow(non_camel_case_types)]
+                    struct SweepBlobsSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::SweepBlobsRequest>
+                    for SweepBlobsSvc<T> {
+                        type Response = super::SweepBlobsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SweepBlobsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::sweep_blobs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SweepBlobsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/Announce" => {
+                    #[allow(non_camel_case_types)]
+                    struct AnnounceSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::AnnounceRequest>
+                    for AnnounceSvc<T> {
+                        type Response = super::AnnounceResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AnnounceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::announce(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AnnounceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/Withdraw" => {
+                    #[allow(non_camel_case_types)]
+                    struct WithdrawSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::WithdrawRequest>
+                    for WithdrawSvc<T> {
+                        type Response = super::WithdrawResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WithdrawRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::withdraw(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WithdrawSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/Locate" => {
+                    #[allow(non_camel_case_types)]
+                    struct LocateSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::LocateRequest>
+                    for LocateSvc<T> {
+                        type Response = super::LocateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LocateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::locate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LocateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/PromiseGeneration" => {
+                    #[allow(non_camel_case_types)]
+                    struct PromiseGenerationSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::PromiseGenerationRequest>
+                    for PromiseGenerationSvc<T> {
+                        type Response = super::LocateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PromiseGenerationRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::promise_generation(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PromiseGenerationSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Coordinator/Follow" => {
+                    #[allow(non_camel_case_types)]
+                    struct FollowSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::FollowRequest>
+                    for FollowSvc<T> {
+                        type Response = super::LocateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FollowRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::follow(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FollowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for CoordinatorServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "larder.v1.Coordinator";
+    impl<T> tonic::server::NamedService for CoordinatorServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -1,0 +1,296 @@
+//! The coordinator as one of the nodes: a [`Ledger`] with leases.
+//!
+//! Record, blobs and announcements are in the ledger, so a restart keeps them; when an announcement ends is not, so a
+//! restart gives each its full time anew. Leases go by this process's monotonic clock.
+//!
+//! Thread rule: changes take turns in the ledger; a task looks at the leases.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use larder_wire::control::{Announcements, StoredRecord};
+use larder_wire::data::BootId;
+use larder_wire::{ErrorKind, limits};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::leases::Leases;
+use super::ledger::Ledger;
+use super::message::{Kept, announcement_message, blob_field, blob_ids, stored};
+use super::types::{
+    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, View, no_room_for_blobs,
+};
+use super::watch::Publisher;
+use crate::clock;
+
+/// A coordinator that serves. Its lease task ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    core: Arc<Core>,
+    /// Cancelled when another coordinator has taken its place, and on drop.
+    ended: CancellationToken,
+    _end: DropGuard,
+}
+
+#[derive(Debug)]
+struct Core {
+    ledger: Arc<Ledger>,
+    leases: Mutex<Leases>,
+    publisher: Arc<Publisher>,
+    generation: u32,
+}
+
+impl Embedded {
+    /// Serves what the ledger holds, of which this node is the coordinator. Inside a runtime.
+    pub(super) fn start(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Self {
+        let now = clock::now();
+        let mut leases = Leases::new(now);
+        let generation = {
+            let kept = ledger.kept();
+            for node in kept.announcements.iter().flat_map(|all| &all.nodes) {
+                let ttl = std::time::Duration::from_millis(node.ttl_ms);
+                leases.renew(&node.node_id, now, ttl);
+            }
+            kept.generation
+        };
+        let core = Arc::new(Core {
+            ledger: Arc::clone(ledger),
+            leases: Mutex::new(leases),
+            publisher: Arc::clone(publisher),
+            generation,
+        });
+        core.publish(&ledger.kept());
+        let ended = CancellationToken::new();
+        let looking = look_at_leases(Arc::clone(&core));
+        tokio::spawn(ended.clone().run_until_cancelled_owned(looking));
+        Self { core, _end: ended.clone().drop_guard(), ended }
+    }
+
+    /// Its generation.
+    pub(super) fn generation(&self) -> u32 {
+        self.core.generation
+    }
+
+    /// Ends when another coordinator has taken its place.
+    pub(super) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    pub(super) fn read(&self) -> Result<View, CoordinatorError> {
+        self.core.ledger.check()?;
+        self.core.check(&self.core.ledger.kept())?;
+        self.core.ledger.kept().view().map_err(CoordinatorError::Refused)
+    }
+
+    pub(super) async fn replace(
+        &self,
+        expected: Option<Revision>,
+        record: Bytes,
+        blobs: Vec<BlobId>,
+    ) -> Result<Replaced, CoordinatorError> {
+        types::check_record(&record, &blobs)?;
+        let step = move |ledger: &Ledger, kept: &mut Kept| {
+            if kept.revision() != expected {
+                let present = kept.record.clone().map(stored).transpose();
+                return Ok(Replaced::Moved(present.map_err(CoordinatorError::Refused)?));
+            }
+            let missing: Vec<BlobId> =
+                blobs.iter().copied().filter(|id| !ledger.folder().has_blob(*id)).collect();
+            if !missing.is_empty() {
+                return Ok(Replaced::Missing(missing));
+            }
+            let revision = kept.number_after(expected.map(|expected| expected.0));
+            let blobs = blobs.iter().map(blob_field).collect();
+            kept.record = Some(StoredRecord { revision, record, blobs });
+            Ok(Replaced::Done(Revision(revision)))
+        };
+        self.core.change(step).await
+    }
+
+    pub(super) async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
+        types::check_blob(bytes.len() as u64)?;
+        let step = move |ledger: &Ledger, _: &mut Kept| {
+            let id = BlobId::of(&bytes);
+            let there = ledger.folder().blobs().map_err(unreadable)?;
+            if !there.contains(&id) && there.len() >= limits::BLOBS_KEPT_MAX {
+                return Err(no_room_for_blobs());
+            }
+            ledger.folder().put_blob(id, &bytes).map_err(|why| ledger.not_saved(why))?;
+            Ok(id)
+        };
+        self.core.change(step).await
+    }
+
+    pub(super) async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        let ledger = Arc::clone(&self.core.ledger);
+        let read = tokio::task::spawn_blocking(move || ledger.folder().blob(id)).await;
+        let read = read.map_err(|why| CoordinatorError::away(why.to_string()))?;
+        read.map_err(CoordinatorError::Refused)
+    }
+
+    pub(super) async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
+        let step = move |ledger: &Ledger, kept: &mut Kept| {
+            let Some(record) = kept.record.as_ref().filter(|record| record.revision == at.0) else {
+                return Ok(None);
+            };
+            let needed = blob_ids(&record.blobs).map_err(CoordinatorError::Refused)?;
+            sweep_all_but(ledger, &needed).map(Some)
+        };
+        self.core.change(step).await
+    }
+
+    pub(super) async fn announce(&self, node: Announcement) -> Result<(), CoordinatorError> {
+        types::check_announcement(&node)?;
+        let core = Arc::clone(&self.core);
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            let message = announcement_message(&node);
+            let mut all = kept.announcements.clone().unwrap_or_default();
+            let place = all.nodes.binary_search_by(|other| other.node_id.cmp(&node.node_id));
+            match place {
+                Ok(place) if all.nodes[place] == message => {}
+                Ok(place) => all.nodes[place] = message,
+                Err(_) if all.nodes.len() >= limits::ANNOUNCEMENTS_MAX => {
+                    let max = limits::ANNOUNCEMENTS_MAX;
+                    let why = format!("{max} nodes are announced, which is the limit");
+                    return Err(CoordinatorError::refused(ErrorKind::ResourceExhausted, why));
+                }
+                Err(place) => all.nodes.insert(place, message),
+            }
+            kept.announce(all);
+            core.leases().renew(&node.node_id, clock::now(), node.ttl);
+            Ok(())
+        };
+        self.core.change(step).await
+    }
+
+    pub(super) async fn withdraw(
+        &self,
+        node_id: &str,
+        boot: BootId,
+    ) -> Result<(), CoordinatorError> {
+        let node_id = node_id.to_owned();
+        let core = Arc::clone(&self.core);
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            let mut all = kept.announcements.clone().unwrap_or_default();
+            let before = all.nodes.len();
+            all.nodes.retain(|node| node.node_id != node_id || node.boot_id != boot.as_bytes()[..]);
+            if all.nodes.len() < before {
+                core.leases().end(&node_id);
+            }
+            kept.announce(all);
+            Ok(())
+        };
+        self.core.change(step).await
+    }
+}
+
+impl Kept {
+    /// Sets who is announced; a set that differs gets the next stamp.
+    pub(super) fn announce(&mut self, mut all: Announcements) {
+        let before = self.announcements.as_ref();
+        let unchanged = before.map_or(all.nodes.is_empty(), |before| before.nodes == all.nodes);
+        if !unchanged {
+            all.stamp = self.number_after(before.map(|before| before.stamp));
+            self.announcements = Some(all);
+        }
+    }
+}
+
+impl Core {
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is still the coordinator, by what is kept.
+    fn check(&self, kept: &Kept) -> Result<(), CoordinatorError> {
+        if kept.coordinates && kept.generation == self.generation {
+            return Ok(());
+        }
+        Err(superseded(self.generation, kept))
+    }
+
+    /// A change by this coordinator, in its turn: never after another has taken its place.
+    async fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        step: impl FnOnce(&Ledger, &mut Kept) -> Result<T, CoordinatorError> + Send + 'static,
+    ) -> Result<T, CoordinatorError> {
+        let (core, publisher) = (Arc::clone(self), Arc::clone(self));
+        let fenced = move |ledger: &Ledger, kept: &mut Kept| {
+            core.check(kept)?;
+            step(ledger, kept)
+        };
+        self.ledger.change(fenced, move |kept| publisher.publish(kept)).await
+    }
+
+    fn publish(&self, kept: &Kept) {
+        match kept.view() {
+            Ok(view) => self.publisher.here(view),
+            Err(why) => self.publisher.away(&why.to_string()),
+        }
+    }
+
+    /// Ends the announcements whose leases are over.
+    async fn expire(self: &Arc<Self>) -> Result<(), CoordinatorError> {
+        let over = self.leases().over(clock::now());
+        if over.is_empty() {
+            return Ok(());
+        }
+        let core = Arc::clone(self);
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            // Some may have been renewed while others had their turn.
+            let (mut leases, now) = (core.leases(), clock::now());
+            let over: Vec<String> = over.into_iter().filter(|id| leases.is_over(id, now)).collect();
+            let mut all = kept.announcements.clone().unwrap_or_default();
+            all.nodes.retain(|node| !over.contains(&node.node_id));
+            over.iter().for_each(|id| leases.end(id));
+            drop(leases);
+            if !over.is_empty() {
+                tracing::warn!("no sign of life from {}", over.join(", "));
+            }
+            kept.announce(all);
+            Ok(())
+        };
+        self.change(step).await
+    }
+}
+
+async fn look_at_leases(core: Arc<Core>) {
+    let mut ticks = tokio::time::interval(limits::LEASE_CHECK_INTERVAL);
+    // After a pause one look, not one for each that was missed.
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(why) = core.expire().await {
+            tracing::warn!("announcements that are over could not be ended: {why}");
+        }
+    }
+}
+
+/// What a coordinator says that is none any more.
+pub(super) fn superseded(generation: u32, kept: &Kept) -> CoordinatorError {
+    let place = match kept.coordinator.as_str() {
+        "" => "another node".to_owned(),
+        place => place.to_owned(),
+    };
+    let why = format!(
+        "this coordinator's generation {generation} is over: {place} took over with generation {}",
+        kept.generation
+    );
+    CoordinatorError::away(why)
+}
+
+/// Deletes all blobs but these; says how many.
+pub(super) fn sweep_all_but(ledger: &Ledger, needed: &[BlobId]) -> Result<u64, CoordinatorError> {
+    let mut swept = 0;
+    for id in ledger.folder().blobs().map_err(unreadable)? {
+        if !needed.contains(&id) {
+            ledger.folder().remove_blob(id).map_err(unreadable)?;
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of an error mapping")]
+fn unreadable(why: std::io::Error) -> CoordinatorError {
+    CoordinatorError::refused(ErrorKind::Unavailable, format!("its folder can't be used: {why}"))
+}

@@ -1,0 +1,142 @@
+//! Between the words of the contract and the messages on the wire and in the folder.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use larder_wire::control::{
+    Announcement as AnnouncementMessage, Announcements, ClusterView, StoredRecord, boot_id,
+};
+use larder_wire::{Error, ErrorKind};
+
+use super::types::{Alive, Announcement, BlobId, Revision, Stored, View};
+
+/// What a seat keeps in its folder.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Kept {
+    /// The greatest generation that was heard of.
+    #[prost(uint32, tag = "1")]
+    pub(super) generation: u32,
+    /// Whether this seat is the coordinator of that generation.
+    #[prost(bool, tag = "2")]
+    pub(super) coordinates: bool,
+    /// Else, where that coordinator is, as far as is known.
+    #[prost(string, tag = "3")]
+    pub(super) coordinator: String,
+    /// The record: of a coordinator the one in force, else the newest of which all blobs are here too.
+    #[prost(message, optional, tag = "4")]
+    pub(super) record: Option<StoredRecord>,
+    /// Who is announced; of a coordinator only.
+    #[prost(message, optional, tag = "5")]
+    pub(super) announcements: Option<Announcements>,
+    /// The greatest generation that was promised, and to which node.
+    #[prost(uint32, tag = "6")]
+    pub(super) promised: u32,
+    #[prost(string, tag = "7")]
+    pub(super) promised_to: String,
+    /// Who coordinated before and has not heard yet that it does no more.
+    #[prost(string, repeated, tag = "8")]
+    pub(super) supersedes: Vec<String>,
+}
+
+impl Kept {
+    /// The revision of the record that is here.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.record.as_ref().map(|record| Revision(record.revision))
+    }
+
+    /// A number above those given out so far: the generation in its upper half, a count in its lower.
+    pub(super) fn number_after(&self, number: Option<u64>) -> u64 {
+        let first = u64::from(self.generation) << 32;
+        number.map_or(first, |number| number.max(first)) + 1
+    }
+
+    /// As a view.
+    pub(super) fn view(&self) -> Result<View, Error> {
+        let message = ClusterView {
+            record: self.record.clone(),
+            announcements: Some(self.announcements.clone().unwrap_or_default()),
+        };
+        view(message)
+    }
+}
+
+/// The view in a message in which nothing is left out.
+pub(super) fn view(message: ClusterView) -> Result<View, Error> {
+    Ok(View {
+        record: message.record.map(stored).transpose()?,
+        alive: alive(message.announcements.unwrap_or_default())?,
+    })
+}
+
+/// The message of a whole view.
+pub(super) fn view_message(view: &View) -> ClusterView {
+    ClusterView {
+        record: view.record.as_ref().map(stored_message),
+        announcements: Some(alive_message(&view.alive)),
+    }
+}
+
+pub(super) fn stored(message: StoredRecord) -> Result<Stored, Error> {
+    Ok(Stored {
+        revision: Revision(message.revision),
+        record: message.record,
+        blobs: blob_ids(&message.blobs)?,
+    })
+}
+
+pub(super) fn stored_message(stored: &Stored) -> StoredRecord {
+    StoredRecord {
+        revision: stored.revision.0,
+        record: stored.record.clone(),
+        blobs: stored.blobs.iter().map(blob_field).collect(),
+    }
+}
+
+pub(super) fn alive(message: Announcements) -> Result<Alive, Error> {
+    let nodes = message.nodes.into_iter().map(|node| {
+        let node = announcement(node)?;
+        Ok((node.node_id.clone(), node))
+    });
+    Ok(Alive { stamp: message.stamp, nodes: nodes.collect::<Result<_, Error>>()? })
+}
+
+pub(super) fn alive_message(alive: &Alive) -> Announcements {
+    Announcements {
+        stamp: alive.stamp,
+        nodes: alive.nodes.values().map(announcement_message).collect(),
+    }
+}
+
+pub(super) fn announcement(message: AnnouncementMessage) -> Result<Announcement, Error> {
+    Ok(Announcement {
+        node_id: message.node_id,
+        boot: boot_id(&message.boot_id)?,
+        word: message.word,
+        ttl: Duration::from_millis(message.ttl_ms),
+    })
+}
+
+pub(super) fn announcement_message(announcement: &Announcement) -> AnnouncementMessage {
+    AnnouncementMessage {
+        node_id: announcement.node_id.clone(),
+        boot_id: Bytes::copy_from_slice(announcement.boot.as_bytes()),
+        word: announcement.word.clone(),
+        ttl_ms: u64::try_from(announcement.ttl.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+pub(super) fn blob_ids(fields: &[Bytes]) -> Result<Vec<BlobId>, Error> {
+    fields.iter().map(|field| blob_id(field)).collect()
+}
+
+pub(super) fn blob_id(field: &[u8]) -> Result<BlobId, Error> {
+    let bytes = field.try_into().map_err(|_| {
+        let why = format!("a blob is named by 16 bytes, not by {}", field.len());
+        Error::new(ErrorKind::InvalidArgument, why)
+    })?;
+    Ok(BlobId::from_bytes(bytes))
+}
+
+pub(super) fn blob_field(id: &BlobId) -> Bytes {
+    Bytes::copy_from_slice(id.as_bytes())
+}

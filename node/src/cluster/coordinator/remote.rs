@@ -1,0 +1,428 @@
+//! Following the seat that serves: a connection that is made again whenever it breaks, and a whole copy of the record
+//! kept here, so that this node could take over.
+//!
+//! Where the coordinator is: the place that was last heard of, then the places given at the start; and wherever a node
+//! that does not coordinate says that another one does. A coordinator whose generation is over is not listened to.
+//!
+//! Thread rule: one task listens, one copies; calls come from anywhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use larder_wire::control::coordinator_client::CoordinatorClient;
+use larder_wire::control::{
+    AnnounceRequest, ClusterView, ReadClusterRequest, ReplaceRecordRequest, SweepBlobsRequest,
+    WatchClusterRequest, WithdrawRequest, replace_record_response,
+};
+use larder_wire::data::BootId;
+use larder_wire::{Error, limits};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::embedded::sweep_all_but;
+use super::ledger::Ledger;
+use super::message::{
+    self, Kept, announcement_message, blob_field, blob_id, blob_ids, stored, stored_message,
+};
+use super::peer::{Answered, Caller, Effect, Fault, Whereabouts};
+use super::token::JoinToken;
+use super::types::{
+    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View,
+};
+use super::watch::Publisher;
+
+type Client = CoordinatorClient<Channel>;
+
+/// A follower. Its tasks end when it is dropped.
+#[derive(Debug)]
+pub(super) struct Remote {
+    line: Arc<Line>,
+    end: DropGuard,
+}
+
+/// What the tasks and the calls share.
+#[derive(Debug)]
+struct Line {
+    ledger: Arc<Ledger>,
+    publisher: Arc<Publisher>,
+    token: JoinToken,
+    /// Where to ask first: `http://host:port`.
+    places: Vec<String>,
+    /// This node's own place, which it does not ask.
+    own: String,
+    current: ArcSwapOption<Caller>,
+}
+
+impl Remote {
+    /// Begins to follow. Inside a runtime.
+    pub(super) fn start(
+        ledger: &Arc<Ledger>,
+        publisher: &Arc<Publisher>,
+        token: &JoinToken,
+        places: &[String],
+        own: &str,
+    ) -> Self {
+        publisher.away("it has not been reached yet");
+        let line = Arc::new(Line {
+            ledger: Arc::clone(ledger),
+            publisher: Arc::clone(publisher),
+            token: token.clone(),
+            places: places.to_vec(),
+            own: own.to_owned(),
+            current: ArcSwapOption::empty(),
+        });
+        let end = CancellationToken::new();
+        tokio::spawn(end.clone().run_until_cancelled_owned(listen(Arc::clone(&line))));
+        tokio::spawn(end.clone().run_until_cancelled_owned(copy(Arc::clone(&line))));
+        Self { line, end: end.drop_guard() }
+    }
+
+    /// Ends its tasks, though calls may still be under way.
+    pub(super) fn end(&self) {
+        self.end.token().cancel();
+    }
+
+    /// Whether the coordinator was reached when last heard of.
+    pub(super) fn reaches(&self) -> bool {
+        self.line.publisher.is_here()
+    }
+
+    pub(super) async fn read(&self) -> Result<View, CoordinatorError> {
+        let send = async |mut client: Client, request| client.read_cluster(request).await;
+        let view = self.line.call(Effect::Reads, ReadClusterRequest {}, send).await?;
+        message::view(view).map_err(CoordinatorError::Away)
+    }
+
+    pub(super) async fn replace(
+        &self,
+        expected: Option<Revision>,
+        record: Bytes,
+        blobs: Vec<BlobId>,
+    ) -> Result<Replaced, CoordinatorError> {
+        types::check_record(&record, &blobs)?;
+        let request = ReplaceRecordRequest {
+            expected: expected.map(|revision| revision.0),
+            record,
+            blobs: blobs.iter().map(blob_field).collect(),
+        };
+        let send = async |mut client: Client, request| client.replace_record(request).await;
+        let answer = self.line.call(Effect::Writes, request, send).await?;
+        replaced(answer.outcome)
+    }
+
+    pub(super) async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
+        types::check_blob(bytes.len() as u64)?;
+        let (caller, known) = self.line.caller()?;
+        self.line.accept(&caller, caller.put_blob(known, &bytes).await).await
+    }
+
+    /// The copy here is as good as any: a blob never changes.
+    pub(super) async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        match self.line.copy_of(id).await? {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.line.fetch(id).await,
+        }
+    }
+
+    pub(super) async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
+        let send = async |mut client: Client, request| client.sweep_blobs(request).await;
+        let request = SweepBlobsRequest { revision: at.0 };
+        Ok(self.line.call(Effect::Writes, request, send).await?.swept)
+    }
+
+    pub(super) async fn announce(&self, node: Announcement) -> Result<(), CoordinatorError> {
+        types::check_announcement(&node)?;
+        let request = AnnounceRequest { announcement: Some(announcement_message(&node)) };
+        let send = async |mut client: Client, request| client.announce(request).await;
+        self.line.call(Effect::Writes, request, send).await.map(drop)
+    }
+
+    pub(super) async fn withdraw(
+        &self,
+        node_id: &str,
+        boot: BootId,
+    ) -> Result<(), CoordinatorError> {
+        let boot_id = Bytes::copy_from_slice(boot.as_bytes());
+        let request = WithdrawRequest { node_id: node_id.to_owned(), boot_id };
+        let send = async |mut client: Client, request| client.withdraw(request).await;
+        self.line.call(Effect::Writes, request, send).await.map(drop)
+    }
+}
+
+/// What an answer to a replace says; one that says nothing leaves it open.
+fn replaced(
+    outcome: Option<replace_record_response::Outcome>,
+) -> Result<Replaced, CoordinatorError> {
+    use replace_record_response::Outcome;
+    match outcome {
+        Some(Outcome::Revision(revision)) => Ok(Replaced::Done(Revision(revision))),
+        Some(Outcome::Moved(ClusterView { record, .. })) => {
+            let present = record.map(stored).transpose().map_err(CoordinatorError::Away)?;
+            Ok(Replaced::Moved(present))
+        }
+        Some(Outcome::Missing(names)) => {
+            let names = names.chunks(16).map(blob_id).collect::<Result<_, _>>();
+            Ok(Replaced::Missing(names.map_err(CoordinatorError::Away)?))
+        }
+        None => Err(CoordinatorError::unknown("it answered with what this version does not know")),
+    }
+}
+
+impl Line {
+    /// Whom to call, and the greatest generation that is known.
+    fn caller(&self) -> Result<(Arc<Caller>, u32), CoordinatorError> {
+        let current = self.current.load_full();
+        let caller = current.ok_or_else(|| CoordinatorError::away("it is not reached now"))?;
+        Ok((caller, self.ledger.kept().generation))
+    }
+
+    async fn call<M, T, F>(
+        &self,
+        effect: Effect,
+        message: M,
+        send: impl FnOnce(Client, tonic::Request<M>) -> F,
+    ) -> Result<T, CoordinatorError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let (caller, known) = self.caller()?;
+        let answered = caller.call(known, effect, message, send).await;
+        self.accept(&caller, answered).await
+    }
+
+    /// Takes an answer of a coordinator whose generation is not over.
+    async fn accept<T>(
+        &self,
+        caller: &Caller,
+        answered: Answered<T>,
+    ) -> Result<T, CoordinatorError> {
+        match answered {
+            Ok((answer, theirs)) => {
+                self.check(caller.address(), theirs)?;
+                Ok(answer)
+            }
+            Err(fault) => Err(self.learn(fault).await),
+        }
+    }
+
+    /// Refuses a coordinator whose generation is over.
+    fn check(&self, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
+        let known = self.ledger.kept().generation;
+        if theirs >= known {
+            return Ok(());
+        }
+        Err(CoordinatorError::away(format!(
+            "{place} coordinated generation {theirs}, which is over: generation {known} is known here"
+        )))
+    }
+
+    /// Remembers where a node that does not coordinate says that the coordinator is.
+    async fn learn(&self, fault: Fault) -> CoordinatorError {
+        if let Some(place) = fault.elsewhere
+            && let Err(why) = self.remember(place).await
+        {
+            return why;
+        }
+        fault.error
+    }
+
+    async fn remember(&self, place: Whereabouts) -> Result<(), CoordinatorError> {
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            let newer = place.generation > kept.generation;
+            let more = place.generation == kept.generation && !place.coordinator.is_empty();
+            // Meanwhile this node may have taken over: then its own word counts.
+            if !kept.coordinates && (newer || more) {
+                kept.generation = place.generation;
+                kept.coordinator = place.coordinator;
+            }
+            Ok(())
+        };
+        self.ledger.change(step, |_| ()).await
+    }
+
+    /// Where to ask, in order.
+    fn candidates(&self) -> Vec<String> {
+        let last = self.ledger.kept().coordinator.clone();
+        let mut places = vec![last];
+        places.extend(self.places.iter().cloned());
+        places.retain(|place| !place.is_empty() && *place != self.own);
+        let mut seen = Vec::new();
+        places.retain(|place| {
+            !seen.contains(place) && {
+                seen.push(place.clone());
+                true
+            }
+        });
+        places
+    }
+
+    /// Listens to one place until that ends; says why it did, and whether anything came.
+    async fn listen_to(&self, place: &str) -> (CoordinatorError, bool) {
+        match self.open(place).await {
+            Ok((caller, views)) => {
+                self.current.store(Some(Arc::new(caller)));
+                let ended = self.take_views(place, views).await;
+                self.current.store(None);
+                ended
+            }
+            Err(why) => (why, false),
+        }
+    }
+
+    async fn open(
+        &self,
+        place: &str,
+    ) -> Result<(Caller, Streaming<ClusterView>), CoordinatorError> {
+        let caller = Caller::new(place, &self.token).map_err(CoordinatorError::Refused)?;
+        let known = self.ledger.kept().generation;
+        let send = async |mut client: Client, request| client.watch_cluster(request).await;
+        let answered = caller.call(known, Effect::Reads, WatchClusterRequest {}, send).await;
+        let theirs = answered.as_ref().map_or(0, |(_, theirs)| *theirs);
+        let views = self.accept(&caller, answered).await?;
+        self.remember(Whereabouts { generation: theirs, coordinator: place.to_owned() }).await?;
+        Ok((caller, views))
+    }
+
+    async fn take_views(
+        &self,
+        place: &str,
+        mut views: Streaming<ClusterView>,
+    ) -> (CoordinatorError, bool) {
+        let mut view = View::default();
+        let mut heard = false;
+        loop {
+            let next = match views.message().await {
+                Ok(Some(next)) => next,
+                Ok(None) => {
+                    return (CoordinatorError::away(format!("{place} ended the watch")), heard);
+                }
+                Err(status) => return (super::peer::outcome(place, &status, Effect::Reads), heard),
+            };
+            if let Err(why) = merge(&mut view, next) {
+                return (CoordinatorError::Away(why), heard);
+            }
+            heard = true;
+            self.publisher.here(view.clone());
+        }
+    }
+
+    /// A blob of which there is a copy here.
+    async fn copy_of(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        let ledger = Arc::clone(&self.ledger);
+        let read = tokio::task::spawn_blocking(move || ledger.folder().blob(id)).await;
+        let read = read.map_err(|why| CoordinatorError::away(why.to_string()))?;
+        read.map_err(CoordinatorError::Refused)
+    }
+
+    async fn fetch(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        let (caller, known) = self.caller()?;
+        let answered = caller.blob(known, id).await;
+        self.accept(&caller, answered).await
+    }
+
+    /// Copies a record with all its blobs. The copy is replaced once the new one is whole.
+    async fn copy_record(&self, record: &Stored) -> Result<(), CoordinatorError> {
+        for id in &record.blobs {
+            if self.copy_of(*id).await?.is_some() {
+                continue;
+            }
+            let Some(bytes) = self.fetch(*id).await? else {
+                return Err(CoordinatorError::away(format!(
+                    "blob {id} is gone: a newer record came"
+                )));
+            };
+            let id = *id;
+            let keep = move |ledger: &Ledger, _: &mut Kept| {
+                ledger.folder().put_blob(id, &bytes).map_err(|why| ledger.not_saved(why))
+            };
+            self.ledger.change(keep, |_| ()).await?;
+        }
+        let message = stored_message(record);
+        let keep = move |_: &Ledger, kept: &mut Kept| {
+            if kept.revision().is_none_or(|copied| copied.0 < message.revision) {
+                kept.record = Some(message);
+            }
+            Ok(())
+        };
+        self.ledger.change(keep, |_| ()).await?;
+        // Only now: until then the older copy was the whole one.
+        let sweep = |ledger: &Ledger, kept: &mut Kept| {
+            let needed = kept.record.as_ref().map_or(Ok(Vec::new()), |kept| blob_ids(&kept.blobs));
+            sweep_all_but(ledger, &needed.map_err(CoordinatorError::Refused)?)
+        };
+        self.ledger.change(sweep, |_| ()).await.map(drop)
+    }
+}
+
+/// What a watch says anew takes the place of what it said before.
+fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
+    if let Some(record) = next.record {
+        view.record = Some(stored(record)?);
+    }
+    if let Some(announcements) = next.announcements {
+        view.alive = message::alive(announcements)?;
+    }
+    Ok(())
+}
+
+/// Listens for ever, to whoever coordinates.
+async fn listen(line: Arc<Line>) {
+    let mut wait = limits::COORDINATOR_RETRY_MIN;
+    loop {
+        let mut failures = Vec::new();
+        for place in line.candidates() {
+            let known = line.ledger.kept().clone();
+            let (why, heard) = line.listen_to(&place).await;
+            if heard {
+                wait = limits::COORDINATOR_RETRY_MIN;
+            }
+            line.publisher.away(&why.to_string());
+            failures.push(why.to_string());
+            let now = line.ledger.kept().clone();
+            if (now.generation, now.coordinator) != (known.generation, known.coordinator) {
+                // Somebody said where it is: ask there before anywhere else.
+                break;
+            }
+        }
+        match failures.as_slice() {
+            [] => line.publisher.away("no node is known to ask for it: name one with --join"),
+            failures => line.publisher.away(&failures.join("; ")),
+        }
+        tokio::time::sleep(jittered(wait)).await;
+        wait = (wait * 2).min(limits::COORDINATOR_RETRY_MAX);
+    }
+}
+
+/// Half of it to all of it.
+pub(super) fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Keeps a whole copy of the newest record here.
+async fn copy(line: Arc<Line>) {
+    let mut watch = line.publisher.watch();
+    loop {
+        let view = watch.view();
+        let copied = match &view.record {
+            Some(record) if line.publisher.is_here() => line.copy_record(record).await,
+            _ => Ok(()),
+        };
+        let more = match copied {
+            Ok(()) => watch.changed().await,
+            Err(why) => {
+                tracing::debug!("the record was not copied: {why}");
+                let again = tokio::time::sleep(limits::COORDINATOR_RETRY_MAX);
+                tokio::select! {
+                    more = watch.changed() => more,
+                    () = again => true,
+                }
+            }
+        };
+        if !more {
+            return;
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! A node's place at the coordinator's table: it serves, or it follows who does. Which of the two is kept in its folder,
+//! so that a restart goes on as before, and may change while it runs.
+//!
+//! ```text
+//!  unused folder, no --join ──▶ Serving (generation 1)
+//!                                  │  a greater generation is heard of       ▲
+//!                                  ▼                                         │ take_over (an operator's word)
+//!  unused folder, --join ─────▶ Following ───────────────────────────────────┘
+//! ```
+//!
+//! A seat that served and learns that its generation is over never serves again on that record: the folder says so, also
+//! to its next start. Why this is safe stands in [`takeover`](super::takeover).
+//!
+//! Thread rule: async, inside a runtime; a change of role takes a lock that is held across it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use larder_wire::control::LocateResponse;
+use larder_wire::data::BootId;
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::{Mutex, Semaphore};
+
+use super::Coordinator;
+use super::embedded::{Embedded, superseded};
+use super::ledger::Ledger;
+use super::message::Kept;
+use super::peer::Whereabouts;
+use super::remote::Remote;
+use super::takeover::knock;
+use super::token::JoinToken;
+use super::types::{Announcement, BlobId, CoordinatorError, Replaced, Revision, View};
+use super::watch::{Publisher, Watch};
+
+/// What a seat is told at its start.
+#[derive(Debug, Clone)]
+pub struct SeatOptions {
+    /// The folder it keeps its state in; no other process may use it.
+    pub state: PathBuf,
+    /// This node's name.
+    pub node_id: String,
+    /// Where other nodes reach this one's control port: `http://host:port`.
+    pub address: String,
+    /// What others must show, and what is shown to them.
+    pub token: JoinToken,
+    /// Nodes of the cluster to follow, `http://host:port`; none founds a cluster in an unused folder.
+    pub join: Vec<String>,
+}
+
+/// A seat. Its tasks end when it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    pub(super) options: SeatOptions,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) publisher: Arc<Publisher>,
+    role: ArcSwap<Role>,
+    /// Held while the role changes.
+    pub(super) changing: Mutex<()>,
+    /// Blobs under way.
+    pub(super) transfers: Arc<Semaphore>,
+    /// Watches of other nodes.
+    pub(super) watches: Arc<Semaphore>,
+}
+
+/// What a seat does.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// It is the coordinator.
+    Serving(Embedded),
+    /// Another node is.
+    Following(Remote),
+}
+
+impl Role {
+    /// Ends its tasks, though calls may still be under way.
+    fn end(&self) {
+        match self {
+            Self::Serving(embedded) => embedded.ended().cancel(),
+            Self::Following(remote) => remote.end(),
+        }
+    }
+}
+
+impl Seat {
+    /// Takes the folder and goes on where it left off; in an unused one it founds a cluster, or joins one. Inside a
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the folder can't be used or is damaged.
+    pub async fn start(options: SeatOptions) -> Result<Arc<Self>, Error> {
+        let state = options.state.clone();
+        let opened = tokio::task::spawn_blocking(move || Ledger::open(&state)).await;
+        let opened = opened.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+        let ledger = Arc::new(opened?);
+        if !ledger.was_used() && options.join.is_empty() {
+            found(&ledger).await?;
+        }
+        check_way(&options, &ledger.kept())?;
+        let publisher = Arc::new(Publisher::new());
+        let role = begin(&options, &ledger, &publisher)?;
+        Ok(Arc::new(Self {
+            options,
+            ledger,
+            publisher,
+            role: ArcSwap::from_pointee(role),
+            changing: Mutex::new(()),
+            transfers: Arc::new(Semaphore::new(limits::BLOB_TRANSFERS_MAX)),
+            watches: Arc::new(Semaphore::new(limits::WATCHES_MAX)),
+        }))
+    }
+
+    pub(super) fn role(&self) -> Arc<Role> {
+        self.role.load_full()
+    }
+
+    /// Whether this seat is the coordinator.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        matches!(&*self.role(), Role::Serving(_))
+    }
+
+    /// Ends its tasks, and the watches of other nodes, though others may still hold it.
+    pub fn stop(&self) {
+        self.role().end();
+    }
+
+    /// The greatest generation that is known here.
+    pub(super) fn generation(&self) -> u32 {
+        self.ledger.kept().generation
+    }
+
+    /// What this seat knows of who coordinates.
+    pub(super) fn whereabouts(&self) -> Whereabouts {
+        let kept = self.ledger.kept();
+        let coordinator = if kept.coordinates { &self.options.address } else { &kept.coordinator };
+        Whereabouts { generation: kept.generation, coordinator: coordinator.clone() }
+    }
+
+    /// The same for who asks, with how new the copy here is and what was promised.
+    pub(super) fn located(&self) -> LocateResponse {
+        let role = self.role();
+        let place = self.whereabouts();
+        let kept = self.ledger.kept();
+        LocateResponse {
+            node_id: self.options.node_id.clone(),
+            generation: place.generation,
+            coordinator: place.coordinator,
+            coordinates: kept.coordinates,
+            revision: kept.revision().map_or(0, |revision| revision.0),
+            promised: kept.promised,
+            promised_to: kept.promised_to.clone(),
+            reaches: match &*role {
+                Role::Serving(_) => true,
+                Role::Following(remote) => remote.reaches(),
+            },
+        }
+    }
+
+    /// Goes by a greater generation from now on: who served serves no more, and follows.
+    pub(super) async fn follow(&self, place: Whereabouts) -> Result<(), CoordinatorError> {
+        let _changing = self.changing.lock().await;
+        let served = self.serves();
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            let newer = place.generation > kept.generation;
+            let more = place.generation == kept.generation
+                && !kept.coordinates
+                && !place.coordinator.is_empty();
+            if newer || more {
+                kept.generation = place.generation;
+                kept.coordinator = place.coordinator;
+                kept.coordinates = false;
+                kept.announcements = None;
+                kept.supersedes.clear();
+            }
+            Ok(kept.clone())
+        };
+        let kept = self.ledger.change(step, |_| ()).await?;
+        if served && !kept.coordinates {
+            tracing::error!("{}; this node follows it from now on", superseded(0, &kept));
+        }
+        // A follower is started anew as well, to ask at the new place at once.
+        if !kept.coordinates {
+            self.take_role()?;
+        }
+        Ok(())
+    }
+
+    /// Begins the role that the ledger says, in place of the present one.
+    pub(super) fn take_role(&self) -> Result<(), CoordinatorError> {
+        let role = begin(&self.options, &self.ledger, &self.publisher);
+        let before = self.role.swap(Arc::new(role.map_err(CoordinatorError::Refused)?));
+        before.end();
+        Ok(())
+    }
+}
+
+/// Generation 1 begins here.
+async fn found(ledger: &Arc<Ledger>) -> Result<(), Error> {
+    let step = |_: &Ledger, kept: &mut Kept| {
+        kept.generation = 1;
+        kept.coordinates = true;
+        Ok(())
+    };
+    ledger
+        .change(step, |_| ())
+        .await
+        .map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
+}
+
+/// Refuses a seat that neither coordinates nor knows whom to ask.
+fn check_way(options: &SeatOptions, kept: &Kept) -> Result<(), Error> {
+    if kept.coordinates || !options.join.is_empty() || !kept.coordinator.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "--state {}: this node does not coordinate (generation {} is known), and which one does is not known: name a \
+         node of the cluster with --join",
+        options.state.display(),
+        kept.generation
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, what))
+}
+
+/// The role that the ledger says.
+fn begin(
+    options: &SeatOptions,
+    ledger: &Arc<Ledger>,
+    publisher: &Arc<Publisher>,
+) -> Result<Role, Error> {
+    let kept = ledger.kept().clone();
+    let publisher = &Arc::new(publisher.successor());
+    if kept.coordinates {
+        if !options.join.is_empty() {
+            tracing::info!(
+                "this node coordinates the cluster of its --state folder: --join is not needed"
+            );
+        }
+        let embedded = Embedded::start(ledger, publisher);
+        knock(ledger, options);
+        return Ok(Role::Serving(embedded));
+    }
+    let SeatOptions { token, join, address, .. } = options;
+    Ok(Role::Following(Remote::start(ledger, publisher, token, join, address)))
+}
+
+#[tonic::async_trait]
+impl Coordinator for Seat {
+    async fn read(&self) -> Result<View, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.read(),
+            Role::Following(remote) => remote.read().await,
+        }
+    }
+
+    async fn replace(
+        &self,
+        expected: Option<Revision>,
+        record: Bytes,
+        blobs: Vec<BlobId>,
+    ) -> Result<Replaced, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.replace(expected, record, blobs).await,
+            Role::Following(remote) => remote.replace(expected, record, blobs).await,
+        }
+    }
+
+    async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.put_blob(bytes).await,
+            Role::Following(remote) => remote.put_blob(bytes).await,
+        }
+    }
+
+    async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.blob(id).await,
+            Role::Following(remote) => remote.blob(id).await,
+        }
+    }
+
+    async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.sweep(at).await,
+            Role::Following(remote) => remote.sweep(at).await,
+        }
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<(), CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.announce(announcement).await,
+            Role::Following(remote) => remote.announce(announcement).await,
+        }
+    }
+
+    async fn withdraw(&self, node_id: &str, boot: BootId) -> Result<(), CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(embedded) => embedded.withdraw(node_id, boot).await,
+            Role::Following(remote) => remote.withdraw(node_id, boot).await,
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        self.publisher.watch()
+    }
+}

@@ -1,0 +1,302 @@
+//! Another node takes over when the one that coordinated is lost for good.
+//!
+//! The rule. Coordinators are numbered by *generation*; revisions carry it in their upper half, so whatever a greater
+//! generation writes is newer than anything of a smaller one. An operator orders the takeover on a node and names the
+//! nodes that are lost with the coordinator. It goes through only if
+//!
+//! 1. the coordinator does not answer this node, and no node that answers says that it still reaches it;
+//! 2. every node that was not named as lost answers, and none has a newer copy of the record than this one (else that is
+//!    the node to take over on), so no record that any living node went by is lost;
+//! 3. each of them promises the next generation to this node, and this node has promised no later one to another when it
+//!    begins. A node promises a generation once, and says what it has begun when it promises, so of two takeovers at the
+//!    same time at most one goes through.
+//!
+//! Then this node writes its copy under the new generation and serves; it tells the others, who follow, and goes on
+//! telling the old place until somebody there has heard it.
+//!
+//! The fence. Every call names the greatest generation that its caller knows, every answer that of its coordinator. So an
+//! old coordinator that comes back is refused by all nodes that know better, hears of the greater generation with the
+//! first call that any of them makes, or by the knock, and from then on refuses everybody and says where the new one is.
+//! What is left: a node that has never heard of the cluster, and joins at the old place in the moments before the knock,
+//! sees the old record until then. It has nothing that any other node would go by.
+//!
+//! Thread rule: async; the seat's role does not change meanwhile.
+
+use std::sync::{Arc, Weak};
+
+use larder_wire::control::coordinator_client::CoordinatorClient;
+use larder_wire::control::{FollowRequest, LocateResponse, PromiseGenerationRequest};
+use larder_wire::limits;
+use larder_wire::{Error, ErrorKind};
+use tonic::transport::Channel;
+
+use super::ledger::Ledger;
+use super::message::{Kept, alive_message};
+use super::peer::{Caller, Effect};
+use super::seat::{Seat, SeatOptions};
+use super::token::JoinToken;
+use super::types::{CoordinatorError, Revision};
+
+/// A node of the cluster, as an operator or the record names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub node_id: String,
+    /// Its control port: `http://host:port`.
+    pub address: String,
+}
+
+/// A takeover that went through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Takeover {
+    /// The generation that this node coordinates.
+    pub generation: u32,
+    /// The record's revision now; none when there was no record.
+    pub revision: Option<Revision>,
+    /// Nodes that promised but could not be told yet. They learn it from any other.
+    pub untold: Vec<String>,
+}
+
+impl Seat {
+    /// Makes this node the coordinator in place of one that is lost for good, by the rule of this module. `nodes` are all
+    /// of the cluster; `lost` names those that are lost too, or the old coordinator, by an operator's word.
+    ///
+    /// # Errors
+    /// In words, with what to do: which part of the rule does not hold. Nothing is changed then but promises.
+    pub async fn take_over(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {
+        let _changing = self.changing.lock().await;
+        let kept = self.ledger.kept().clone();
+        if kept.coordinates {
+            return Err(refuse("this node is the coordinator already"));
+        }
+        if kept.generation == 0 {
+            return Err(refuse(
+                "this node has never reached a coordinator: it has nothing to take over",
+            ));
+        }
+        let others = self.others(nodes, lost, &kept)?;
+        self.old_one_is_silent(&kept).await?;
+        let mut generation = kept.generation.max(kept.promised);
+        for (peer, caller) in &others {
+            let theirs = ask(peer, caller, kept.generation).await?;
+            may_go_on(peer, &theirs, &kept)?;
+            generation = generation.max(theirs.promised);
+        }
+        generation =
+            generation.checked_add(1).ok_or_else(|| refuse("there is no further generation"))?;
+        self.promise(generation, &self.options.node_id)
+            .await
+            .map_err(|why| refuse(why.to_string()))?;
+        for (peer, caller) in &others {
+            let theirs = self.have_promised(peer, caller, generation).await?;
+            may_go_on(peer, &theirs, &kept)?;
+        }
+        let revision = self.begin_generation(generation, lost).await?;
+        let untold = self.tell(&others, generation).await;
+        tracing::warn!("this node took over as coordinator, generation {generation}");
+        Ok(Takeover { generation, revision, untold })
+    }
+
+    /// All that must agree.
+    fn others(
+        &self,
+        nodes: &[Peer],
+        lost: &[String],
+        kept: &Kept,
+    ) -> Result<Vec<(Peer, Caller)>, Error> {
+        let others = nodes.iter().filter(|peer| {
+            peer.node_id != self.options.node_id
+                && !lost.contains(&peer.node_id)
+                && peer.address != kept.coordinator
+        });
+        others
+            .map(|peer| Ok((peer.clone(), Caller::new(&peer.address, &self.options.token)?)))
+            .collect()
+    }
+
+    async fn old_one_is_silent(&self, kept: &Kept) -> Result<(), Error> {
+        if kept.coordinator.is_empty() || kept.coordinator == self.options.address {
+            return Ok(());
+        }
+        let caller = Caller::new(&kept.coordinator, &self.options.token)?;
+        match caller.locate(kept.generation).await {
+            Ok((theirs, _)) if theirs.coordinates => {
+                let place = &kept.coordinator;
+                Err(refuse(format!("the coordinator at {place} is alive: stop it first")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Promises a generation to a node, once; says what this seat has.
+    pub(super) async fn promise(
+        &self,
+        generation: u32,
+        node_id: &str,
+    ) -> Result<LocateResponse, CoordinatorError> {
+        let node_id = node_id.to_owned();
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            let again = kept.promised == generation && kept.promised_to == node_id;
+            if !again && generation <= kept.promised.max(kept.generation) {
+                let why = format!(
+                    "generation {generation} can't be promised to {node_id}: {} is in force and {} was promised to {:?}",
+                    kept.generation, kept.promised, kept.promised_to
+                );
+                return Err(CoordinatorError::refused(ErrorKind::DataChanged, why));
+            }
+            kept.promised = generation;
+            kept.promised_to = node_id;
+            Ok(())
+        };
+        self.ledger.change(step, |_| ()).await?;
+        Ok(self.located())
+    }
+
+    async fn have_promised(
+        &self,
+        peer: &Peer,
+        caller: &Caller,
+        generation: u32,
+    ) -> Result<LocateResponse, Error> {
+        let node_id = self.options.node_id.clone();
+        let request = PromiseGenerationRequest { generation, node_id };
+        let send = async |mut client: CoordinatorClient<Channel>, request| {
+            client.promise_generation(request).await
+        };
+        let answered = caller.call(self.generation(), Effect::Writes, request, send).await;
+        let refused = |why: CoordinatorError| {
+            refuse(format!("node {} does not promise generation {generation}: {why}", peer.node_id))
+        };
+        answered.map(|(answer, _)| answer).map_err(|fault| refused(fault.error))
+    }
+
+    /// Writes the copy under the new generation and serves it.
+    async fn begin_generation(
+        &self,
+        generation: u32,
+        lost: &[String],
+    ) -> Result<Option<Revision>, Error> {
+        // Who was announced when the old coordinator was last heard of; each has its full time to say so here.
+        let mut alive = self.publisher.view().alive.clone();
+        alive.nodes.retain(|id, _| !lost.contains(id));
+        let announcements = alive_message(&alive);
+        let node_id = self.options.node_id.clone();
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            if (kept.promised, &kept.promised_to) != (generation, &node_id) {
+                let why = format!("{} is taking over at the same time", kept.promised_to);
+                return Err(CoordinatorError::refused(ErrorKind::DataChanged, why));
+            }
+            kept.supersedes =
+                Some(kept.coordinator.clone()).filter(|old| !old.is_empty()).into_iter().collect();
+            kept.generation = generation;
+            kept.coordinates = true;
+            kept.coordinator.clear();
+            let first = kept.number_after(None);
+            if let Some(record) = &mut kept.record {
+                record.revision = first;
+            }
+            kept.announcements = None;
+            kept.announce(announcements);
+            Ok(kept.revision())
+        };
+        let begun = self.ledger.change(step, |_| ()).await;
+        let revision = begun.map_err(|why| refuse(why.to_string()))?;
+        self.take_role().map_err(|why| refuse(why.to_string()))?;
+        Ok(revision)
+    }
+
+    /// Tells the others; says who did not hear it.
+    async fn tell(&self, others: &[(Peer, Caller)], generation: u32) -> Vec<String> {
+        let mut untold = Vec::new();
+        for (peer, caller) in others {
+            if let Err(why) = follow_me(caller, generation, &self.options.address).await {
+                tracing::warn!("node {} could not be told of the takeover: {why}", peer.node_id);
+                untold.push(peer.node_id.clone());
+            }
+        }
+        untold
+    }
+}
+
+async fn ask(peer: &Peer, caller: &Caller, generation: u32) -> Result<LocateResponse, Error> {
+    let answered = caller.locate(generation).await;
+    answered.map(|(answer, _)| answer).map_err(|fault| {
+        let id = &peer.node_id;
+        refuse(format!("node {id} does not answer ({}): start it, or name it as lost", fault.error))
+    })
+}
+
+/// Whether what another node says lets a takeover on this copy go on.
+fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Error> {
+    let id = &peer.node_id;
+    if theirs.generation > kept.generation {
+        let place = &theirs.coordinator;
+        return Err(refuse(format!(
+            "node {id} follows generation {}, whose coordinator is {place}: nothing is to be taken over",
+            theirs.generation
+        )));
+    }
+    if theirs.coordinates || theirs.reaches {
+        let place = &theirs.coordinator;
+        return Err(refuse(format!(
+            "node {id} reaches the coordinator at {place}: stop that first"
+        )));
+    }
+    if theirs.revision > kept.revision().map_or(0, |revision| revision.0) {
+        return Err(refuse(format!("node {id} has a newer copy of the record: take over there")));
+    }
+    Ok(())
+}
+
+async fn follow_me(
+    caller: &Caller,
+    generation: u32,
+    address: &str,
+) -> Result<(), CoordinatorError> {
+    let request = FollowRequest { generation, coordinator: address.to_owned() };
+    let send = async |mut client: CoordinatorClient<Channel>, request| client.follow(request).await;
+    let told = caller.call(generation, Effect::Writes, request, send).await;
+    told.map(drop).map_err(|fault| fault.error)
+}
+
+/// Tells whoever coordinated before, until it has heard it or this seat coordinates no more.
+pub(super) fn knock(ledger: &Arc<Ledger>, options: &SeatOptions) {
+    let generation = ledger.kept().generation;
+    if ledger.kept().supersedes.is_empty() {
+        return;
+    }
+    let (token, address) = (options.token.clone(), options.address.clone());
+    tokio::spawn(keep_knocking(Arc::downgrade(ledger), generation, token, address));
+}
+
+async fn keep_knocking(ledger: Weak<Ledger>, generation: u32, token: JoinToken, address: String) {
+    loop {
+        let Some(old) = ledger.upgrade().and_then(|ledger| {
+            let kept = ledger.kept();
+            let still = kept.coordinates && kept.generation == generation;
+            kept.supersedes.first().filter(|_| still).cloned()
+        }) else {
+            return;
+        };
+        let heard = match Caller::new(&old, &token) {
+            Ok(caller) => follow_me(&caller, generation, &address).await.is_ok(),
+            Err(_) => true,
+        };
+        let Some(ledger) = ledger.upgrade() else { return };
+        if heard {
+            let step = move |_: &Ledger, kept: &mut Kept| {
+                kept.supersedes.retain(|place| *place != old);
+                Ok(())
+            };
+            if let Err(why) = ledger.change(step, |_| ()).await {
+                tracing::warn!("{why}");
+            }
+        }
+        drop(ledger);
+        tokio::time::sleep(limits::COORDINATOR_RETRY_MAX).await;
+    }
+}
+
+fn refuse(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::DataChanged, format!("no takeover: {}", why.into()))
+}

@@ -1,0 +1,213 @@
+//! Whether and how a node is one of a cluster that changes: what was typed, and what was validated.
+
+use std::path::{Path, PathBuf};
+
+use super::ConfigError;
+use crate::cluster::coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
+
+/// What was typed about the cluster.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ClusterArgs {
+    /// Be one of a cluster whose record a node keeps, and keep this node's part of it in this folder; without --join
+    /// this node founds a cluster there
+    #[arg(long, env = "LARDER_STATE", value_name = "FOLDER", conflicts_with_all = ["private", "member", "etcd"])]
+    pub state: Option<PathBuf>,
+
+    /// A node of the cluster to join (repeat for more)
+    #[arg(
+        long,
+        env = "LARDER_JOIN",
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        requires = "state"
+    )]
+    pub join: Vec<String>,
+
+    /// The secret that all nodes of the cluster share, at least 16 bytes; better in --token-file
+    #[arg(
+        long,
+        env = "LARDER_TOKEN",
+        value_name = "SECRET",
+        hide_env_values = true,
+        requires = "state"
+    )]
+    pub token: Option<String>,
+
+    /// A file that holds it
+    #[arg(
+        long,
+        env = "LARDER_TOKEN_FILE",
+        value_name = "PATH",
+        requires = "state",
+        conflicts_with = "token"
+    )]
+    pub token_file: Option<PathBuf>,
+
+    /// Be one of a cluster whose record etcd (3.4 or later) keeps; an endpoint of it (repeat for more)
+    #[arg(
+        long,
+        env = "LARDER_ETCD",
+        value_name = "URL",
+        value_delimiter = ',',
+        conflicts_with_all = ["private", "member"]
+    )]
+    pub etcd: Vec<String>,
+
+    /// What the keys of this cluster begin with in etcd
+    #[arg(long, env = "LARDER_ETCD_PREFIX", value_name = "PREFIX", default_value = "/larder")]
+    pub etcd_prefix: String,
+
+    /// The name by which etcd knows this cluster's nodes
+    #[arg(long, env = "LARDER_ETCD_USER", value_name = "NAME", requires = "etcd_password_file")]
+    pub etcd_user: Option<String>,
+
+    /// A file that holds the password that goes with it
+    #[arg(long, env = "LARDER_ETCD_PASSWORD_FILE", value_name = "PATH", requires = "etcd_user")]
+    pub etcd_password_file: Option<PathBuf>,
+
+    /// Who certifies etcd's servers (PEM), for https
+    #[arg(long, env = "LARDER_ETCD_CA", value_name = "PATH")]
+    pub etcd_ca: Option<PathBuf>,
+
+    /// This node's certificate (PEM), if etcd asks for one
+    #[arg(long, env = "LARDER_ETCD_CERT", value_name = "PATH", requires_all = ["etcd_key", "etcd_ca"])]
+    pub etcd_cert: Option<PathBuf>,
+
+    /// The key that goes with it (PEM)
+    #[arg(long, env = "LARDER_ETCD_KEY", value_name = "PATH", requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
+}
+
+/// The cluster that a node is one of.
+#[derive(Debug, Clone)]
+pub enum ClusterConfig {
+    /// Its record is kept by one of its nodes.
+    Seat {
+        /// The folder of this node's part.
+        state: PathBuf,
+        /// What all nodes share.
+        token: JoinToken,
+        /// Control addresses of nodes to ask, `http://host:port`.
+        join: Vec<String>,
+    },
+    /// Its record is kept by etcd.
+    Etcd(EtcdOptions),
+}
+
+/// Reads secrets and certificates, and refuses what does not go together. None: the node is in no such cluster.
+pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigError> {
+    if let Some(state) = typed.state {
+        let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;
+        let join = typed.join.iter().map(|text| control_address(text)).collect::<Result<_, _>>()?;
+        return Ok(Some(ClusterConfig::Seat { state, token, join }));
+    }
+    if typed.etcd.is_empty() {
+        return Ok(None);
+    }
+    let user = match (typed.etcd_user, &typed.etcd_password_file) {
+        (Some(name), Some(path)) => Some((name, password(path)?)),
+        _ => None,
+    };
+    let tls = typed.etcd_ca.as_deref().map(|ca| {
+        let identity = match (&typed.etcd_cert, &typed.etcd_key) {
+            (Some(cert), Some(key)) => Some((read("--etcd-cert", cert)?, read("--etcd-key", key)?)),
+            _ => None,
+        };
+        Ok(EtcdTls { ca: read("--etcd-ca", ca)?, identity })
+    });
+    Ok(Some(ClusterConfig::Etcd(EtcdOptions {
+        endpoints: typed.etcd,
+        prefix: typed.etcd_prefix,
+        user,
+        tls: tls.transpose()?,
+    })))
+}
+
+fn token(typed: Option<&str>, file: Option<&Path>) -> Result<JoinToken, ConfigError> {
+    match (typed, file) {
+        (Some(text), _) => JoinToken::new(text).map_err(|why| ConfigError::new("--token", why)),
+        (None, Some(path)) => {
+            JoinToken::from_file(path).map_err(|why| ConfigError::new("--token-file", why))
+        }
+        (None, None) => Err(ConfigError::new(
+            "--state",
+            "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN",
+        )),
+    }
+}
+
+/// `host:port`, as other addresses are written here; a scheme says nothing.
+fn control_address(text: &str) -> Result<String, ConfigError> {
+    let address = text.trim().trim_start_matches("http://");
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        let why = format!("{text:?} is not HOST:PORT; write it like node-a:7070");
+        return Err(ConfigError::new("--join", why));
+    }
+    Ok(format!("http://{address}"))
+}
+
+fn password(path: &Path) -> Result<Password, ConfigError> {
+    let bytes = read("--etcd-password-file", path)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| ConfigError::new("--etcd-password-file", "it holds what is no text"))?;
+    Ok(Password(text.trim_end_matches(['\n', '\r']).to_owned()))
+}
+
+/// Most bytes of a file of secrets: a chain of certificates has a few KiB.
+const SECRET_BYTES_MAX: u64 = 1 << 20;
+
+fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|why| ConfigError::new(setting, format!("{}: {why}", path.display())))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(join: &[&str]) -> ClusterArgs {
+        ClusterArgs {
+            state: Some("/var/lib/larder".into()),
+            token: Some("0123456789abcdef".to_owned()),
+            join: join.iter().map(ToString::to_string).collect(),
+            ..ClusterArgs::default()
+        }
+    }
+
+    #[test]
+    fn a_node_is_in_no_cluster_unless_told() {
+        assert!(parse(ClusterArgs::default()).expect("valid").is_none());
+    }
+
+    #[test]
+    fn a_seat_has_a_token_and_addresses_with_ports() {
+        let parsed = parse(seat(&["node-a:7070", "http://[::1]:7"])).expect("valid");
+        let Some(ClusterConfig::Seat { join, .. }) = parsed else { panic!("{parsed:?}") };
+        assert_eq!(join, ["http://node-a:7070", "http://[::1]:7"]);
+        let untold = parse(ClusterArgs { token: None, ..seat(&[]) }).expect_err("no token");
+        assert!(untold.to_string().contains("--token-file"), "{untold}");
+        for wrong in ["node-a", "node-a:", ":7070", "node-a:99999"] {
+            assert!(parse(seat(&[wrong])).expect_err(wrong).to_string().contains("node-a:7070"));
+        }
+    }
+
+    #[test]
+    fn a_password_is_read_without_the_end_of_its_line() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), " se cret\n").expect("written");
+        let typed = ClusterArgs {
+            etcd: vec!["http://h:2379".to_owned()],
+            etcd_user: Some("larder".to_owned()),
+            etcd_password_file: Some(file.path().to_owned()),
+            ..ClusterArgs::default()
+        };
+        let parsed = parse(typed).expect("valid");
+        let Some(ClusterConfig::Etcd(options)) = parsed else { panic!("{parsed:?}") };
+        assert_eq!(options.user.expect("a user").1.0, " se cret");
+    }
+}

@@ -1,0 +1,93 @@
+//! The coordinator of real nodes: started by flags, served on the control port, ended by a signal.
+
+use larder_tests::{NodeOptions, NodeProcess, until};
+use larder_wire::control::coordinator_client::CoordinatorClient;
+use larder_wire::control::{
+    AnnounceRequest, Announcement, JOIN_TOKEN_METADATA, LocateRequest, LocateResponse,
+    ReadClusterRequest, ReplaceRecordRequest, replace_record_response::Outcome,
+};
+use tonic::metadata::BinaryMetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+
+const TOKEN: &str = "a secret of this test";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A node over a folder of its own, in a cluster or to found one.
+fn node(home: &std::path::Path, name: &str, port: u16, join: Option<&NodeProcess>) -> NodeProcess {
+    let mut options = NodeOptions::new(name, &format!("file://{}", home.display()));
+    options.memory = "16MiB".to_owned();
+    options.port = port;
+    let state = home.join(name).display().to_string();
+    options.args = vec!["--state".to_owned(), state];
+    options.env = vec![("LARDER_TOKEN".to_owned(), TOKEN.to_owned())];
+    if let Some(first) = join {
+        let address = first.address().trim_start_matches("http://").to_owned();
+        options.args.extend(["--join".to_owned(), address]);
+    }
+    NodeProcess::start(&options)
+}
+
+async fn client(node: &NodeProcess) -> CoordinatorClient<Channel> {
+    let endpoint = Endpoint::new(node.address()).expect("an address");
+    CoordinatorClient::new(endpoint.connect().await.expect("the node listens"))
+}
+
+/// A message of who has the token.
+fn shown<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let token = BinaryMetadataValue::from_bytes(TOKEN.as_bytes());
+    request.metadata_mut().insert_bin(JOIN_TOKEN_METADATA, token);
+    request
+}
+
+fn locate(node: &NodeProcess) -> LocateResponse {
+    runtime().block_on(async {
+        let answer = client(node).await.locate(shown(LocateRequest {})).await;
+        answer.expect("it answers").into_inner()
+    })
+}
+
+#[test]
+fn the_first_node_coordinates_the_second_follows_and_a_restart_goes_on() {
+    let home = tempfile::tempdir().expect("a folder");
+    let mut first = node(home.path(), "a", 0, None);
+    let second = node(home.path(), "b", 0, Some(&first));
+    let boot_id = vec![1; 16].into();
+    let announcement =
+        Announcement { node_id: "b".to_owned(), boot_id, ttl_ms: 60_000, word: Default::default() };
+    let replaced = runtime().block_on(async {
+        let mut client = client(&first).await;
+        let unshown = client.read_cluster(ReadClusterRequest {}).await.expect_err("no token");
+        assert_eq!(unshown.code(), Code::Unauthenticated);
+        let announce = AnnounceRequest { announcement: Some(announcement) };
+        client.announce(shown(announce)).await.expect("it is taken");
+        let record = ReplaceRecordRequest { record: "ring".into(), ..Default::default() };
+        client.replace_record(shown(record)).await.expect("it is taken").into_inner().outcome
+    });
+    let Some(Outcome::Revision(revision)) = replaced else { panic!("{replaced:?}") };
+    assert!(locate(&first).coordinates);
+    until("the second has a copy", || locate(&second).revision == revision);
+    let followed = locate(&second);
+    assert_eq!((followed.coordinates, followed.coordinator), (false, first.address()));
+
+    let port = first.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    first.kill_now();
+    until("the second notices", || !locate(&second).reaches);
+    let again = node(home.path(), "a", port.expect("a port"), None);
+    let view = runtime()
+        .block_on(async { client(&again).await.read_cluster(shown(ReadClusterRequest {})).await });
+    let view = view.expect("it answers").into_inner();
+    assert_eq!(
+        view.record.map(|record| (record.revision, record.record)),
+        Some((revision, "ring".into()))
+    );
+    assert_eq!(view.announcements.expect("a view").nodes.len(), 1);
+    until("the second is back", || locate(&second).reaches);
+    // A watch of another node does not keep one from ending.
+    assert_eq!(again.stop(), Some(0));
+    assert_eq!(second.stop(), Some(0));
+}
