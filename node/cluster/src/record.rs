@@ -15,10 +15,13 @@
 //!    |                                     | \  undrain       |
 //!    | gone before it was in               |  \ death         | death
 //!    v                                     |   v              v
-//! (gone)          <------------------------+  Down  <---------+
-//!                     commit of a plan          | back for long enough: commit of a plan
-//!                                               +--------------------------------------> Active
+//! (gone)                                    +-> Down <-------+
+//!                                                | back for long enough: commit of a plan
+//!                                                +-------------------------------------> Active
 //! ```
+//!
+//! An operator's abort makes `Draining` into `Active` again and what was to be put in into `Held`, so that
+//! agents don't begin the same change anew.
 //!
 //! Limits: 256 KiB, 1,024 entries, 1,024 datasets, 64 past changes.
 //! Non-goals: no times of one host's clock that another would compare with its own.
@@ -90,6 +93,9 @@ pub enum State {
     },
     /// Out of the ring because it was dead; in it again when it has been back for long enough.
     Down,
+    /// Out of the ring because an operator aborted the change that was to put it in. Only a plan that
+    /// names it puts it in.
+    Held,
     /// Dead by an operator's word: to leave the ring at once, and the record.
     Condemned,
 }
@@ -107,6 +113,7 @@ impl State {
             Self::Active => "active",
             Self::Draining { .. } => "draining",
             Self::Down => "down",
+            Self::Held => "held",
             Self::Condemned => "condemned",
         }
     }

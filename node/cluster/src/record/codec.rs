@@ -79,6 +79,7 @@ fn put_entry(out: &mut Writer, entry: &Entry) {
         State::Draining { deadline } => (2, deadline),
         State::Down => (3, None),
         State::Condemned => (4, None),
+        State::Held => (5, None),
     };
     out.u8(state);
     if state == 2 {
@@ -97,6 +98,7 @@ fn take_entry(fields: &mut Reader<'_>) -> Result<Entry, Malformed> {
         },
         3 => State::Down,
         4 => State::Condemned,
+        5 => State::Held,
         _ => return Err(fields.malformed("no such state")),
     };
     Ok(Entry { member, state, since: fields.u64()? })

@@ -165,14 +165,18 @@ impl Record {
         record.checked(words)
     }
 
-    /// The change in flight is given up. The committed ring is what it was.
+    /// The change in flight is given up. The committed ring is what it was. By an operator's word
+    /// (`hold`) what it was to put in or take out stays as it is until a plan or another word.
     ///
     /// # Errors
     /// [`Refused`] when there is none.
-    pub fn aborted(&self, why: &str) -> Step {
+    pub fn aborted(&self, why: &str, hold: bool) -> Step {
         let change = self.in_flight()?.clone();
         let mut record = self.clone();
         record.change = None;
+        if hold {
+            record.hold(&change.edits);
+        }
         let words = format!("change {} is aborted, as {why}: {change}", change.number);
         record.remember(change.number, false, &words);
         step(record, words)
@@ -280,11 +284,10 @@ impl Record {
         record.checked(format!("{} forgotten", ids.join(", ")))
     }
 
-    /// These snapshots were opened. What is known already is left as it is; beyond the limit the rest
-    /// is left out.
+    /// These snapshots were opened. What is known already is left as it is.
     ///
     /// # Errors
-    /// None today.
+    /// [`Refused`] when there is no room for any of them.
     pub fn opened(&self, datasets: &[Dataset]) -> Step {
         let mut record = self.clone();
         for dataset in datasets {
@@ -295,7 +298,12 @@ impl Record {
                 record.datasets.insert(at, dataset.clone());
             }
         }
-        step(record, format!("{} datasets opened", datasets.len()))
+        let added = record.datasets.len() - self.datasets.len();
+        if added == 0 {
+            let max = limits::RECORD_DATASETS_MAX;
+            return refused(format!("the record knows the datasets already, or {max} others"));
+        }
+        step(record, format!("{added} datasets opened"))
     }
 
     fn in_flight(&self) -> Result<&Change, Refused> {
@@ -343,6 +351,22 @@ impl Record {
                 }
                 Edit::Remove(id) => self.members.retain(|entry| entry.member.id != *id),
             }
+        }
+    }
+
+    /// Takes back what led agents to a change.
+    fn hold(&mut self, edits: &[Edit]) {
+        let since = self.version;
+        for entry in &mut self.members {
+            if !edits.iter().any(|edit| edit.id() == entry.member.id) {
+                continue;
+            }
+            let held = match entry.state {
+                State::Joining | State::Down => State::Held,
+                State::Draining { .. } => State::Active,
+                other => other,
+            };
+            (entry.state, entry.since) = (held, since);
         }
     }
 

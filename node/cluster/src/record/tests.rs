@@ -47,11 +47,25 @@ fn a_planned_change_leaves_the_ring_until_it_is_committed() {
 #[test]
 fn an_aborted_change_leaves_what_was() {
     let before = record(&["a", "b"]);
-    let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so").unwrap();
+    let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so", true).unwrap();
     assert!(after.words.contains("I say so"));
     assert_eq!(after.record.members, before.members);
     assert_eq!(after.record.version, before.version);
     assert!(!after.record.history.last().unwrap().committed);
+}
+
+#[test]
+fn an_operators_abort_sticks() {
+    let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
+    let draining = before.draining("a", None).unwrap().record;
+    let moving = staged(&draining, &[Edit::Put(member("c", 1)), Edit::Remove("a".to_owned())]);
+    let after = moving.aborted("I say so", true).unwrap().record;
+    assert_eq!(after.entry("c").unwrap().state, State::Held);
+    assert_eq!(after.entry("a").unwrap().state, State::Active);
+    let by_plan = staged(&after, &[Edit::Put(member("c", 1))]).committed().unwrap().record;
+    assert_eq!(by_plan.entry("c").unwrap().state, State::Active);
+    let by_itself = moving.aborted("c is gone", false).unwrap().record;
+    assert_eq!(by_itself.members, draining.members);
 }
 
 #[test]
@@ -120,7 +134,7 @@ fn history_is_bounded_and_words_are_cut() {
     let mut record = record(&["a", "b"]);
     for _ in 0..100 {
         let moving = staged(&record, &[Edit::Remove("b".to_owned())]);
-        record = moving.aborted(&"é".repeat(1_000)).unwrap().record;
+        record = moving.aborted(&"é".repeat(1_000), false).unwrap().record;
     }
     assert_eq!(record.history.len(), larder_wire::limits::RECORD_HISTORY_MAX);
     assert_eq!(record.history.last().unwrap().number, 100);
