@@ -64,17 +64,16 @@ impl<R: Rules> Agent<R> {
             {
                 record.readdressed(me)
             }
-            Some(_) if !self.opened.is_empty() => {
-                let step = record.opened(&self.opened);
-                // What the record has no room for is not asked for again and again.
-                self.opened.clear();
-                step
-            }
+            Some(_) if !self.opened.is_empty() => record.opened(&self.opened),
             Some(_) => return,
         };
         match step {
             Ok(audit) => self.propose(Intent::Own, audit, Vec::new(), out),
-            Err(why) => self.refuse(Intent::Own, &why.to_string(), out),
+            Err(why) => {
+                // What the record has no room for is not asked for again and again.
+                self.opened.clear();
+                self.refuse(Intent::Own, &why.to_string(), out);
+            }
         }
     }
 
