@@ -55,12 +55,16 @@ test-wheel: wheel ## install the wheel where there is no Rust, and run the READM
 	$(CARGO) build --locked -p larder-origin --bins
 	cd client/python && $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
 
-check: ## format and lints, no tests
+check: $(PY) ## format, lints and types, no tests
 	$(CARGO) fmt --all --check
+	cd client/python && $(abspath $(PY)) -m ruff format --check --quiet
+	cd client/python && $(abspath $(PY)) -m ruff check --quiet
+	cd client/python && $(abspath $(PY)) -m mypy
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-fmt: ## format
+fmt: $(PY) ## format
 	$(CARGO) fmt --all
+	cd client/python && $(abspath $(PY)) -m ruff format --quiet
 
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
@@ -92,10 +96,14 @@ advisories: $(CARGO_DENY) ## known vulnerabilities of the crates that are used
 $(TOOLS)/cargo-deny:
 	$(CARGO) install --locked --debug --root target/tools cargo-deny
 
+# The interpreter of a virtual environment is a link: how old it is tells when packages were installed, and what it
+# leads to is left alone.
+MAKEFLAGS += --check-symlink-times
+
 $(PY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	@touch --no-dereference $@
 
 # An S3 server to test against, never linked. `make test` does without.
 $(TOOLS)/garage:
@@ -103,8 +111,8 @@ $(TOOLS)/garage:
 
 $(TORCH_PY): tests/python/requirements-torch.txt
 	python3 -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
-	@touch $@
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch --no-dereference $@
 
 clean-venv:
 	rm -rf $(VENV) $(TORCH_VENV)

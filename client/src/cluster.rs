@@ -14,6 +14,7 @@
 mod control;
 mod health;
 mod inspect;
+mod of_host;
 mod upkeep;
 
 use std::{
@@ -31,10 +32,11 @@ use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticke
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, HostNode, local, process, runtime};
+use crate::{Error, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
+use of_host::OfHost;
 
 /// The nodes of a cluster.
 pub struct Cluster {
@@ -47,10 +49,12 @@ pub struct Cluster {
     introduction: Health,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
     asked_at: AtomicU64,
+    /// The greatest version of a ring that a node has told of.
+    heard: AtomicU64,
     /// Whether rows come from the origin because no node gives them.
     outage: AtomicBool,
-    /// The node of this host, which runs for as long as it is used.
-    host: Option<HostNode>,
+    /// Present if this is the node of the host.
+    host: Option<OfHost>,
 }
 
 /// The members of one ring.
@@ -151,19 +155,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The node of this host, which is alone on its ring. It is kept running for as long as the cluster
-    /// is used.
-    ///
-    /// # Errors
-    /// `Unavailable` when the node has ended meanwhile.
-    pub fn of_host(node: HostNode) -> Result<Arc<Self>, Error> {
-        let (control, addresses) =
-            (Control::with_ticket(node.ticket()), vec![node.address().to_owned()]);
-        let cluster = Self { host: Some(node), ..Self::unknown(control, addresses) };
-        cluster.learn()?;
-        Ok(Arc::new(cluster))
-    }
-
     fn unknown(control: Control, addresses: Vec<String>) -> Self {
         let introduction = Health::default();
         introduction.fail(process::uptime());
@@ -173,14 +164,10 @@ impl Cluster {
             view: ArcSwapOption::empty(),
             introduction,
             asked_at: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             outage: AtomicBool::new(false),
             host: None,
         }
-    }
-
-    /// The node of this host, if it is that which is used.
-    pub fn host(&self) -> Option<&HostNode> {
-        self.host.as_ref()
     }
 
     /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all
@@ -298,7 +285,7 @@ impl Member {
 
 impl View {
     /// The members of a ring; those that were known before keep what was seen of them.
-    fn new(ring: Ring, known: &[Arc<Member>]) -> Self {
+    fn new(ring: Arc<Ring>, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_wire::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
@@ -307,7 +294,7 @@ impl View {
             })
         };
         let members = ring.members().iter().map(member).collect();
-        Self { ring: Arc::new(ring), members }
+        Self { ring, members }
     }
 }
 

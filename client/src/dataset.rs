@@ -14,8 +14,8 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Te
 use larder_wire::limits;
 
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostNode, HostOptions,
-    HostTensor, LoaderBuilder, RowRef,
+    Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
+    HostOptions, HostTensor, LoaderBuilder, RowRef,
     fetch::Asking,
     loader::{self, Gather, Look, Source, tensor_index},
     runtime,
@@ -115,9 +115,7 @@ impl OpenOptions {
 /// The node of this host, told what it is to read.
 fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
-    let prefixes: Vec<String> = prefixes.map(ToString::to_string).collect();
-    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
-    Cluster::of_host(HostNode::start_or_attach(options, &prefixes)?)
+    Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
 /// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
@@ -335,11 +333,43 @@ impl Dataset {
         samples: &[u64],
         tensors: Option<&[String]>,
     ) -> Result<Vec<HostTensor>, Error> {
+        self.take_unless(samples, tensors, &CancelToken::never())
+    }
+
+    /// As [`take`](Self::take), unless `cancel` is used first.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and when it was cancelled.
+    pub fn take_unless(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+        cancel: &CancelToken,
+    ) -> Result<Vec<HostTensor>, Error> {
         if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
             self.check(&(beyond..beyond.saturating_add(1)), 0)?;
         }
         let samples: Vec<u64> = samples.iter().map(|&index| self.view.sample_at(index)).collect();
-        loader::take(self.manifest(), &self.gather(), &samples, tensors)
+        loader::take(self.manifest(), &self.gather(), &samples, tensors, cancel)
+    }
+
+    /// As [`take`](Self::take), if nobody has to be asked for it: `None` if not all of it is mapped, or
+    /// if it is nothing that can be taken.
+    #[must_use]
+    pub fn take_mapped(
+        &self,
+        samples: &[u64],
+        tensors: Option<&[String]>,
+    ) -> Option<Vec<HostTensor>> {
+        let known = samples.iter().all(|&index| index < self.samples());
+        let rows = samples.iter().filter_map(|&index| self.locate(index));
+        if !known || !self.fetcher.has_mapped(rows.map(|row| row.shard)) {
+            return None;
+        }
+        // Cancelled from the start, it ends where it would begin to wait.
+        let cancel = CancelToken::new();
+        cancel.cancel();
+        self.take_unless(samples, tensors, &cancel).ok()
     }
 
     /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows of
@@ -352,9 +382,22 @@ impl Dataset {
         samples: Range<u64>,
         tensors: Option<&[String]>,
     ) -> Result<Vec<HostTensor>, Error> {
-        match self.lend(&samples, tensors, Asking::Node)? {
+        self.slice_unless(samples, tensors, &CancelToken::never())
+    }
+
+    /// As [`slice`](Self::slice), unless `cancel` is used first.
+    ///
+    /// # Errors
+    /// As [`take_unless`](Self::take_unless).
+    pub fn slice_unless(
+        &self,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+        cancel: &CancelToken,
+    ) -> Result<Vec<HostTensor>, Error> {
+        match self.lend(&samples, tensors, Asking::Node(cancel))? {
             Some(lent) => Ok(lent),
-            None => self.take(&samples.collect::<Vec<_>>(), tensors),
+            None => self.take_unless(&samples.collect::<Vec<_>>(), tensors, cancel),
         }
     }
 
@@ -367,14 +410,17 @@ impl Dataset {
         samples: Range<u64>,
         tensors: Option<&[String]>,
     ) -> Result<Option<Vec<HostTensor>>, Error> {
-        self.lend(&samples, tensors, Asking::Nobody)
+        Ok(match self.lend(&samples, tensors, Asking::Nobody)? {
+            Some(lent) => Some(lent),
+            None => self.take_mapped(&samples.collect::<Vec<_>>(), tensors),
+        })
     }
 
     fn lend(
         &self,
         samples: &Range<u64>,
         tensors: Option<&[String]>,
-        asking: Asking,
+        asking: Asking<'_>,
     ) -> Result<Option<Vec<HostTensor>>, Error> {
         self.check(samples, 0)?;
         let Some((shard, rows)) = self.in_one_shard(samples) else {

@@ -132,7 +132,7 @@ impl Fetcher {
         if rows_local < rows.len() {
             let snapshot = self.target.manifest.snapshot();
             let (rows, tensors, copies) = (&*placed.by_place(), &tensors, Copies::default());
-            let wanted = Wanted { snapshot, rows, tensors, batch, copies };
+            let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
             let (target, fallback) = (&self.target, &self.fallback);
             let means = Means { target, session: &session, fallback };
             let patience = Patience::new(target.options.patience, cancel);

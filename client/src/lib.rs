@@ -56,4 +56,5 @@ pub use loader::{
 };
 pub use memory::{HostTensor, Memory};
 pub use mixture::Mixture;
+pub use patience::CancelToken;
 pub use stats::LoaderStats;

@@ -22,31 +22,38 @@ use larder_wire::limits;
 
 use crate::{Error, ErrorKind, process};
 
-/// Says to calls that nobody needs them any more. Clones are the same token.
+/// Says to reads that nobody needs them any more: they end with an error within about a tenth of a
+/// second, whatever they wait for (within a second if that is a host that does not answer). Clones are
+/// the same token.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CancelToken {
+pub struct CancelToken {
     /// Absent in a token that is never used.
     cancelled: Option<Arc<AtomicBool>>,
 }
 
 impl CancelToken {
     /// A token to be used once.
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         Self { cancelled: Some(Arc::default()) }
     }
 
     /// For calls that always go on to their end.
-    pub(crate) const fn never() -> Self {
+    #[must_use]
+    pub const fn never() -> Self {
         Self { cancelled: None }
     }
 
-    pub(crate) fn cancel(&self) {
+    /// Ends the reads that have it, now and later. One that is [never](Self::never) used stays so.
+    pub fn cancel(&self) {
         if let Some(cancelled) = &self.cancelled {
             cancelled.store(true, Relaxed);
         }
     }
 
-    pub(crate) fn is_cancelled(&self) -> bool {
+    /// Whether it was used.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
     }
 

@@ -28,6 +28,11 @@ pub(crate) fn uptime() -> Duration {
     now.saturating_duration_since(*START.get_or_init(|| now))
 }
 
+/// [`uptime`] in milliseconds.
+pub(crate) fn uptime_millis() -> u64 {
+    u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A value of which each process has its own.
 pub(crate) struct PerProcess<T> {
     slot: ArcSwapOption<Owned<T>>,

@@ -29,6 +29,11 @@ impl Router {
         Self { ring, owners }
     }
 
+    /// The version of the ring.
+    pub(crate) fn ring_version(&self) -> u64 {
+        self.ring.version()
+    }
+
     /// The member to ask for a shard, as an index into the ring's members: the first on the walk that
     /// is `usable`. `None` when no member is.
     pub(crate) fn pick(
@@ -78,6 +83,7 @@ mod tests {
             weight: 1,
             control: format!("http://127.0.0.1:{}", 7000 + index),
             host: "here".to_owned(),
+            zone: String::new(),
         };
         let ring = Ring::new(1, (0..members).map(member).collect()).unwrap();
         Router::new(Arc::new(ring), shards)

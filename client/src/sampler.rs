@@ -63,7 +63,7 @@ mod windows;
 pub use batch::{BatchPlan, Last, Share, Slot};
 pub use digest::EpochDigest;
 pub use error::Error;
-pub use mixture::{MixedOrder, Mixture, Stop};
+pub use mixture::{Draws, MixedOrder, Mixture, Stop};
 pub use order::Order;
 pub use part::{Part, Side};
 pub use permutation::Permutation;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
@@ -128,7 +129,7 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
         config,
         cache,
         counters,
-        ring,
+        ring: ArcSwap::from_pointee(ring),
         runtime: handle,
         stopping,
     })
@@ -154,7 +155,7 @@ fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     };
     let control = format!("http://{host}:{}", listen.port());
-    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host }]
+    vec![Member { id: config.node_id().to_owned(), weight: 1, control, host, zone: String::new() }]
 }
 
 fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use larder_wire::Ring;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +28,8 @@ pub struct Shared {
     pub read_through: ReadThrough,
     /// What fills have done so far.
     pub counters: Arc<Counters>,
-    /// Which node owns which shards.
-    pub ring: Ring,
+    /// Which node owns which shards, as far as this node knows.
+    pub ring: ArcSwap<Ring>,
     /// Where async work runs.
     pub runtime: Handle,
     /// Cancelled when the node stops: no new connections, requests in flight are finished.

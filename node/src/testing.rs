@@ -24,30 +24,67 @@ use crate::flight::Waited;
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder with one `.npy` file of `rows` rows of `row_bytes` bytes, indexed.
+/// A folder with one tensor of bytes in a `.npy` file, indexed.
 pub(crate) struct Folder {
     dir: TempDir,
-    row_bytes: usize,
+    /// Bytes of each row.
+    lengths: Vec<usize>,
 }
 
 impl Folder {
+    /// `rows` rows of `row_bytes` bytes.
     pub(crate) fn new(rows: usize, row_bytes: usize, shard_bytes: u64, checksum: bool) -> Self {
-        let folder = Self { dir: tempfile::tempdir().unwrap(), row_bytes };
+        let folder = Self { dir: tempfile::tempdir().unwrap(), lengths: vec![row_bytes; rows] };
+        let data = (0..rows).flat_map(|row| folder.row(row)).collect();
+        folder.write("rows.npy", "|u1", &format!("{rows}, {row_bytes}"), data);
+        folder.index(shard_bytes, checksum);
+        folder
+    }
+
+    /// Rows of these lengths.
+    pub(crate) fn ragged(lengths: Vec<usize>, shard_bytes: u64, checksum: bool) -> Self {
+        let folder = Self { dir: tempfile::tempdir().unwrap(), lengths };
+        let rows = folder.lengths.len();
+        let data: Vec<u8> = (0..rows).flat_map(|row| folder.row(row)).collect();
+        let mut end = 0u64;
+        let ends = folder.lengths.iter().map(|&length| {
+            end += length as u64;
+            end
+        });
+        let offsets = [0].into_iter().chain(ends).flat_map(u64::to_le_bytes).collect();
+        folder.write("rows.npy", "|u1", &format!("{},", data.len()), data);
+        folder.write("rows.offsets.npy", "<u8", &format!("{},", rows + 1), offsets);
+        folder.index(shard_bytes, checksum);
+        folder
+    }
+
+    fn write(&self, name: &str, dtype: &str, shape: &str, data: Vec<u8>) {
         let header =
-            format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {row_bytes}), }}");
+            format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({shape}), }}");
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
         bytes.extend(u16::try_from(padded).unwrap().to_le_bytes());
         bytes.extend(format!("{header:<width$}\n", width = padded - 1).bytes());
-        (0..rows).for_each(|row| bytes.extend(folder.row(row)));
-        fs::write(folder.file(), bytes).unwrap();
+        bytes.extend(data);
+        fs::write(self.dir.path().join(name), bytes).unwrap();
+    }
+
+    fn index(&self, shard_bytes: u64, checksum: bool) {
         let options = IndexOptions { shard_bytes, checksum, ..IndexOptions::default() };
         let indexed = async {
-            let origin = Origin::connect(&folder.uri()).await.unwrap();
-            index(&origin, &folder.uri(), &options, &|_| {}).await.unwrap();
+            let origin = Origin::connect(&self.uri()).await.unwrap();
+            index(&origin, &self.uri(), &options, &|_| {}).await.unwrap();
         };
         runtime().block_on(indexed);
-        folder
+    }
+
+    /// Memory that the manifest takes.
+    fn manifest_bytes(&self) -> u64 {
+        let files = fs::read_dir(self.dir.path().join(".larder")).unwrap();
+        let files = files.map(|file| file.unwrap());
+        let manifest =
+            files.into_iter().find(|f| f.path().extension() == Some("manifest".as_ref()));
+        4096 + manifest.unwrap().metadata().unwrap().len().next_multiple_of(4096)
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -61,17 +98,20 @@ impl Folder {
     /// The bytes of a row: all rows differ.
     pub(crate) fn row(&self, row: usize) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(row as u64);
-        let mut bytes = vec![0; self.row_bytes];
+        let mut bytes = vec![0; self.lengths[row]];
         random.fill(&mut bytes);
         bytes
     }
 
     /// Checks every row of a shard against the file.
     pub(crate) fn check(&self, dataset: &Dataset, shard: u32, sealed: &Sealed) {
-        let shard = dataset.manifest().shard(shard);
-        for row in 0..u64::from(shard.rows) {
-            let sample = usize::try_from(shard.first_sample + row).unwrap();
-            assert_eq!(sealed.row(0, row), self.row(sample), "sample {sample}");
+        let facts = dataset.manifest().shard(shard);
+        sealed.verify().unwrap();
+        for row in 0..facts.rows {
+            let sample = usize::try_from(facts.first_sample + u64::from(row)).unwrap();
+            let (at, bytes) = dataset.manifest().row_in_region(shard, row, 0);
+            let [at, bytes] = [at, bytes].map(|number| usize::try_from(number).unwrap());
+            assert_eq!(sealed.region(0)[at..at + bytes], self.row(sample), "sample {sample}");
         }
     }
 }
@@ -92,13 +132,13 @@ impl Kitchen {
     /// A cache of `budget_bytes` beside the manifest, without workers.
     pub(crate) fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
         let (runtime, counters) = (runtime(), Arc::new(Counters::default()));
-        // A manifest of a few shards takes two pages.
-        let budget = Budget::new(budget_bytes + 8192);
+        let manifest_bytes = folder.manifest_bytes();
+        let budget = Budget::new(budget_bytes + manifest_bytes);
         let cache = Cache::start(budget, Arc::clone(&counters)).unwrap();
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
         let dataset = runtime.block_on(catalog.open(&wanted, None)).unwrap().dataset;
-        assert_eq!(dataset.manifest_extent().total_bytes(), 8192);
+        assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
         let read_through = ReadThrough::new(handle, Arc::clone(&reader), Arc::clone(&counters));
@@ -130,9 +170,9 @@ impl Kitchen {
         }
     }
 
-    /// What a shard takes of the budget.
+    /// What a shard of rows of one length takes of the budget.
     pub(crate) fn extent_bytes(folder: &Folder, rows: usize) -> u64 {
-        let rows_bytes = (rows * folder.row_bytes) as u64;
+        let rows_bytes = (rows * folder.lengths[0]) as u64;
         let tables = 128 + rows as u64 * 4;
         tables.next_multiple_of(4096) + rows_bytes.next_multiple_of(4096)
     }

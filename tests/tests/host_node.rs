@@ -61,7 +61,12 @@ impl Host {
 
     /// A training process that names no cluster.
     fn train(&self, uri: &str, epochs: u64, linger: &str) -> TrainingProcess {
-        Self::start(uri, epochs, self.env(linger), &[])
+        Self::start(uri, epochs, self.env(linger), &[], &[])
+    }
+
+    /// One that does not end, and maps nothing: what it reads comes from the node or the origin.
+    fn train_over_network(&self, uri: &str) -> TrainingProcess {
+        Self::start(uri, u64::MAX, self.env("300ms"), &["--remote-only"], &[])
     }
 
     fn train_under(
@@ -71,13 +76,14 @@ impl Host {
         epochs: u64,
         linger: &str,
     ) -> TrainingProcess {
-        Self::start(uri, epochs, self.env(linger), wrapper)
+        Self::start(uri, epochs, self.env(linger), &[], wrapper)
     }
 
     fn start(
         uri: &str,
         epochs: u64,
         env: Vec<(String, String)>,
+        args: &[&str],
         wrapper: &[&str],
     ) -> TrainingProcess {
         TrainingProcess::start(&ClientOptions {
@@ -88,7 +94,7 @@ impl Host {
             seed: 1,
             batch_size: 32,
             env,
-            args: &[],
+            args,
             wrapper,
         })
     }
@@ -234,23 +240,56 @@ fn a_starter_killed_at_any_point_stands_in_nobodys_way() {
     host.assert_left_clean();
 }
 
+/// Reads on until a batch came whose rows are all from where `from` says: local, remote, origin.
+fn wait_for_rows(process: &mut TrainingProcess, from: usize) {
+    loop {
+        let line = process.wait_for("batch ");
+        let mut rows = line.split(' ').skip(1).enumerate();
+        if rows.all(|(source, rows)| (source == from) == (rows != "0")) {
+            return;
+        }
+    }
+}
+
 #[test]
-fn when_the_node_is_killed_its_users_go_on_and_the_next_process_starts_another() {
+fn when_the_node_is_killed_its_users_go_on_and_meet_on_another() {
+    const REMOTE: usize = 1;
     let host = Host::new();
     for _ in 0..repeats(2, 10) {
-        let mut orphan = host.train(WORDS, 3, "300ms");
-        let node = node_of(&mut orphan);
-        orphan.wait_for("batch");
-        kill(Pid::from_raw(node.pid), Signal::SIGKILL).expect("it runs");
-        finish(&mut orphan);
-        // What it left, a socket and a log, is in nobody's way.
-        assert_eq!(fs::read_dir(&host.folders()[0]).expect("a folder").count(), 2);
-        let mut next = host.train(WORDS, 1, "300ms");
-        let other = node_of(&mut next);
-        assert!(other.started && other.pid != node.pid, "{node:?}, then {other:?}");
-        finish(&mut next);
+        let mut ranks: Vec<_> = (0..3).map(|_| host.train_over_network(WORDS)).collect();
+        let first = node_of(&mut ranks[0]);
+        ranks.iter_mut().for_each(|rank| wait_for_rows(rank, REMOTE));
+        kill(Pid::from_raw(first.pid), Signal::SIGKILL).expect("it runs");
+        until("the node is gone", || !host.nodes().contains(&first.pid));
+        until("another runs in its place", || !host.nodes().is_empty());
+        // What was on its way from the first may still be told.
+        host.server.reset_counts();
+        ranks.iter_mut().for_each(|rank| wait_for_rows(rank, REMOTE));
+        until("all read from one node again", || {
+            host.server.reset_counts();
+            ranks.iter_mut().for_each(|rank| (0..50).for_each(|_| wait_for_rows(rank, REMOTE)));
+            host.server.counts().bytes_sent == 0
+        });
+        let nodes = host.nodes();
+        assert!(nodes.len() == 1 && nodes[0] != first.pid, "{nodes:?} after {first:?}");
+        ranks.iter_mut().for_each(TrainingProcess::kill_now);
         until("the node has ended", || host.nodes().is_empty());
     }
+    host.assert_left_clean();
+}
+
+#[test]
+fn what_a_killed_node_left_is_in_nobodys_way() {
+    let host = Host::new();
+    let mut job = host.train(WORDS, 1, "60s");
+    let node = node_of(&mut job);
+    finish(&mut job);
+    kill(Pid::from_raw(node.pid), Signal::SIGKILL).expect("it runs");
+    until("the node is gone", || host.nodes().is_empty());
+    assert_eq!(fs::read_dir(&host.folders()[0]).expect("a folder").count(), 2, "a socket, a log");
+    let mut next = host.train(WORDS, 1, "300ms");
+    assert!(node_of(&mut next).started);
+    finish(&mut next);
     host.assert_left_clean();
 }
 
@@ -275,7 +314,7 @@ fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
     // The same user on the same host, whose settings lead to another server.
     let run = host.env("300ms").into_iter().find(|(name, _)| name == "XDG_RUNTIME_DIR");
     let env = elsewhere.env("300ms").into_iter().chain(run).collect();
-    let mut there = Host::start(WORDS, 2, env, &[]);
+    let mut there = Host::start(WORDS, 2, env, &[], &[]);
     assert_ne!(node_of(&mut here).pid, node_of(&mut there).pid);
     [&mut here, &mut there].into_iter().for_each(finish);
     for server in [&host.server, &elsewhere.server] {

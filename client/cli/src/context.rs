@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Instant};
 
-use larder_client::{Cluster, HostNode, HostOptions};
+use larder_client::{Cluster, HostOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -35,11 +35,10 @@ impl Context {
         if let Some(address) = &self.cluster {
             return Ok(Cluster::connect(address)?);
         }
-        let node = HostNode::attach(&HostOptions::default())?.ok_or_else(|| {
+        Cluster::of_running_host(HostOptions::default())?.ok_or_else(|| {
             Failure::new(Exit::Usage, "no cluster is named, and no node of this host runs")
                 .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER")
-        })?;
-        Ok(Cluster::of_host(node)?)
+        })
     }
 
     pub(crate) fn progress(&self, doing: &str) -> Progress {

@@ -55,7 +55,7 @@ impl Dataset {
         if let Some(manifest) = manifest {
             options = options.manifest(manifest);
         }
-        let inner = interruptible(py, move || options.open(&uri))?;
+        let inner = interruptible(py, move |_| options.open(&uri))?;
         Ok(Self { inner })
     }
 
@@ -107,7 +107,7 @@ impl Dataset {
     /// What to tell the user, if this very call started the node of this host.
     #[getter]
     fn started_node(&self) -> Option<StartedNode> {
-        self.inner.cluster()?.host().and_then(started)
+        started(&*self.inner.cluster()?.host()?)
     }
 
     /// Whether nodes are asked for rows.
@@ -125,16 +125,23 @@ impl Dataset {
         self.inner.tensors().iter().map(facts).collect()
     }
 
-    /// Chosen samples of the named tensors, or of all: one array a tensor.
+    /// Chosen samples of the named tensors, or of all: one array a tensor. What is mapped is copied on
+    /// the spot; only for the rest is there a wait.
     fn take<'py>(
         &self,
         py: Python<'py>,
         samples: Vec<u64>,
         tensors: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let mapped = py.detach(|| self.inner.take_mapped(&samples, tensors.as_deref()));
+        if let Some(mapped) = mapped {
+            return arrays(py, mapped);
+        }
         let inner = self.inner.clone();
-        let taken = interruptible(py, move || inner.take(&samples, tensors.as_deref()))?;
-        arrays(py, taken)
+        let taken = interruptible(py, move |cancel| {
+            inner.take_unless(&samples, tensors.as_deref(), cancel)
+        });
+        arrays(py, taken?)
     }
 
     /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
@@ -162,7 +169,7 @@ impl Dataset {
     /// A loader of batches.
     fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
         let builder = settings.apply(py, self.inner.loader())?;
-        let loader = interruptible(py, move || builder.build())?;
+        let loader = interruptible(py, move |_| builder.build())?;
         Ok(Loader::new(loader))
     }
 }
@@ -181,7 +188,7 @@ impl Dataset {
             return Ok(mapped);
         }
         let inner = self.inner.clone();
-        interruptible(py, move || inner.slice(samples, tensors.as_deref()))
+        interruptible(py, move |cancel| inner.slice_unless(samples, tensors.as_deref(), cancel))
     }
 }
 

@@ -43,7 +43,7 @@ impl Node {
         node_bin: Option<PathBuf>,
     ) -> PyResult<Self> {
         let options = ServeOptions { memory, origins, listen, args, node_bin };
-        let node = interruptible(py, move || larder_client::host::serve(&options))?;
+        let node = interruptible(py, move |_| larder_client::host::serve(&options))?;
         let (address, pid) = (node.address().to_owned(), node.pid());
         Ok(Self { node: Mutex::new(Some(node)), address, pid })
     }

@@ -77,6 +77,7 @@ fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
     match step {
         IndexProgress::Listed { objects } => ("listing objects", objects, None),
         IndexProgress::Headers { done, total } => ("reading headers", done, Some(total)),
+        IndexProgress::Offsets { done, total } => ("reading offsets", done, Some(total)),
         IndexProgress::Checksums { done, total } => ("reading bytes", done, Some(total)),
         _ => ("publishing", 0, None),
     }

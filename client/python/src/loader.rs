@@ -249,6 +249,9 @@ pub(crate) struct Batch {
     /// Which dataset of a mixture each row is of.
     #[pyo3(get)]
     sources: Option<Py<Array>>,
+    /// Which pass over that dataset each row belongs to.
+    #[pyo3(get)]
+    passes: Option<Py<Array>>,
     /// How many rows at the end only fill the batch up.
     #[pyo3(get)]
     padding: usize,
@@ -263,10 +266,12 @@ impl Batch {
             let datasets: Vec<u64> = datasets.iter().copied().map(u64::from).collect();
             Py::new(py, Array::of_integers(&datasets))
         });
+        let passes = batch.passes().map(|passes| Py::new(py, Array::of_integers(passes)));
         Ok(Self {
             tensors: arrays(py, batch.into_tensors())?.unbind(),
             samples: Py::new(py, samples)?,
             sources: sources.transpose()?,
+            passes: passes.transpose()?,
             padding,
             state,
         })

@@ -74,7 +74,7 @@ impl Mixture {
     /// A loader of batches.
     fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
         let builder = settings.apply(py, self.inner.loader())?;
-        let loader = interruptible(py, move || builder.build())?;
+        let loader = interruptible(py, move |_| builder.build())?;
         Ok(Loader::new(loader))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Signals are handled by the main thread, between two steps of the interpreter. A main thread that
 //! waits in here would handle none: so what it waits for runs on a thread of its own, and it looks
-//! up every [`LOOK_UP`]. Other threads wait themselves.
+//! up every [`LOOK_UP`]. Other threads wait themselves. What needs no waiting needs none of this.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use larder_client::{Error, ErrorKind};
+use larder_client::{CancelToken, Error, ErrorKind};
 use pyo3::{intern, prelude::*};
 
 use crate::error::OrRaise;
@@ -20,15 +20,21 @@ use crate::error::OrRaise;
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// What `work` comes to, done without the interpreter. When a signal handler raises (Ctrl-C), its
-/// exception is returned at once; the work then ends by itself, and what it comes to is dropped.
+/// exception is returned at once, and the work is told by the token that nobody needs it: what it
+/// comes to is dropped.
 pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce(&CancelToken) -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     if !is_main_thread(py)? {
-        return py.detach(work).or_raise(py);
+        return py.detach(|| work(&CancelToken::never())).or_raise(py);
     }
-    watched(py, move |_| work(), |(): ()| Ok(()))
+    let cancel = CancelToken::new();
+    let given = cancel.clone();
+    let done = watched(py, move |_| work(&given), |(): ()| Ok(()));
+    // Unless it was interrupted, the work has ended.
+    cancel.cancel();
+    done
 }
 
 /// What work says on its way.

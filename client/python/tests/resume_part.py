@@ -44,7 +44,7 @@ def run(dataset: larder.Dataset, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def mixture(dataset: larder.Dataset) -> larder.Mixture:
-    """One third of the samples as often as the others: it is gone through twice."""
+    """One third of the samples as often as the rest: it is gone through twice an epoch."""
     parts = {dataset.select(range(100)): 0.5, dataset.select(range(100, 300)): 0.5}
     return larder.mix(parts, seed=3, stop="all")
 

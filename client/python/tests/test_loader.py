@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import larder
-from harness import Node, S3Server
+from harness import Node
 
 URI = "s3://data/images"
 
@@ -150,26 +147,3 @@ def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -
         thread.join()
     assert sum(counts) == 300
     assert all("iterate it in one thread" in failure for failure in failures)
-
-
-def read_for_ever(dataset: larder.Dataset) -> None:
-    while True:
-        for _ in dataset.loader(10, shuffle="global"):
-            pass
-        dataset[0]
-
-
-def test_ctrl_c_ends_the_wait_for_a_node_that_is_silent(s3: S3Server, node: Node) -> None:
-    dataset = larder.open(URI, cluster=node.address, local=False)
-    node_pid = node.process.pid
-    os.kill(node_pid, signal.SIGSTOP)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    try:
-        begun = time.monotonic()
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            read_for_ever(dataset)
-        assert time.monotonic() - begun < 60
-    finally:
-        timer.cancel()
-        os.kill(node_pid, signal.SIGCONT)

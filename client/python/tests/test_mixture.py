@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import larder
+import transforms
 from harness import Node
 
 URI = "s3://data/images"
@@ -75,6 +76,26 @@ def test_ranks_share_an_epoch_of_a_mixture(parts: tuple[larder.Dataset, larder.D
     for rank in range(3):
         rows += drawn(mixture, batch_size=10, rank=rank, world_size=3)
     assert sorted(rows) == sorted(drawn(mixture))
+
+
+def test_a_sample_that_is_repeated_draws_other_random_numbers_each_time(
+    parts: tuple[larder.Dataset, larder.Dataset],
+) -> None:
+    mixture = larder.mix({parts[0]: 0.5, parts[1].select(range(30)): 0.5}, stop="all")
+
+    def numbers(batch_size: int, **options: object) -> set[tuple[int, int, bytes]]:
+        loader = mixture.loader(batch_size, transform=transforms.noise, last="uneven", **options)
+        return {
+            (source, sample, noise.tobytes())
+            for batch in (batch for _ in range(3) for batch in loader)
+            for source, sample, noise in zip(
+                batch.sources.tolist(), batch.samples.tolist(), batch["noise"], strict=True
+            )
+        }
+
+    drawn = numbers(32)
+    assert len({noise for *_, noise in drawn}) == len(drawn) == 3 * 400
+    assert drawn == numbers(7, workers=2, worker_kind="process")
 
 
 def test_a_batch_of_a_single_dataset_has_no_sources(

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,7 @@ def wheel() -> Path:
 
 
 @pytest.fixture(scope="session")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a user has: a new virtual environment with the wheel, and no way to a compiler."""
     folder, run = tmp_path_factory.mktemp("venv"), tmp_path_factory.mktemp("run")
     run.chmod(0o700)
@@ -48,7 +47,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     subprocess.run(install, check=True)
     own = ("CARGO", "RUST", "LARDER", "PYTHON")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    yield kept | {
+    return kept | {
         "PATH": f"{folder}/bin:/usr/bin:/bin",
         "XDG_RUNTIME_DIR": str(run),
         "LARDER_MEMORY": "256MiB",

@@ -6,10 +6,11 @@ use std::{
     collections::HashMap,
     error,
     future::Future,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use larder_dataset::{Manifest, SnapshotId};
 use larder_wire::{
@@ -39,12 +40,18 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The channels of this process, by control address.
 pub(super) struct Control {
     channels: PerProcess<Mutex<HashMap<String, Channel>>>,
-    pass: Pass,
+    pass: ArcSwap<Pass>,
 }
 
 /// Shows a ticket with every call, to nodes that serve one user only.
 #[derive(Clone)]
 pub(super) struct Pass(Option<BinaryMetadataValue>);
+
+impl Pass {
+    fn showing(ticket: Ticket) -> Self {
+        Self(Some(BinaryMetadataValue::from_bytes(ticket.as_bytes())))
+    }
+}
 
 impl Interceptor for Pass {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -61,13 +68,21 @@ type Client = NodeClient<InterceptedService<Channel, Pass>>;
 impl Control {
     /// For nodes that ask for no ticket.
     pub(super) fn new() -> Self {
-        Self { channels: PerProcess::new(), pass: Pass(None) }
+        Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass(None)) }
     }
 
     /// For the private node that gave this ticket out.
     pub(super) fn with_ticket(ticket: Ticket) -> Self {
-        let shown = BinaryMetadataValue::from_bytes(ticket.as_bytes());
-        Self { channels: PerProcess::new(), pass: Pass(Some(shown)) }
+        Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass::showing(ticket)) }
+    }
+
+    /// The ring of a private node that has taken the place of an earlier one, whose channels and ticket
+    /// are forgotten.
+    pub(super) async fn meet(&self, address: &str, ticket: Ticket) -> Result<Ring, Error> {
+        self.pass.store(Arc::new(Pass::showing(ticket)));
+        let channels = self.channels.get(|_| Mutex::default());
+        channels.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.ring(address).await
     }
 
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
@@ -140,7 +155,7 @@ impl Control {
             }
         };
         let max = limits::CONTROL_MESSAGE_BYTES_MAX;
-        let client = NodeClient::with_interceptor(channel, self.pass.clone());
+        let client = NodeClient::with_interceptor(channel, Pass::clone(&self.pass.load()));
         Ok(client.max_decoding_message_size(max))
     }
 }

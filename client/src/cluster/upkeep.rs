@@ -46,9 +46,12 @@ impl Cluster {
         let due = view.members.iter().filter(|member| !member.health.is_up());
         for member in due.filter(|member| member.health.claim_probe(now)) {
             let member = Arc::clone(member);
-            self.in_background(async move |cluster| cluster.probe(&member).await);
+            self.in_background(async move |cluster| match &cluster.host {
+                Some(_) => cluster.attach_again().await,
+                None => cluster.probe(&member).await,
+            });
         }
-        let (millis, asked_at) = (now_millis(), self.asked_at.load(Relaxed));
+        let (millis, asked_at) = (process::uptime_millis(), self.asked_at.load(Relaxed));
         let interval = limits::RING_REFRESH_INTERVAL.as_millis();
         if u128::from(millis.saturating_sub(asked_at)) >= interval
             && self.asked_at.compare_exchange(asked_at, millis, Relaxed, Relaxed).is_ok()
@@ -73,6 +76,18 @@ impl Cluster {
         }
     }
 
+    /// A member has a ring that is newer than ours: it is asked for that, in the background and once.
+    pub(crate) fn heard_of_ring(self: &Arc<Self>, version: u64, member: &Arc<Member>) {
+        if self.heard.fetch_max(version, AcqRel) < version {
+            let member = Arc::clone(member);
+            self.in_background(async move |cluster| {
+                if let Ok(ring) = cluster.control.ring(&member.control).await {
+                    cluster.turn_to_newer(ring);
+                }
+            });
+        }
+    }
+
     fn in_background<F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -90,11 +105,11 @@ impl Cluster {
     /// Learns the ring from whichever address answers.
     async fn introduce(&self) -> Result<Arc<View>, Error> {
         let ring = first_ring(&self.control, &self.addresses).await?;
-        let view = Arc::new(View::new(ring, &[]));
+        let view = Arc::new(View::new(Arc::new(ring), &[]));
         // Whoever was faster stays: its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
         self.introduction.recover();
-        self.asked_at.store(now_millis(), Relaxed);
+        self.asked_at.store(process::uptime_millis(), Relaxed);
         Ok(before.as_ref().map_or(view, Arc::clone))
     }
 
@@ -116,27 +131,33 @@ impl Cluster {
         let up: Vec<_> = view.members.iter().filter(|member| member.health.is_up()).collect();
         if up.is_empty() {
             let found = first_ring(&self.control, &self.addresses).await.ok();
-            return self.turn_to(&view, found.filter(|ring| ring.digest() != view.ring.digest()));
+            if let Some(other) = found.filter(|ring| ring.digest() != view.ring.digest()) {
+                tracing::info!(version = other.version(), "other nodes stand behind the addresses");
+                self.view.store(Some(Arc::new(View::new(Arc::new(other), &view.members))));
+            }
+            return;
         }
         for member in up.into_iter().take(REFRESH_MEMBERS_MAX) {
             let Ok(ring) = self.control.ring(&member.control).await else {
                 continue;
             };
-            let newer = ring.version() > view.ring.version();
-            return self.turn_to(&view, newer.then_some(ring));
+            return self.turn_to_newer(ring);
         }
     }
 
-    fn turn_to(&self, view: &View, ring: Option<Ring>) {
-        if let Some(ring) = ring {
-            tracing::info!(version = ring.version(), "the ring changed");
-            self.view.store(Some(Arc::new(View::new(ring, &view.members))));
+    /// Takes over a ring, unless one that is as new is known by now.
+    fn turn_to_newer(&self, ring: Ring) {
+        let (version, ring) = (ring.version(), Arc::new(ring));
+        let before = self.view.rcu(|view| match view {
+            Some(view) if view.ring.version() < version => {
+                Some(Arc::new(View::new(Arc::clone(&ring), &view.members)))
+            }
+            as_new => as_new.clone(),
+        });
+        if before.is_some_and(|view| view.ring.version() < version) {
+            tracing::info!(version, "the ring changed");
         }
     }
-}
-
-fn now_millis() -> u64 {
-    u64::try_from(process::uptime().as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {

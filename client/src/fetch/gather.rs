@@ -125,6 +125,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// One round with the nodes. What no node is left for is returned.
     fn ask_nodes(&mut self, routes: &Routes) -> Result<Vec<Job>, Error> {
         let (begun, queued) = (process::now(), self.gathered.sources.wait_queue);
+        self.wanted.ring_version = routes.router.ring_version();
         if self.strikes.len() != routes.nodes.len() {
             self.strikes = vec![Strikes::default(); routes.nodes.len()];
         }
@@ -136,8 +137,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let mut origin_until = begun;
         while let Some(event) = lanes.next(&mut self.wanted) {
             match event {
-                Event::Answered { node, rows_origin, longest } => {
+                Event::Answered { node, rows_origin, ring_version, longest } => {
                     self.answered(routes, node, rows_origin, longest);
+                    self.heard_of_ring(routes, node, ring_version);
                     if rows_origin > 0 {
                         origin_until = process::now();
                     }
@@ -300,6 +302,15 @@ impl<'a, 'b> Gathering<'a, 'b> {
         self.gathered.note(hop, longest.waited, shard, Some(&member.id));
         let rows = &mut self.gathered.sources.rows_origin;
         *rows = rows.saturating_add(rows_origin);
+    }
+
+    /// Sees to it that a ring newer than ours is learned, from the node that has it.
+    fn heard_of_ring(&self, routes: &Routes, node: usize, version: u64) {
+        if let Some(cluster) = self.means.target.cluster.as_ref()
+            && version > self.wanted.ring_version
+        {
+            cluster.heard_of_ring(version, &routes.nodes[node].member);
+        }
     }
 
     /// Takes back what a lane did not deliver. What was cancelled is nobody's failure.

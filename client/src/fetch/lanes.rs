@@ -52,6 +52,8 @@ pub(super) enum Event {
         node: usize,
         /// Rows that the node had to read from the origin.
         rows_origin: u64,
+        /// The ring that the node has.
+        ring_version: u64,
         /// The longest wait within the answer.
         longest: Wait,
     },
@@ -140,7 +142,8 @@ impl Lane {
                 let (node, longest) = (self.index, self.longest);
                 self.jobs.pop_front();
                 self.asked = false;
-                Ok(Some(Event::Answered { node, rows_origin, longest }))
+                let ring_version = end.ring_version;
+                Ok(Some(Event::Answered { node, rows_origin, ring_version, longest }))
             }
         }
     }

@@ -11,6 +11,7 @@ use super::{node::Node, target::Target};
 use crate::{
     cluster::{Member, View},
     local::Slots,
+    patience::CancelToken,
     process,
     route::Router,
     runtime,
@@ -53,7 +54,12 @@ impl Session {
     }
 
     /// Maps a shard now, if the node that owns it is on this host and has it.
-    pub(super) fn attach(&self, target: &Target, shard: u32) -> Option<Arc<Attached>> {
+    pub(super) fn attach(
+        &self,
+        target: &Target,
+        shard: u32,
+        cancel: &CancelToken,
+    ) -> Option<Arc<Attached>> {
         if !target.options.local {
             return None;
         }
@@ -63,10 +69,10 @@ impl Session {
         let id = || target.manifest.shard(shard).id;
         let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
         if !node.is_open() {
-            runtime::block_on(node.open(target, &self.slots)).ok()?;
+            runtime::block_on(cancel.unless(node.open(target, &self.slots))).ok()?.ok()?;
         }
         let (socket, patience) = (node.socket()?, limits::OWNER_SILENT_TIMEOUT);
-        if !socket.wait_connected(patience) {
+        if !socket.wait_connected(patience) || cancel.is_cancelled() {
             return None;
         }
         if self.slots.claim(shard, process::uptime()) {

@@ -4,6 +4,7 @@ mod cancel;
 mod fake;
 mod fixture;
 mod late;
+mod ring;
 mod waits;
 
 use std::{

@@ -10,13 +10,14 @@ use larder_extent::Attached;
 use larder_wire::data::RowRef;
 
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
-use crate::{Copies, Memory, process};
+use crate::{CancelToken, Copies, Memory, process};
 
 /// Whom to ask for a shard that is not mapped.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asking {
-    /// The node that owns it, if it is on this host: one exchange over its socket.
-    Node,
+pub(crate) enum Asking<'a> {
+    /// The node that owns it, if it is on this host: one exchange over its socket, unless the token is
+    /// used first.
+    Node(&'a CancelToken),
     /// Nobody: what is not mapped can't be seen.
     Nobody,
 }
@@ -31,9 +32,15 @@ impl Fetcher {
     /// Consecutive rows of a shard where they lie, as [`view`](Self::view); also `None` if they do
     /// not lie back to back (windows that overlap), and if there are none.
     pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
-        let view = self.look(shard, &rows, tensor, Asking::Node)?;
+        let view = self.look(shard, &rows, tensor, Asking::Node(&CancelToken::never()))?;
         Copies::viewed(view.len() as u64).count();
         Some(view)
+    }
+
+    /// Whether these shards are mapped now.
+    pub(crate) fn has_mapped(&self, mut shards: impl Iterator<Item = u32>) -> bool {
+        let session = self.session();
+        shards.all(|shard| session.slots.get(shard).is_some())
     }
 
     /// As [`view_rows`](Self::view_rows), uncounted.
@@ -42,7 +49,7 @@ impl Fetcher {
         shard: u32,
         rows: &Range<u32>,
         tensor: usize,
-        asking: Asking,
+        asking: Asking<'_>,
     ) -> Option<RowsView> {
         let manifest = &self.target.manifest;
         let known = shard < manifest.shard_count() && rows.end <= manifest.shard(shard).rows;
@@ -54,7 +61,7 @@ impl Fetcher {
         let extent = match session.slots.get(shard) {
             Some(extent) => extent,
             None => match asking {
-                Asking::Node => session.attach(&self.target, shard)?,
+                Asking::Node(cancel) => session.attach(&self.target, shard, cancel)?,
                 Asking::Nobody => return None,
             },
         };

@@ -61,6 +61,14 @@ impl Batch {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
+    /// In a batch of a [`Mixture`](crate::Mixture), which pass over its dataset each row belongs to,
+    /// counted from 0 through all epochs: with dataset and sample it names what comes once in the life
+    /// of a job. In a batch of a single dataset the epoch is that pass.
+    #[must_use]
+    pub fn passes(&self) -> Option<&[u64]> {
+        (!self.samples.datasets.is_empty()).then_some(&self.samples.passes)
+    }
+
     /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):
     /// they repeat samples and are to be left out of metrics.
     #[must_use]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::sampler::{
-    self, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Share, Shuffle, View,
+    self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Share, Shuffle, View,
 };
 
 /// What is declared.
@@ -27,6 +27,8 @@ pub(super) struct Samples {
     pub(super) samples: Vec<u64>,
     /// In a mixture, the dataset of each; else empty.
     pub(super) datasets: Vec<u32>,
+    /// In a mixture, the pass over its dataset that each belongs to; else empty.
+    pub(super) passes: Vec<u64>,
 }
 
 impl Content {
@@ -70,22 +72,25 @@ impl Sequence {
 
     /// The samples of a share, padding last.
     pub(super) fn samples(&self, share: &Share) -> Samples {
-        let mut out = Samples::default();
         match self {
-            Self::One(order) => share.fill(order, &mut out.samples),
+            Self::One(order) => {
+                let mut out = Samples::default();
+                share.fill(order, &mut out.samples);
+                out
+            }
             Self::Mixed(order) => {
-                let Samples { samples, datasets } = &mut out;
-                order.fill(share.positions(), datasets, samples);
+                let mut draws = Draws::default();
+                order.fill(share.positions(), &mut draws);
                 for padding in share.slots().filter(|slot| slot.padding) {
-                    order.fill(padding.position..padding.position + 1, datasets, samples);
+                    order.fill(padding.position..padding.position + 1, &mut draws);
                 }
+                draws.into()
             }
         }
-        out
     }
 
     /// Turns numbers in snapshots into indices in views.
-    pub(super) fn index(&self, Samples { samples, datasets }: &mut Samples) {
+    pub(super) fn index(&self, Samples { samples, datasets, .. }: &mut Samples) {
         let index = |view: &View, sample: &mut u64| {
             *sample = view.index_of(*sample).expect("a declared sample");
         };
@@ -108,6 +113,12 @@ impl Sequence {
             Self::Mixed(order) if whole => order.expected_digest(),
             Self::Mixed(order) => order.digest_of(positions),
         }
+    }
+}
+
+impl From<Draws> for Samples {
+    fn from(Draws { sources, passes, samples }: Draws) -> Self {
+        Self { samples, datasets: sources, passes }
     }
 }
 

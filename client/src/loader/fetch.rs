@@ -143,7 +143,7 @@ impl BatchFetcher {
     /// The same from several snapshots, one after the other: each row to its own place.
     fn read_mixed(
         &self,
-        Samples { samples, datasets }: &Samples,
+        Samples { samples, datasets, .. }: &Samples,
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
@@ -166,7 +166,8 @@ impl BatchFetcher {
     }
 }
 
-/// Reads chosen samples of `tensors`, or of all, into memory of their own.
+/// Reads chosen samples of `tensors`, or of all, into memory of their own, unless `cancel` is used
+/// first.
 ///
 /// # Errors
 /// As [`Layout::new`], and as the gather.
@@ -178,6 +179,7 @@ pub(crate) fn take(
     gather: &Arc<Gather>,
     samples: &[u64],
     tensors: Option<&[String]>,
+    cancel: &CancelToken,
 ) -> Result<Vec<HostTensor>, Error> {
     let rows = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     check_rows(rows)?;
@@ -186,7 +188,7 @@ pub(crate) fn take(
     let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, &layout)?;
     let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
-    let (buffer, _) = fetcher.read(&samples, &CancelToken::new())?;
+    let (buffer, _) = fetcher.read(&samples, cancel)?;
     Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len()))
 }
 

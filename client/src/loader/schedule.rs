@@ -47,7 +47,7 @@ impl Schedule {
     #[must_use]
     pub fn batch(&self, batch: u64) -> Option<ScheduledBatch> {
         (batch < self.pass.count()).then(|| {
-            let (Samples { samples, datasets }, padding) = self.pass.indices(batch);
+            let (Samples { samples, datasets, .. }, padding) = self.pass.indices(batch);
             ScheduledBatch { samples, datasets, padding, state: self.pass.state_after(batch) }
         })
     }

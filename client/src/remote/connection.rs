@@ -9,7 +9,7 @@ use std::{
 
 use larder_wire::{
     data::{
-        Data, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket, WireError,
+        Data, ErrorReply, GatherEnd, GatherParts, Hello, HelloOk, Kind, RowRef, Ticket, WireError,
         read_body, read_header,
     },
     limits,
@@ -103,8 +103,14 @@ impl Connection {
         self.busy = true;
         self.reader.get_mut().serve(cancel);
         let rows: Vec<RowRef> = job.at.iter().map(|&at| wanted.rows[at as usize]).collect();
-        let (snapshot, tensors) = (wanted.snapshot, &wanted.tensors[job.slots.clone()]);
-        Gather::encode_parts(snapshot, tensors, &rows, job.verify, self.request, &mut self.frame);
+        let gather = GatherParts {
+            snapshot: wanted.snapshot,
+            ring_version: wanted.ring_version,
+            tensors: &wanted.tensors[job.slots.clone()],
+            rows: &rows,
+            verify: job.verify,
+        };
+        gather.encode(self.request, &mut self.frame);
         self.send()
     }
 

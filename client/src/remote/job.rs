@@ -11,6 +11,8 @@ use crate::Copies;
 /// All that one gather wants, and the batch that it goes to.
 pub(crate) struct Wanted<'a, 'b> {
     pub(crate) snapshot: SnapshotId,
+    /// The ring by which nodes are chosen.
+    pub(crate) ring_version: u64,
     /// In the order of the batch.
     pub(crate) rows: &'a [RowRef],
     /// One for each slot of the batch.

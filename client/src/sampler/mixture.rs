@@ -51,6 +51,18 @@ pub struct Mixture {
     digest: [u8; 16],
 }
 
+/// What positions of a mixture bring, in their order: columns of one length.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draws {
+    /// The number of the source.
+    pub sources: Vec<u32>,
+    /// Which pass over its source it belongs to, counted from 0 through all epochs. Source, pass and
+    /// sample together come once in the life of a job.
+    pub passes: Vec<u64>,
+    /// The sample, as the source's snapshot counts it.
+    pub samples: Vec<u64>,
+}
+
 #[derive(Debug)]
 struct Source {
     view: View,
@@ -255,13 +267,12 @@ impl MixedOrder {
         self.mixture.is_empty()
     }
 
-    /// Appends what `positions` bring, in order: to `sources` the number of the source, to `samples`
-    /// the sample, as the source's snapshot counts it. Some 30 ns a position more than the sources'
-    /// own orders take.
+    /// Appends what `positions` bring, in order. Some 30 ns a position more than the sources' own
+    /// orders take.
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).
-    pub fn fill(&self, positions: Range<u64>, sources: &mut Vec<u32>, samples: &mut Vec<u64>) {
+    pub fn fill(&self, positions: Range<u64>, draws: &mut Draws) {
         assert!(positions.end <= self.len(), "positions {positions:?} of {}", self.len());
         // What a stretch draws from a source is a stretch of it: one part of its order, not many.
         let before = self.interleaving.counts_before(positions.start);
@@ -271,18 +282,22 @@ impl MixedOrder {
             drawn.map(|(source, (&from, &to))| self.drawn(source, from..to).into_iter()).collect();
         for position in positions {
             let (source, _) = self.interleaving.at(position);
-            sources.push(u32::try_from(source).expect("a mixture has few sources"));
-            samples.push(drawn[source].next().expect("as many as were counted"));
+            let (pass, sample) = drawn[source].next().expect("as many as were counted");
+            draws.sources.push(u32::try_from(source).expect("a mixture has few sources"));
+            draws.passes.push(pass);
+            draws.samples.push(sample);
         }
     }
 
-    /// The samples that draws `draws` of this epoch bring of a source.
-    fn drawn(&self, source: usize, draws: Range<u64>) -> Vec<u64> {
-        let mut samples = Vec::new();
+    /// The samples that draws `draws` of this epoch bring of a source, each with its pass.
+    fn drawn(&self, source: usize, draws: Range<u64>) -> Vec<(u64, u64)> {
+        let (mut drawn, mut samples) = (Vec::new(), Vec::new());
         for (pass, positions) in self.passes(source, draws) {
+            samples.clear();
             self.pass(source, pass).fill(positions, &mut samples);
+            drawn.extend(samples.iter().map(|&sample| (pass, sample)));
         }
-        samples
+        drawn
     }
 
     /// The passes over a source that draws of this epoch belong to, and the positions of each.
@@ -341,17 +356,13 @@ impl MixedOrder {
     pub fn digest_of(&self, positions: Range<u64>) -> EpochDigest {
         const PIECE: u64 = 4096;
         let mut digest = EpochDigest::new(self.plan);
-        let (mut sources, mut samples) = (Vec::new(), Vec::new());
         let mut next = positions.start;
         while next < positions.end {
             let end = next.saturating_add(PIECE).min(positions.end);
-            sources.clear();
-            samples.clear();
-            self.fill(next..end, &mut sources, &mut samples);
-            sources
-                .iter()
-                .zip(&samples)
-                .for_each(|(&source, &sample)| digest.add_mixed(source, sample));
+            let mut draws = Draws::default();
+            self.fill(next..end, &mut draws);
+            let drawn = draws.sources.iter().zip(&draws.samples);
+            drawn.for_each(|(&source, &sample)| digest.add_mixed(source, sample));
             next = end;
         }
         digest

@@ -100,7 +100,7 @@ pub struct Agent<R = Unbroken> {
     announced: Option<(Announcement, Now)>,
     /// The ring version in use here, and the one that was asked to be.
     installed: u64,
-    installing: u64,
+    installing: Option<RingOf>,
     /// What was swept for.
     swept: Option<Vec<BlobId>>,
     braked: bool,
@@ -139,7 +139,7 @@ impl<R: Rules> Agent<R> {
             opened: Vec::new(),
             announced: None,
             installed: 0,
-            installing: 0,
+            installing: None,
             swept: None,
             braked: false,
             left: false,
@@ -234,11 +234,13 @@ impl<R: Rules> Agent<R> {
         let Some(View { record, .. }) = &self.view else {
             return;
         };
+        let newer = record.version >= self.installing.as_ref().map_or(0, |ring| ring.version);
+        if !self.rules.holds(Rule::InstallNewest, newer) {
+            return;
+        }
         let (ring, previous) = view::rings(record, &self.rules);
-        if self.rules.holds(Rule::InstallNewest, ring.version > self.installing)
-            && ring.version != self.installing
-        {
-            self.installing = ring.version;
+        if self.installing.as_ref() != Some(&ring) {
+            self.installing = Some(ring.clone());
             out.push(Effect::Install { ring, previous });
         }
     }

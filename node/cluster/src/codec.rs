@@ -63,11 +63,12 @@ impl Writer {
     }
 
     pub(crate) fn member(&mut self, member: &Member) {
-        let Member { id, weight, control, host } = member;
+        let Member { id, weight, control, host, zone } = member;
         self.text(id);
         self.u32(*weight);
         self.text(control);
         self.text(host);
+        self.text(zone);
     }
 
     pub(crate) fn end(mut self) -> Vec<u8> {
@@ -187,6 +188,7 @@ impl<'a> Reader<'a> {
             weight: self.u32()?,
             control: self.text()?,
             host: self.text()?,
+            zone: self.text()?,
         })
     }
 

@@ -83,6 +83,8 @@ pub struct Plan {
     pub base: u64,
     /// The difference between the members before and after.
     pub edits: Vec<Edit>,
+    /// The unit of weights of the ring it leads to.
+    pub unit: u32,
     /// The exceptions of the placement it leads to; none when the ring says all.
     pub target: Option<BlobId>,
     /// Ids of members, which moves name by index.
@@ -143,6 +145,8 @@ pub struct Task {
     pub base: u64,
     /// The members in place, sorted by id.
     pub members: Vec<Member>,
+    /// The unit in which their weights are counted.
+    pub unit: u32,
     /// The exceptions in place.
     pub placement: Option<BlobId>,
     /// What is to change.

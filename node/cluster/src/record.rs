@@ -4,8 +4,8 @@
 //! record to the next one, or a refusal in words; which step to take is the agents' business. What
 //! holds in every record that [`Record::decode`] lets in or [`Record::encode`] lets out:
 //!
-//! - the ring has its own version, which grows by one whenever the ring's members or the placement
-//!   change, and only then;
+//! - the ring has its own version, which grows by one whenever its members, their weights or the
+//!   placement change, and only then (where a member listens is no part of it);
 //! - at most one change is in flight;
 //! - a blob that is named was put before.
 //!
@@ -51,6 +51,8 @@ pub struct Record {
     pub version: u64,
     /// All nodes that are known, sorted by id.
     pub members: Vec<Entry>,
+    /// The unit in which the ring counts weights: see [`larder_wire::Ring::with_unit`].
+    pub unit: u32,
     /// The exceptions of the committed placement; none when the ring says all.
     pub placement: Option<BlobId>,
     /// The ring before this one: new owners ask its owners before the origin.
@@ -126,6 +128,8 @@ pub struct Previous {
     pub version: u64,
     /// What makes the committed ring's members into its members.
     pub undo: Vec<Edit>,
+    /// The unit of its weights.
+    pub unit: u32,
     /// Its exceptions.
     pub placement: Option<BlobId>,
 }
@@ -139,6 +143,8 @@ pub struct Change {
     pub plan: BlobId,
     /// What becomes of the members.
     pub edits: Vec<Edit>,
+    /// The unit of weights of the ring it leads to.
+    pub unit: u32,
     /// The exceptions of the placement it leads to.
     pub target: Option<BlobId>,
     /// Nothing is pulled while it is paused.

@@ -41,5 +41,11 @@ fn parse(text: &str) -> Result<Member, ConfigError> {
     if id.is_empty() || host.is_empty() || port.parse::<u16>().is_err() || weight == 0 {
         return Err(wrong("has an empty name, host, port or weight"));
     }
-    Ok(Member { id: id.to_owned(), weight, control: control.to_owned(), host: host.to_owned() })
+    Ok(Member {
+        id: id.to_owned(),
+        weight,
+        control: control.to_owned(),
+        host: host.to_owned(),
+        zone: String::new(),
+    })
 }

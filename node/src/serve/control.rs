@@ -35,7 +35,7 @@ impl Node for Service {
     }
 
     async fn get_ring(&self, _: Request<GetRingRequest>) -> Answer<Ring> {
-        Ok(Response::new(self.0.shared.ring.to_proto()))
+        Ok(Response::new(self.0.shared.ring.load().to_proto()))
     }
 
     async fn open_dataset(

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use clap::Parser;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
@@ -99,7 +100,7 @@ impl TestNode {
         let data = listeners.data.local_addr().unwrap();
         let control = format!("http://{listen}");
         let host = "here".to_owned();
-        let member = larder_wire::Member { id: "n1".to_owned(), weight: 1, control, host };
+        let member = larder_wire::Member { id: "n1".to_owned(), weight: 1, control, host, zone: String::new() };
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
             catalog: Catalog::new(vec![folder.uri()], Arc::clone(&cache)),
@@ -107,7 +108,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
-            ring: Ring::new(1, vec![member]).unwrap(),
+            ring: ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap()),
             runtime: handle,
             stopping: CancellationToken::new(),
         });
@@ -154,7 +155,8 @@ impl TestNode {
             RowRef { shard, row }
         };
         let rows = rows.into_iter().map(locate).collect();
-        Gather { snapshot: self.dataset.snapshot(), tensors: vec![0], rows, verify: false }
+        let (snapshot, tensors) = (self.dataset.snapshot(), vec![0]);
+        Gather { snapshot, ring_version: 1, tensors, rows, verify: false }
     }
 }
 

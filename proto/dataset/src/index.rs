@@ -4,13 +4,15 @@
 //! tensors make up the samples, cut shards, write the manifest and point a tag to it. Nothing is
 //! published before everything was checked, and whatever is not taken is listed with the reason.
 //!
-//! Non-goals: converting data; reading any of it, unless checksums are asked for.
+//! Non-goals: converting data; reading any of it but the offsets of ragged rows, unless checksums are
+//! asked for.
 
 mod checksum;
 mod group;
 mod headers;
 mod npy;
 mod publish;
+mod ragged;
 mod safetensors;
 mod tokens;
 
@@ -72,6 +74,13 @@ pub enum IndexProgress {
         /// Headers to read.
         total: u64,
     },
+    /// Offsets of ragged rows are being read.
+    Offsets {
+        /// Bytes read.
+        done: u64,
+        /// Bytes to read.
+        total: u64,
+    },
     /// Data is being read for checksums.
     Checksums {
         /// Bytes read.
@@ -123,7 +132,8 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// `.safetensors` files: every tensor whose leading dimension is the one that most bytes of the file
 /// share is a tensor of the samples; files are concatenated in the order of their keys. `.npy` files:
 /// `image.npy` beside `label.npy` are tensors of the same samples, and files that differ only in a
-/// trailing number are concatenated. With [`IndexOptions::tokens`]: a sample is a window over a file;
+/// trailing number are concatenated. In both, `x` beside `x.offsets` is one tensor with rows of any
+/// length. With [`IndexOptions::tokens`]: a sample is a window over a file;
 /// tokens after the last whole window of a file are in no sample, and as windows overlap or leave gaps,
 /// shards never join files then.
 ///
@@ -247,6 +257,7 @@ async fn tensor_plan(
         leave_out(safetensors, "lies beside npy files, which are the dataset", left_out);
         npy::candidates(origin, uri, npy, left_out, progress).await?
     };
+    let candidates = ragged::pair(origin, uri, candidates, left_out, progress).await?;
     if candidates.is_empty() {
         let mut why = "there is no .safetensors or .npy file with samples".to_owned();
         if bin > 0 {

@@ -47,6 +47,13 @@ pub const SAFETENSORS_TENSORS_MAX: usize = 10_000;
 /// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters unless told.
 pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 
+/// Most ragged rows in one dataset, of all its tensors: each takes 16 bytes in the manifest.
+pub const RAGGED_ROWS_MAX: u64 = MANIFEST_BYTES_MAX / 16;
+/// Bytes of one ranged read of the offsets of ragged rows.
+pub const OFFSETS_PART_BYTES: u64 = 4 << 20;
+/// Tensors of offsets that are read at the same time; memory held is this times the part.
+pub const OFFSETS_IN_FLIGHT: usize = 8;
+
 /// Bytes of one ranged read while checksums are computed.
 pub const CHECKSUM_PART_BYTES: u64 = 8 << 20;
 /// Ranged reads in flight while checksums are computed; memory held is this times the part.

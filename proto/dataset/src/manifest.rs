@@ -74,6 +74,22 @@ impl Tensor {
         }
     }
 
+    /// Bytes of what [`shape`](Self::shape) says: of a row, or of one element of a ragged row.
+    pub fn element_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype.size_bytes()
+    }
+
+    /// Whether rows differ in length: each is some elements of [`shape`](Self::shape).
+    pub fn is_ragged(&self) -> bool {
+        self.locator == RowLocator::Spans
+    }
+
+    /// The shape of a row of so many bytes: of a ragged one, first how many elements it has.
+    pub fn row_shape(&self, bytes: u64) -> Vec<u64> {
+        let elements = self.is_ragged().then(|| bytes / self.element_bytes());
+        elements.into_iter().chain(self.shape.iter().copied()).collect()
+    }
+
     /// How a row is found.
     pub fn locator(&self) -> RowLocator {
         self.locator

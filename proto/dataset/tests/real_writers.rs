@@ -120,6 +120,26 @@ async fn safetensors_files_are_concatenated_and_the_rest_of_them_is_listed() {
 }
 
 #[tokio::test]
+async fn rows_of_any_length_are_read_as_python_wrote_them() {
+    for dataset in ["ragged-safetensors", "ragged-npy"] {
+        for shard_bytes in [4096, 64 << 20] {
+            let (_folder, uri) = copy(dataset);
+            let options = IndexOptions { shard_bytes, checksum: true, ..IndexOptions::default() };
+            let (origin, Indexed { manifest, left_out, .. }) = indexed(&uri, &options).await;
+            check_rows(&origin, &manifest, dataset).await;
+            assert_eq!(left_out, [], "offsets are no tensors, and used");
+            let ragged =
+                |name: &str| manifest.tensors()[manifest.tensor_index(name).unwrap()].is_ragged();
+            assert!(ragged("text") && !ragged("number"));
+            let largest =
+                (0..manifest.shard_count()).map(|shard| manifest.shard(shard).bytes).max();
+            assert!(largest <= Some(shard_bytes), "{largest:?}: no row is as large as a shard");
+            assert_eq!(manifest.shard_count() == 1, shard_bytes > 4096);
+        }
+    }
+}
+
+#[tokio::test]
 async fn types_that_numpy_lacks_are_read_as_they_are() {
     let (_folder, uri) = copy("bf16");
     let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;

@@ -61,7 +61,7 @@ pub use attach::{
 };
 pub use error::WireError;
 pub use failure::ErrorReply;
-pub use gather::{Gather, GatherEnd, RowRef};
+pub use gather::{Gather, GatherEnd, GatherParts, RowRef};
 pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};

@@ -5,6 +5,7 @@
 //! - [`control`]: the gRPC schema of the control plane (package `larder.v1`).
 //! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
 //! - [`ring`]: which members own which shards; computed alike by every process.
+//! - [`placement`]: the ring with the exceptions that a plan made to it, as handed out to clients.
 //! - [`parse_size`]: sizes as people type them.
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
@@ -18,8 +19,10 @@ mod size;
 
 pub mod control;
 pub mod data;
+pub mod placement;
 pub mod ring;
 
 pub use error::{Advice, Error, ErrorKind};
+pub use placement::Placement;
 pub use ring::{Member, Ring};
 pub use size::{SizeError, parse_size};

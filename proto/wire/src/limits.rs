@@ -38,6 +38,9 @@ pub const MEMBER_ID_BYTES_MAX: u32 = 64;
 /// Most bytes of a host name, as in the domain name system.
 pub const HOST_BYTES_MAX: usize = 255;
 
+/// Most bytes of a zone's name: the longest of the large clouds have some 30.
+pub const ZONE_BYTES_MAX: usize = 64;
+
 /// Most bytes of a control address: `http://`, a host name, a colon and a port.
 pub const CONTROL_ADDRESS_BYTES_MAX: u32 = 272;
 
@@ -185,6 +188,14 @@ pub const RING_POINTS_PER_MEMBER: u32 = 256;
 /// Most weight of a member. Weights are relative; a memory budget in MiB, the largest number in use,
 /// reaches this at 16 TiB.
 pub const RING_WEIGHT_MAX: u32 = 1 << 24;
+
+/// Copies of a shard, at most: a set of owners then fits in 16 bytes.
+pub const REPLICAS_MAX: usize = 8;
+
+/// Largest table of exceptions to the ring, in bytes: every shard of the largest dataset, each with
+/// the most copies, and the fan-out over them. A receiver bounds it first by the shards that the
+/// snapshot has: see `Exceptions::bytes_max`.
+pub const EXCEPTIONS_BYTES_MAX: u64 = 512 << 20;
 
 // ---- The cluster: what the coordinator keeps, and the agents' patience ----
 

@@ -9,26 +9,34 @@
 //! are listed nor the process, platform or standard library has a say. The owner is looked up by
 //! [`hashring`]; walks, which that crate does not have, go over a sorted table of the same points.
 //!
-//! **How much moves.** A member of weight `w` has `256 * w / unit` points, where `unit` is the power
-//! of two nearest to the mean weight. While `unit` stays, a member that comes takes only what it will
-//! own and one that goes leaves only what it owned: K/N. When a change carries the mean across the
-//! middle between two powers of two all point counts double or halve and about half of the shards
-//! move once. Clusters of equal weights, and those of ordinary mixes, never see it. (Dividing by the
-//! mean itself would move a little between bystanders at *every* change of an unequal cluster.)
+//! **Copies.** Where a shard has several owners they are the first on its walk that keep apart: distinct
+//! members always, distinct zones, then distinct hosts, as far as there are enough ([`Spread`]).
+//!
+//! **How much moves.** A member of weight `w` has `256 * w / unit` points. The `unit` is a power of two:
+//! of a new ring the one nearest to the mean weight, and [`Ring::next`] keeps it for as long as the mean
+//! stays between half of it and four times it. While it stays, a member that comes takes only what it
+//! will own and one that goes leaves only what it owned: K/N. With another unit all point counts double
+//! or halve and about half of the shards have another owner. (Dividing by the mean itself would move a
+//! little between bystanders at *every* change of an unequal cluster.)
 //!
 //! Thread rule: a [`Ring`] is immutable; share it in an `Arc` and replace it whole.
-//! Non-goals: no membership, no health, no bounded loads; version numbers are compared, not made.
+//! Non-goals: no membership, no health; even loads are the business of [`crate::placement`].
 
 mod member;
+mod owners;
 mod points;
+mod spread;
 
 use std::fmt;
 
 use larder_dataset::ShardId;
 
 pub use member::Member;
+pub use owners::Owners;
+pub use points::place_of;
+pub use spread::Spread;
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 use points::Points;
 
 /// The members of one version of the ring and who owns what.
@@ -37,7 +45,9 @@ pub struct Ring {
     version: u64,
     /// Sorted by id.
     members: Vec<Member>,
+    unit: u32,
     points: Points,
+    spread: Spread,
 }
 
 impl Ring {
@@ -46,11 +56,45 @@ impl Ring {
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] when there are none or too many members, when two share an
     /// id or a control address, or when a member is not well formed.
-    pub fn new(version: u64, mut members: Vec<Member>) -> Result<Self, Error> {
+    pub fn new(version: u64, members: Vec<Member>) -> Result<Self, Error> {
         member::check(&members)?;
+        let unit = points::nearest_unit(&members);
+        Ok(Self::build(version, members, unit))
+    }
+
+    /// The same with weights counted in `unit`.
+    ///
+    /// # Errors
+    /// Also when the unit is not a power of two, or the mean weight is below half of it or above four
+    /// times it.
+    pub fn with_unit(version: u64, members: Vec<Member>, unit: u32) -> Result<Self, Error> {
+        member::check(&members)?;
+        if !points::unit_fits(unit, &members) {
+            let message = format!(
+                "weights counted in units of {unit}, which is no power of two or far from the mean weight"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(Self::build(version, members, unit))
+    }
+
+    /// The ring of the next version, which keeps the unit of this one if it can.
+    ///
+    /// # Errors
+    /// Those of [`Ring::new`].
+    pub fn next(&self, members: Vec<Member>) -> Result<Self, Error> {
+        let version = self.version.saturating_add(1);
+        member::check(&members)?;
+        let fits = points::unit_fits(self.unit, &members);
+        let unit = if fits { self.unit } else { points::nearest_unit(&members) };
+        Ok(Self::build(version, members, unit))
+    }
+
+    fn build(version: u64, mut members: Vec<Member>, unit: u32) -> Self {
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let points = Points::new(&members);
-        Ok(Self { version, members, points })
+        let points = Points::new(&members, unit);
+        let spread = Spread::new(&members);
+        Self { version, members, unit, points, spread }
     }
 
     /// The version: of two rings the one with the greater number is the newer.
@@ -65,30 +109,62 @@ impl Ring {
 
     /// The member with this id.
     pub fn member(&self, id: &str) -> Option<&Member> {
-        let index = self.members.binary_search_by(|member| member.id.as_str().cmp(id)).ok()?;
-        Some(&self.members[index])
+        Some(&self.members[self.index(id)?])
+    }
+
+    /// The index among [`Ring::members`] of the one with this id.
+    pub fn index(&self, id: &str) -> Option<usize> {
+        self.members.binary_search_by(|member| member.id.as_str().cmp(id)).ok()
+    }
+
+    /// The weight that gets an ordinary number of points, a power of two.
+    pub fn weight_unit(&self) -> u32 {
+        self.unit
+    }
+
+    /// Who shares a zone or a host with whom.
+    pub fn spread(&self) -> &Spread {
+        &self.spread
     }
 
     /// The member that owns this shard.
     pub fn owner(&self, shard: ShardId) -> &Member {
-        &self.members[self.points.owner(shard)]
+        &self.members[self.points.owner(place_of(shard))]
     }
 
     /// All members, each once, in the order in which they are to be asked for this shard: the owner
     /// first.
     pub fn walk(&self, shard: ShardId) -> impl Iterator<Item = &Member> {
-        self.points.walk(shard).map(|index| &self.members[index])
+        self.points.walk(place_of(shard)).map(|index| &self.members[index])
     }
 
-    /// The first `count` members of the walk; fewer when the ring has fewer.
+    /// The first `count` members of the walk that keep apart (see [`Spread`]); fewer when the ring has
+    /// fewer, and at most [`crate::limits::REPLICAS_MAX`].
     pub fn replicas(&self, shard: ShardId, count: usize) -> impl Iterator<Item = &Member> {
-        self.walk(shard).take(count)
+        let owners = self.owners_at(place_of(shard), count);
+        (0..owners.len()).map(move |at| &self.members[usize::from(owners[at])])
     }
 
-    /// A digest of the placement: equal for two rings exactly when they place every shard alike. Two
-    /// nodes that report different digests for one version were told different members.
+    /// [`Ring::replicas`] as indices, of the shards that lie at `place` (see [`place_of`]).
+    pub fn owners_at(&self, place: u64, count: usize) -> Owners {
+        let copies = self.spread.copies(count);
+        if copies == 1 {
+            self.spread.first(std::iter::once(self.points.owner(place)), 1)
+        } else {
+            self.spread.first(self.points.walk(place), copies)
+        }
+    }
+
+    /// [`Ring::walk`] as indices, of the shards that lie at `place`.
+    pub(crate) fn walk_at(&self, place: u64) -> impl Iterator<Item = usize> {
+        self.points.walk(place)
+    }
+
+    /// A digest of the placement: equal for two rings exactly when they place every shard, and all
+    /// copies of it, alike. Two nodes that report different digests for one version were told different
+    /// members.
     pub fn digest(&self) -> u64 {
-        self.points.digest(&self.members)
+        self.points.digest(&self.members, &self.spread)
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct Committed {
     pub(crate) at: Now,
     pub(crate) version: u64,
     pub(crate) members: Vec<Member>,
+    pub(crate) unit: u32,
     pub(crate) placement: Option<BlobId>,
 }
 
@@ -68,6 +69,7 @@ impl Checks {
                 at: now,
                 version: record.version,
                 members: record.ring_members(),
+                unit: record.unit,
                 placement: record.placement,
             });
         }

@@ -22,7 +22,7 @@ use larder_cluster::{
     agent::{Command, Event},
 };
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::Ring;
+use larder_wire::{Member, Ring};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
@@ -105,7 +105,7 @@ pub(crate) struct World {
     reads: BTreeMap<u64, client::Read>,
     shards: Vec<ShardId>,
     by_id: BTreeMap<ShardId, ShardNo>,
-    rings: BTreeMap<Vec<(String, u32)>, Rc<Ring>>,
+    rings: BTreeMap<(u32, Vec<(String, u32)>), Rc<Ring>>,
     pub(crate) checks: Checks,
     troubled: bool,
     trace: Xxh3,
@@ -242,10 +242,11 @@ impl World {
     }
 
     /// The ring of a list of members, made once.
-    fn ring(&mut self, members: &[larder_wire::Member]) -> Rc<Ring> {
-        let key: Vec<(String, u32)> = members.iter().map(|m| (m.id.clone(), m.weight)).collect();
-        let ring = self.rings.entry(key).or_insert_with(|| {
-            Rc::new(Ring::new(0, members.to_vec()).expect("agents install rings that are rings"))
+    fn ring(&mut self, members: &[Member], unit: u32) -> Rc<Ring> {
+        let names = members.iter().map(|member| (member.id.clone(), member.weight));
+        let ring = self.rings.entry((unit, names.collect())).or_insert_with(|| {
+            let ring = Ring::with_unit(0, members.to_vec(), unit);
+            Rc::new(ring.expect("agents install rings that are rings"))
         });
         Rc::clone(ring)
     }

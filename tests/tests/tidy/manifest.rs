@@ -8,13 +8,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/dataset", &[]),
     ("proto/wire", &["larder-dataset"]),
     ("node/store", &["larder-dataset", "larder-extent"]),
-    ("node/cluster", &["larder-dataset", "larder-wire"]),
-    ("node", &["larder-cluster", "larder-dataset", "larder-extent", "larder-store", "larder-wire"]),
+    ("node/plan", &["larder-dataset", "larder-wire"]),
+    ("node/cluster", &["larder-dataset", "larder-plan", "larder-wire"]),
+    (
+        "node",
+        &[
+            "larder-cluster",
+            "larder-dataset",
+            "larder-extent",
+            "larder-plan",
+            "larder-store",
+            "larder-wire",
+        ],
+    ),
     ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("client/python", &["larder-client"]),
     ("tests/origin", &[]),
-    ("tests/sim", &["larder-cluster", "larder-dataset", "larder-wire"]),
+    ("tests/sim", &["larder-cluster", "larder-dataset", "larder-plan", "larder-wire"]),
 ];
 
 /// A package and the only folders whose libraries may name it.

@@ -14,7 +14,7 @@ from larder import _larder
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
-from larder._output import convert_all, to_numpy
+from larder._output import convert_all, each_row, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,10 +157,7 @@ class Dataset(Loads):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
         """Several samples by one read, as PyTorch's data loader asks for them."""
-        columns = convert_all(self._take(indices, None), to_numpy)
-        return [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
+        return each_row(convert_all(self._take(indices, None), to_numpy), len(indices))
 
     def rows(
         self, start: int, stop: int, *, tensors: Sequence[str] | None = None

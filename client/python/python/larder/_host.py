@@ -27,8 +27,8 @@ def announce(dataset: _larder.Dataset) -> None:
     if (started := dataset.started_node) is None:
         return
     pid, memory, log = started
-    line = f"larder: started a cache of {memory / 2**30:.1f} GiB on this host (pid {pid}, log {log})"
-    print(line, file=sys.stderr)
+    cache = f"a cache of {memory / 2**30:.1f} GiB on this host"
+    print(f"larder: started {cache} (pid {pid}, log {log})", file=sys.stderr)
 
 
 class Node:

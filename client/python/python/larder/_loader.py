@@ -30,7 +30,7 @@ class Settings(TypedDict):
     """The settings of a loader, all of them."""
 
     batch_size: int
-    shuffle: str | bool
+    shuffle: str
     seed: int
     rank: int
     world_size: int
@@ -39,6 +39,33 @@ class Settings(TypedDict):
     last: Last
     tensors: list[str] | None
     prefetch: int
+
+
+def settings_of(
+    coordinates: _distributed.Coordinates,
+    *,
+    batch_size: int,
+    shuffle: Shuffle | bool,
+    seed: int,
+    last: Last,
+    tensors: Sequence[str] | None = None,
+    prefetch: int = 2,
+) -> Settings:
+    """The settings of a rank's only loader, from what a user said."""
+    if isinstance(shuffle, bool):
+        shuffle = "auto" if shuffle else "none"
+    return {
+        "batch_size": batch_size,
+        "shuffle": shuffle,
+        "seed": seed,
+        "rank": coordinates.rank,
+        "world_size": coordinates.world_size,
+        "worker": 0,
+        "workers": 1,
+        "last": last,
+        "tensors": None if tensors is None else list(tensors),
+        "prefetch": prefetch,
+    }
 
 
 class Batch(dict[str, Any]):
@@ -67,7 +94,7 @@ class Batch(dict[str, Any]):
     def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
         """A batch of these values."""
         batch = cls(values)
-        batch.samples, batch.sources, batch.padding, batch._state = facts
+        batch.samples, batch.sources, _, batch.padding, batch._state = facts
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -274,7 +301,8 @@ class Loads:
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
-                depend on seed, epoch and sample only.
+                depend on seed, epoch and sample only (in a mixture, on how often that dataset was
+                gone through before instead of the epoch).
             batch_transform: applied to each batch, after ``transform``; likewise. Its random
                 numbers depend on the batch's first sample.
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
@@ -285,28 +313,16 @@ class Loads:
                 program has imported it, else numpy.
         """
         coordinates = _distributed.resolve(rank, world_size, group)
-        settings: Settings = {
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "rank": coordinates.rank,
-            "world_size": coordinates.world_size,
-            "worker": 0,
-            "workers": 1,
-            "last": last,
-            "tensors": None if tensors is None else list(tensors),
-            "prefetch": prefetch,
-        }
+        settings = settings_of(
+            coordinates,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            last=last,
+            tensors=tensors,
+            prefetch=prefetch,
+        )
         output, convert = resolve(output), converter(output)
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
-        native = native_loader(self._native, settings)
-        return Loader(native, convert, coordinates, transformed)
-
-
-def native_loader(dataset: _larder.Dataset | _larder.Mixture, settings: Settings) -> _larder.Loader:
-    """The native loader for settings as a user gives them."""
-    shuffle = settings["shuffle"]
-    if isinstance(shuffle, bool):
-        settings = {**settings, "shuffle": "auto" if shuffle else "none"}
-    return dataset.loader(settings)
+        return Loader(self._native.loader(settings), convert, coordinates, transformed)

@@ -42,6 +42,11 @@ def convert_all(tensors: Mapping[str, Array], convert: Convert) -> dict[str, Any
     return {name: convert(array) for name, array in tensors.items()}
 
 
+def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
+    """The rows of stacked columns one by one, as views."""
+    return [{name: column[row] for name, column in columns.items()} for row in range(rows)]
+
+
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """A view of an array as numpy has it; of types numpy lacks, with ml_dtypes."""
     dtype = _EXTENSION_DTYPES.get(array.dtype)
@@ -101,9 +106,9 @@ def _extension(name: str) -> np.dtype[Any]:
 
 
 def _to_torch(array: Array) -> Any:
-    import torch
+    from torch.utils import dlpack
 
-    return torch.from_dlpack(array)
+    return dlpack.from_dlpack(array)
 
 
 def _to_jax(array: Array) -> Any:

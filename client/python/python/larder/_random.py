@@ -1,8 +1,10 @@
-"""Random numbers that a transform gets: a pure function of seed, epoch, dataset and sample.
+"""Random numbers that a transform gets: a pure function of seed, dataset, pass and sample.
 
-They are blocks of one Philox generator, which is counter-based: the seed is its key, and epoch,
-dataset and sample are the upper words of its counter. So no two samples share a number, none needs
-another's to be drawn first, and worker, rank and world size take no part.
+They are blocks of one Philox generator, which is counter-based: the seed is its key, and dataset,
+pass and sample are the upper words of its counter. The pass says how often the dataset was gone
+through before: it is the epoch, but in a mixture each dataset has passes of its own. So no two
+samples that come in the life of a job share a number, none needs another's to be drawn first, and
+worker, rank and world size take no part.
 
 Thread rule: a :class:`Streams` is used by one thread.
 """
@@ -16,18 +18,17 @@ SAMPLE, BATCH = 0, 1
 
 
 class Streams:
-    """The streams of one epoch; one generator that is moved from one to the next."""
+    """The streams of one job; one generator that is moved from one to the next."""
 
-    def __init__(self, seed: int, epoch: int, use: int) -> None:
+    def __init__(self, seed: int, use: int) -> None:
         self._key = np.array([seed, use], dtype=np.uint64)
-        self._epoch = epoch
         self._bits = np.random.Philox(key=self._key)
         self._generator = np.random.Generator(self._bits)
 
-    def at(self, source: int, sample: int) -> np.random.Generator:
-        """The stream of a sample, from its beginning; the stream handed out before ends."""
+    def at(self, source: int, number: int, sample: int) -> np.random.Generator:
+        """The stream of a sample in pass `number`, from its beginning; the one before it ends."""
         # The lowest word counts what is drawn: 2**64 blocks before it would touch the next.
-        counter = np.array([0, source, self._epoch, sample], dtype=np.uint64)
+        counter = np.array([0, source, number, sample], dtype=np.uint64)
         self._bits.state = {
             "bit_generator": "Philox",
             "state": {"counter": counter, "key": self._key},

@@ -31,12 +31,19 @@ class Rows(NamedTuple):
     samples: np.ndarray[Any, Any]
     #: In a mixture, which dataset each row is of.
     sources: np.ndarray[Any, Any] | None
+    #: In a mixture, which pass over its dataset each row belongs to.
+    passes: np.ndarray[Any, Any] | None
     seed: int
     epoch: int
 
     def source(self, row: int) -> int:
         """Which dataset a row is of."""
         return 0 if self.sources is None else int(self.sources[row])
+
+    def draw(self, row: int) -> tuple[int, int, int]:
+        """What comes once in the life of a job: dataset, pass over it, sample."""
+        number = self.epoch if self.passes is None else int(self.passes[row])
+        return self.source(row), number, int(self.samples[row])
 
 
 def on_the_heap(columns: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> Arrays:
@@ -73,10 +80,10 @@ class Transform:
         assert self.each is not None
         streams = _streams(self.each, rows, _random.SAMPLE)
         stacked: Arrays = {}
-        for row, sample in enumerate(rows.samples.tolist()):
+        for row in range(len(rows.samples)):
             # With an ellipsis, scalars too are arrays that can be written to.
             given = {n: self._as_output(column[row, ...]) for n, column in rows.columns.items()}
-            rng = {} if streams is None else {"rng": streams.at(rows.source(row), sample)}
+            rng = {} if streams is None else {"rng": streams.at(*rows.draw(row))}
             try:
                 values = _arrays(self.each(given, **rng))
                 if row == 0:
@@ -93,8 +100,7 @@ class Transform:
     def _whole(self, rows: Rows, columns: Arrays) -> dict[str, Any]:
         assert self.whole is not None
         streams = _streams(self.whole, rows, _random.BATCH)
-        first = int(rows.samples[0])
-        rng = {} if streams is None else {"rng": streams.at(rows.source(0), first)}
+        rng = {} if streams is None else {"rng": streams.at(*rows.draw(0))}
         given = {name: self._as_output(column) for name, column in columns.items()}
         try:
             return dict(_mapping(self.whole(given, **rng)))
@@ -112,7 +118,7 @@ def _streams(function: Callable[..., Any], rows: Rows, use: int) -> _random.Stre
         takes = "rng" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # Some functions written in C do not tell.
         takes = False
-    return _random.Streams(rows.seed, rows.epoch, use) if takes else None
+    return _random.Streams(rows.seed, use) if takes else None
 
 
 def _mapping(result: Any) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ class Facts(NamedTuple):
 
     samples: np.ndarray[Any, Any]
     sources: np.ndarray[Any, Any] | None
+    passes: np.ndarray[Any, Any] | None
     padding: int
     state: str
 
@@ -47,7 +48,8 @@ class Facts(NamedTuple):
     def of(cls, native: _larder.Batch) -> Self:
         """The facts of a native batch."""
         sources = None if native.sources is None else to_numpy(native.sources)
-        return cls(to_numpy(native.samples), sources, native.padding, native.state())
+        passes = None if native.passes is None else to_numpy(native.passes)
+        return cls(to_numpy(native.samples), sources, passes, native.padding, native.state())
 
 
 Transformation = tuple[dict[str, Any], Facts]
@@ -126,7 +128,7 @@ class Transformed:
     ) -> Transformation:
         facts = Facts.of(native)
         columns = convert_all(native.tensors, to_numpy)
-        values = apply(Rows(columns, facts.samples, facts.sources, seed, number))
+        values = apply(Rows(columns, facts.samples, facts.sources, facts.passes, seed, number))
         output = self._transform.output
         return {name: _converted(value, output) for name, value in values.items()}, facts
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from larder._output import convert_all, to_numpy
+from larder._by_number import ByNumber
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import larder
 
 __all__ = ["DataSource"]
 
 Sample = dict[str, Any]
 
 
-class DataSource:
+class DataSource(ByNumber):
     """A dataset as Grain's ``RandomAccessDataSource``: samples by their number, as numpy arrays.
 
     ``grain.MapDataset.source(DataSource(ds)).shuffle(seed=0).batch(256)`` shuffles in Grain's way,
@@ -31,23 +29,14 @@ class DataSource:
         tensors: names of the tensors wanted; by default all.
     """
 
-    def __init__(self, dataset: larder.Dataset, *, tensors: Sequence[str] | None = None) -> None:
-        self._dataset = dataset
-        self._tensors = None if tensors is None else list(tensors)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
+    _output = "numpy"
 
     def __getitem__(self, index: int) -> Sample:
-        return self._getitems([index])[0]
+        return self._each([index])[0]
 
     def _getitems(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples by one read, as Grain asks for them where it batches."""
-        taken = self._dataset._take(indices, self._tensors)
-        columns = convert_all(taken, to_numpy)
-        return [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
+        return self._each(indices)
 
     def __repr__(self) -> str:
         """The same wherever the same snapshot is read: Grain compares it when it resumes."""

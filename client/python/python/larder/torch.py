@@ -21,9 +21,10 @@ import torch
 import torch.utils.data
 
 from larder import _distributed
+from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
-from larder._loader import Batch, Last, Settings, Shuffle, native_loader
-from larder._output import convert_all, converter
+from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
+from larder._output import convert_all, converter, each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ Sample = dict[str, torch.Tensor]
 _to_torch = converter("torch")
 
 
-class Dataset(torch.utils.data.Dataset[Sample]):
+class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
     """The samples of a dataset by their number, as dicts of tensors.
 
     A DataLoader reads each batch of it by one request. With ``batch_size=None`` and a
@@ -50,28 +51,17 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         tensors: names of the tensors wanted; by default all.
     """
 
-    def __init__(self, dataset: larder.Dataset, *, tensors: Sequence[str] | None = None) -> None:
-        self._dataset = dataset
-        self._tensors = None if tensors is None else list(tensors)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
+    _output = "torch"
 
     def __getitem__(self, index: int | Sequence[int]) -> Sample:
         """One sample, or for a list of numbers a batch of them."""
         if isinstance(index, Sequence):
-            return self._take(index)
-        return {name: column[0] for name, column in self._take([index]).items()}
+            return self._stacked(index)
+        return self._each([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples by one read; they share their memory."""
-        columns = self._take(indices)
-        return [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
-
-    def _take(self, indices: Sequence[int]) -> Sample:
-        return convert_all(self._dataset._take(indices, self._tensors), _to_torch)
+        return self._each(indices)
 
     def __repr__(self) -> str:
         return f"larder.torch.Dataset({self._dataset!r})"
@@ -82,13 +72,13 @@ class _Plan:
 
     def __init__(
         self,
-        dataset: larder.Dataset,
-        settings: Settings,
+        dataset: Loads,
         coordinates: _distributed.Coordinates,
+        settings: Settings,
     ) -> None:
         self.dataset = dataset
-        self.settings = settings
         self.coordinates = coordinates
+        self.settings = settings
         native = self.native(0, 1)
         # What "auto" comes to is decided here, once: workers could find other nodes alive.
         self.settings = {**settings, "shuffle": native.shuffle}
@@ -96,7 +86,7 @@ class _Plan:
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
-        return native_loader(self.dataset._native, settings)
+        return self.dataset._native.loader(settings)
 
     def resume(self, state: str) -> int:
         """Takes seed and shuffle from a state; returns its epoch."""
@@ -118,32 +108,6 @@ class _Plan:
         chosen = ((name, value) for name, value in self.settings.items() if name in said)
         settings = ", ".join(f"{name}={value!r}" for name, value in chosen)
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
-
-
-def _plan(
-    dataset: larder.Dataset,
-    batch_size: int,
-    shuffle: Shuffle | bool,
-    seed: int,
-    ranks: tuple[int | None, int | None, Any],
-    last: Last,
-    tensors: Sequence[str] | None = None,
-    prefetch: int = 1,
-) -> _Plan:
-    coordinates = _distributed.resolve(*ranks)
-    settings: Settings = {
-        "batch_size": batch_size,
-        "shuffle": shuffle,
-        "seed": seed,
-        "rank": coordinates.rank,
-        "world_size": coordinates.world_size,
-        "worker": 0,
-        "workers": 1,
-        "last": last,
-        "tensors": None if tensors is None else list(tensors),
-        "prefetch": prefetch,
-    }
-    return _Plan(dataset, settings, coordinates)
 
 
 class _Place(NamedTuple):
@@ -189,7 +153,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     saves and loads by itself, with the same number of each.
 
     Args:
-        dataset: what :func:`larder.open` returned.
+        dataset: what :func:`larder.open` or :func:`larder.mix` returned.
         batch_size: samples of a batch on each rank.
         shuffle, seed, last, tensors: as for :meth:`larder.Dataset.loader`.
         rank, world_size, group: likewise; resolved here, not in a worker.
@@ -200,7 +164,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        dataset: larder.Dataset,
+        dataset: larder.Dataset | larder.Mixture,
         batch_size: int = 256,
         *,
         shuffle: Shuffle | bool = "auto",
@@ -213,8 +177,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         prefetch: int = 2,
         batched: bool = True,
     ) -> None:
-        ranks = (rank, world_size, group)
-        self._plan = _plan(dataset, batch_size, shuffle, seed, ranks, last, tensors, prefetch)
+        coordinates = _distributed.resolve(rank, world_size, group)
+        settings = settings_of(
+            coordinates,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            last=last,
+            tensors=tensors,
+            prefetch=prefetch,
+        )
+        self._plan = _Plan(dataset, coordinates, settings)
         self._batched = batched
         # Shared with workers, so that those that persist learn of it.
         self._epoch = torch.zeros(1, dtype=torch.int64)
@@ -272,15 +245,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def _samples(self, batches: _larder.Epoch, place: _Place) -> Iterator[Sample]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
-            columns = convert_all(native.tensors, _to_torch)
             rows = native.samples.shape[0]
+            samples = each_row(convert_all(native.tensors, _to_torch), rows)
             for row in range(place.samples, rows):
                 if row + 1 == rows:
                     place = place.past(native, ended=number == count)
                 else:
                     place = place._replace(samples=row + 1)
                 self._place = place
-                yield {name: column[row] for name, column in columns.items()}
+                yield samples[row]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration in this process stands, for a StatefulDataLoader.
@@ -367,8 +340,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         group: Any = None,
         last: Last = "drop",
     ) -> None:
-        ranks = (rank, world_size, group)
-        self._plan = _plan(dataset, batch_size, shuffle, seed, ranks, last)
+        require_numbers(dataset)
+        coordinates = _distributed.resolve(rank, world_size, group)
+        settings = settings_of(
+            coordinates, batch_size=batch_size, shuffle=shuffle, seed=seed, last=last
+        )
+        self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
         #: Where the next iteration begins, if not at the start of the epoch.
         self._resume: str | None = None

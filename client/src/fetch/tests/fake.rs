@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::Duration,
@@ -76,6 +76,9 @@ pub(super) struct State {
     id: String,
     fixture: Arc<Fixture>,
     pub(super) members: Arc<Mutex<Vec<Member>>>,
+    /// Of the ring that it has; and of the one by which it was last chosen.
+    pub(super) ring_version: AtomicU64,
+    pub(super) asked_by_ring: AtomicU64,
     data: SocketAddr,
     socket: PathBuf,
     dead: AtomicBool,
@@ -114,6 +117,7 @@ pub(super) fn cluster(
         weight: 1,
         control: format!("http://{}", node.control),
         host: "here".to_owned(),
+        zone: String::new(),
     };
     *members.lock().unwrap() = nodes.iter().map(member).collect();
     let address = format!("http://{}", nodes[0].control);
@@ -133,6 +137,8 @@ impl FakeNode {
             id,
             fixture: Arc::clone(fixture),
             members: Arc::clone(members),
+            ring_version: AtomicU64::new(1),
+            asked_by_ring: AtomicU64::new(0),
             data: listener.local_addr().unwrap(),
             socket: socket.clone(),
             dead: AtomicBool::new(false),
@@ -233,6 +239,7 @@ impl State {
                 tensors: gather.tensors.clone(),
                 verify: gather.verify,
             };
+            self.asked_by_ring.store(gather.ring_version, SeqCst);
             self.asked.lock().unwrap().push(asked);
             let act = self.script.lock().unwrap().pop_front().unwrap_or(Act::Serve);
             self.act(&mut stream, header.request(), &gather, &act)?;
@@ -323,7 +330,8 @@ impl State {
         let mut out = Vec::new();
         let (rows, cold) = (gather.rows.len() as u64, self.cold.load(SeqCst));
         let rows_origin = if cold { rows } else { 0 };
-        let end = GatherEnd { rows_memory: rows - rows_origin, rows_origin };
+        let ring_version = self.ring_version.load(SeqCst);
+        let end = GatherEnd { rows_memory: rows - rows_origin, rows_origin, ring_version };
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }
@@ -419,7 +427,9 @@ impl node_server::Node for Control {
         _: Request<schema::GetRingRequest>,
     ) -> Result<Response<schema::Ring>, Status> {
         let members = self.0.members.lock().unwrap().clone();
-        Ok(Response::new(larder_wire::Ring::new(1, members)?.to_proto()))
+        Ok(Response::new(
+            larder_wire::Ring::new(self.0.ring_version.load(SeqCst), members)?.to_proto(),
+        ))
     }
 
     async fn open_dataset(

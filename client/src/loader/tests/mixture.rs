@@ -63,6 +63,7 @@ fn checked(batch: &Batch) -> Vec<(u32, u64)> {
         assert_eq!(image.row(index), row(sample, of_image, 15), "{dataset}: image of {sample}");
         assert_eq!(label.row(index), row(sample, of_label, 8), "{dataset}: label of {sample}");
     }
+    assert_eq!(batch.passes().map(<[u64]>::len), Some(rows.len()));
     rows[..rows.len() - batch.padding()].to_vec()
 }
 

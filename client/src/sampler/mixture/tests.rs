@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,9 +19,9 @@ fn order(mixture: &Mixture, epoch: u64, shuffle: &str) -> MixedOrder {
 }
 
 fn filled(order: &MixedOrder, positions: Range<u64>) -> Vec<(u32, u64)> {
-    let (mut sources, mut samples) = (Vec::new(), Vec::new());
-    order.fill(positions, &mut sources, &mut samples);
-    sources.into_iter().zip(samples).collect()
+    let mut draws = Draws::default();
+    order.fill(positions, &mut draws);
+    draws.sources.into_iter().zip(draws.samples).collect()
 }
 
 fn stop() -> impl Strategy<Value = Stop> {
@@ -51,6 +51,7 @@ proptest! {
         // A small source may have too small a share of a short epoch.
         let Ok(mixture) = Mixture::new(sources, seed, stop) else { return Ok(()) };
         let mut times: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        let mut once = BTreeSet::new();
         for (number, view) in (0..).zip(mixture.views()) {
             times.extend(view.samples().map(|sample| ((number, sample), 0)));
         }
@@ -58,6 +59,11 @@ proptest! {
             let order = order(&mixture, epoch, shuffle);
             let drawn = filled(&order, 0..order.len());
             prop_assert_eq!(order.expected_digest(), order.digest_of(0..order.len()));
+            let mut draws = Draws::default();
+            order.fill(0..order.len(), &mut draws);
+            for (draw, pass) in drawn.iter().zip(draws.passes) {
+                prop_assert!(once.insert((*draw, pass)), "{:?} twice in pass {}", draw, pass);
+            }
             for (number, draws) in (0..).zip(mixture.draws()) {
                 let count = drawn.iter().filter(|(source, _)| *source == number).count() as u64;
                 prop_assert_eq!(count, draws);

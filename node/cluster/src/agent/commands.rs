@@ -130,6 +130,7 @@ pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
     Task {
         base: record.version,
         members: record.ring_members(),
+        unit: record.unit,
         placement: record.placement,
         edits,
         urgent,

@@ -156,6 +156,8 @@ pub struct RingOf {
     pub version: u64,
     /// Its members, sorted by id.
     pub members: Vec<Member>,
+    /// The unit in which it counts weights.
+    pub unit: u32,
     /// Its exceptions; none when the ring says all.
     pub placement: Option<BlobId>,
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use larder_wire::limits::{JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP};
+use larder_wire::{
+    Ring,
+    limits::{JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP},
+};
 
 use super::{
     Agent, Effect,
@@ -52,7 +55,13 @@ impl<R: Rules> Agent<R> {
             if self.link.no_record()
                 && let Some(cluster) = self.me.founds
             {
-                self.propose_first(Record::founded(cluster, me.clone()), out);
+                match Ring::new(1, vec![me.clone()]) {
+                    Ok(ring) => {
+                        let record = Record::founded(cluster, me.clone(), ring.weight_unit());
+                        self.propose_first(record, out);
+                    }
+                    Err(why) => self.refuse(Intent::Own, &why.to_string(), out),
+                }
             }
             return;
         };
@@ -60,7 +69,8 @@ impl<R: Rules> Agent<R> {
             None if self.left => return,
             None => record.joined(me.clone()),
             Some(Entry { member, .. })
-                if member.control != me.control || member.host != me.host =>
+                if member.control != me.control
+                    || (&member.host, &member.zone) != (&me.host, &me.zone) =>
             {
                 record.readdressed(me)
             }

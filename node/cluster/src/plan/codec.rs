@@ -1,7 +1,8 @@
 //! A plan as bytes. All numbers are little-endian.
 //!
 //! ```text
-//! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | target: flag 1 [16]
+//! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | unit 4
+//!         | target: flag 1 [16]
 //!         | names: count 4, each text | snapshots: count 4, each 16
 //!         | moves: count 4, each (snapshot 2, shard 16, bytes 8, from 2, to 2) | checksum 8
 //! ```
@@ -31,6 +32,7 @@ impl Plan {
         let mut out = Writer::new(MAGIC);
         out.u64(self.base);
         out.list(&self.edits, put_edit);
+        out.u32(self.unit);
         out.option(self.target, Writer::blob_id);
         out.list(&self.names, |out, name| out.text(name));
         out.list(&snapshots, |out, snapshot| out.array(snapshot.as_bytes()));
@@ -54,6 +56,7 @@ impl Plan {
         let members_max = 2 * limits::RING_MEMBERS_MAX;
         let base = fields.u64()?;
         let edits = fields.list(members_max, 3, take_edit)?;
+        let unit = fields.u32()?;
         let target = fields.option(Reader::blob_id)?;
         let names = fields.list(members_max, 2, Reader::text)?;
         let snapshots = fields.list(limits::RECORD_DATASETS_MAX, 16, |fields| {
@@ -73,7 +76,7 @@ impl Plan {
             Ok(Move { snapshot, shard, bytes, from, to })
         })?;
         fields.end()?;
-        Ok(Self { base, edits, target, names, moves })
+        Ok(Self { base, edits, unit, target, names, moves })
     }
 }
 
@@ -121,6 +124,7 @@ mod tests {
         Plan {
             base: 7,
             edits: vec![Edit::Put(member("c", 2)), Edit::Remove("a".to_owned())],
+            unit: 1,
             target: Some(BlobId::of(b"exceptions")),
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
             moves: vec![step(1, Some(0), 2), step(2, None, 1), step(3, Some(1), 2)],

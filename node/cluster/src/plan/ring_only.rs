@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Member, Ring};
+use larder_wire::Ring;
 
 use super::{Move, Plan, Planned, Planner, Task, edited};
 
@@ -17,8 +17,10 @@ pub struct RingOnly {
 impl Planner for RingOnly {
     fn plan(&self, task: &Task, _: Option<&[u8]>) -> Result<Planned, String> {
         let target = edited(&task.members, &task.edits);
-        let ring = |members: Vec<Member>| Ring::new(0, members).map_err(|error| error.to_string());
-        let (before, after) = (ring(task.members.clone())?, ring(target)?);
+        let words = |error: larder_wire::Error| error.to_string();
+        let members = task.members.clone();
+        let before = Ring::with_unit(task.base, members, task.unit).map_err(words)?;
+        let after = before.next(target).map_err(words)?;
         let mut names: Vec<String> =
             before.members().iter().chain(after.members()).map(|m| m.id.clone()).collect();
         names.sort_unstable();
@@ -35,7 +37,8 @@ impl Planner for RingOnly {
             }
         }
         let edits = task.edits.clone();
-        let plan = Plan { base: task.base, edits, target: None, names, moves };
+        let plan =
+            Plan { base: task.base, edits, unit: after.weight_unit(), target: None, names, moves };
         Ok(Planned { plan: plan.encode(), placement: None })
     }
 }

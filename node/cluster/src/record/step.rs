@@ -42,13 +42,14 @@ fn refused<T>(words: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl Record {
-    /// The first record of a cluster: a ring of one.
-    pub fn founded(cluster: [u8; 16], member: Member) -> Self {
+    /// The first record of a cluster: a ring of one, which counts weights in `unit`.
+    pub fn founded(cluster: [u8; 16], member: Member, unit: u32) -> Self {
         Self {
             cluster,
             generation: 1,
             version: 1,
             members: vec![Entry { member, state: State::Active, since: 1 }],
+            unit,
             placement: None,
             previous: None,
             settling: None,
@@ -78,20 +79,15 @@ impl Record {
         step(record, format!("{id} wants to join"))
     }
 
-    /// A node listens elsewhere than before. Clients learn it as a new version of the ring.
+    /// A node listens elsewhere than before. The ring is the same, and so is its version.
     ///
     /// # Errors
     /// [`Refused`] when the node is unknown.
     pub fn readdressed(&self, member: &Member) -> Step {
         let mut record = self.clone();
         let entry = record.entry_mut(&member.id)?;
-        let in_ring = entry.state.in_ring();
         // Weight is the operator's and the ring's; only a plan changes it.
         entry.member = Member { weight: entry.member.weight, ..member.clone() };
-        if in_ring {
-            let placement = self.placement;
-            record.advance(&self.ring_members(), placement);
-        }
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
@@ -113,6 +109,7 @@ impl Record {
             number: record.changes,
             plan: id,
             edits: plan.edits.clone(),
+            unit: plan.unit,
             target: plan.target,
             paused: false,
             rate,
@@ -137,7 +134,7 @@ impl Record {
         record.change = None;
         let since = record.version + 1;
         record.cast(&change.edits, since);
-        record.advance(&before, change.target);
+        record.advance(&before, change.unit, change.target);
         record.settling = Some(change.plan);
         let words = format!("change {} is committed: {change}", change.number);
         record.remember(change.number, true, &words);
@@ -158,7 +155,7 @@ impl Record {
         record.changes += 1;
         let (number, since) = (record.changes, record.version + 1);
         record.cast(&plan.edits, since);
-        record.advance(&self.ring_members(), plan.target);
+        record.advance(&self.ring_members(), plan.unit, plan.target);
         record.settling = Some(id);
         let words = format!("change {number} is committed at once, as {why}");
         record.remember(number, true, &words);
@@ -371,11 +368,12 @@ impl Record {
     }
 
     /// The ring gets its next version.
-    fn advance(&mut self, before: &[Member], placement: Option<BlobId>) {
+    fn advance(&mut self, before: &[Member], unit: u32, placement: Option<BlobId>) {
         let undo = edits_between(&self.ring_members(), before);
-        let previous = Previous { version: self.version, undo, placement: self.placement };
+        let (version, placement_before) = (self.version, self.placement);
+        let previous = Previous { version, undo, unit: self.unit, placement: placement_before };
         self.previous = Some(previous);
-        self.placement = placement;
+        (self.unit, self.placement) = (unit, placement);
         self.version += 1;
     }
 

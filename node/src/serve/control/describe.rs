@@ -11,7 +11,7 @@ use crate::serve::Context;
 
 pub(super) fn describe(context: &Context) -> NodeDescription {
     let shared = &context.shared;
-    let usage = shared.cache.usage();
+    let (usage, ring) = (shared.cache.usage(), shared.ring.load());
     let uptime = clock::now().saturating_duration_since(context.started);
     NodeDescription {
         node_id: shared.config.node_id().to_owned(),
@@ -19,8 +19,8 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_address: context.data_address.clone(),
         socket_path: context.socket_path.display().to_string(),
-        ring_version: shared.ring.version(),
-        ring_digest: shared.ring.digest(),
+        ring_version: ring.version(),
+        ring_digest: ring.digest(),
         host: shared.config.host().to_owned(),
         protocol_version_min: u32::from(*PROTOCOL_VERSIONS.start()),
         protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),

@@ -95,7 +95,7 @@ fn plays_a_client() {
     let heir = if role == "alone" { 0 } else { leave_an_heir(&client.socket) };
     let held: Vec<_> = if role == "wait" {
         let rows = vec![RowRef { shard: 0, row: 0 }];
-        let wanted = Gather { snapshot, tensors: vec![0], rows, verify: false };
+        let wanted = Gather { snapshot, ring_version: 1, tensors: vec![0], rows, verify: false };
         client.send(|out| wanted.encode(42, out));
         Vec::new()
     } else {

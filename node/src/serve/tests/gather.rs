@@ -52,18 +52,85 @@ fn rows_of_every_length_come_cold_and_warm_in_the_order_asked_for() {
     }
 }
 
+/// Lengths of 300 rows: none, a few bytes, blocks and nearly, such as are sent from where they lie.
+fn lengths() -> Vec<usize> {
+    let mut random = fastrand::Rng::with_seed(2);
+    let length = |_| match random.u8(..8) {
+        0..2 => 0,
+        2..5 => random.usize(..700),
+        5 => random.usize(4090..4100),
+        6 => random.usize(16_380..16_390),
+        _ => random.usize(..60_000),
+    };
+    (0..300).map(length).collect()
+}
+
+#[test]
+fn rows_of_different_lengths_come_cold_and_warm_in_the_order_asked_for() {
+    for checksum in [false, true] {
+        let folder = Folder::ragged(lengths(), 1 << 18, checksum);
+        let node = TestNode::new(&folder, ROOMY);
+        assert!(node.dataset.manifest().shard_count() > 5);
+        let mut client = node.remote();
+        let rows = shuffled(300);
+        let cold = client.gather(&node.gather(rows.iter().copied())).unwrap();
+        check(&folder, &rows, &cold.rows);
+        assert_eq!(cold.end.rows_origin, 301);
+        warm(&node, &mut client, 300);
+        let origin_bytes = node.shared.counters.origin_bytes.get();
+        let wanted = node.gather(rows.iter().copied());
+        for verify in [false, true] {
+            let got = client.gather(&Gather { verify, ..wanted.clone() }).unwrap();
+            check(&folder, &rows, &got.rows);
+            assert_eq!((got.end.rows_memory, got.end.rows_origin), (301, 0));
+        }
+        assert_eq!(node.shared.counters.origin_bytes.get(), origin_bytes);
+    }
+}
+
+#[test]
+fn rows_of_different_lengths_are_read_by_range_where_their_shard_is_not_kept() {
+    let folder = Folder::ragged(lengths(), 1 << 18, false);
+    let node = TestNode::new(&folder, 600_000);
+    let mut client = node.remote();
+    let rows = shuffled(300);
+    for _ in 0..3 {
+        let got = client.gather(&node.gather(rows.iter().copied())).unwrap();
+        check(&folder, &rows, &got.rows);
+        until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+    }
+    let usage = node.shared.cache.usage();
+    assert!(usage.resident.shards > 0 && usage.resident.bytes <= usage.limit_bytes);
+    assert!(node.shared.counters.rows_by_range.get() > 0);
+}
+
+#[test]
+fn a_shard_without_a_byte_is_filled_and_sent() {
+    let folder = Folder::ragged(vec![0; 9], 4096, true);
+    let node = TestNode::new(&folder, ROOMY);
+    let mut client = node.remote();
+    for _ in 0..2 {
+        let got = client.gather(&node.gather([3, 0, 8])).unwrap();
+        check(&folder, &[3, 0, 8], &got.rows);
+        warm(&node, &mut client, 9);
+    }
+}
+
 #[test]
 fn rows_longer_than_a_frame_come_too() {
     let folder = Folder::new(3, 5 << 20, 6 << 20, false);
+    let ragged = Folder::ragged(vec![5 << 20, (5 << 20) + 7, 6 << 20], 7 << 20, false);
     let rows = [2, 0, 1];
-    let roomy = TestNode::new(&folder, ROOMY);
-    let cramped = TestNode::new(&folder, 4096);
-    for node in [&roomy, &cramped] {
-        let got = node.remote().gather(&node.gather(rows)).unwrap();
-        check(&folder, &rows, &got.rows);
-        assert_eq!(got.frames, 3);
+    for folder in [&folder, &ragged] {
+        let roomy = TestNode::new(folder, ROOMY);
+        let cramped = TestNode::new(folder, 4096);
+        for node in [&roomy, &cramped] {
+            let got = node.remote().gather(&node.gather(rows)).unwrap();
+            check(folder, &rows, &got.rows);
+            assert_eq!(got.frames, 3);
+        }
+        assert_eq!(cramped.shared.counters.rows_by_range.get(), 3);
     }
-    assert_eq!(cramped.shared.counters.rows_by_range.get(), 3);
 }
 
 #[test]

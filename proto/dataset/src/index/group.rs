@@ -1,6 +1,9 @@
 //! Which of the tensors that were found make up the samples, and whether all files agree on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use super::{LeftOut, shown};
 use crate::{
@@ -20,6 +23,9 @@ pub(super) struct Found {
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
+    /// Of a ragged tensor, which bytes of the file each row is; its shape is then that of an element,
+    /// and its rows are the samples.
+    pub(super) spans: Option<Vec<Range<u64>>>,
 }
 
 /// Files that may hold one run of samples: one file with several tensors, or one file for each.
@@ -54,6 +60,20 @@ impl Candidate {
     fn find(&self, name: &str) -> Option<&Found> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
+
+    fn take_spans(&mut self, name: &str) -> Option<Vec<Range<u64>>> {
+        self.tensors.iter_mut().find(|tensor| tensor.name == name)?.spans.take()
+    }
+}
+
+impl Found {
+    fn locator(&self) -> RowLocator {
+        if self.spans.is_some() {
+            return RowLocator::Spans;
+        }
+        let row_bytes = self.bytes / self.rows;
+        RowLocator::Strided { row_bytes, stride_bytes: row_bytes }
+    }
 }
 
 fn leading_rows<'a>(tensors: impl Iterator<Item = &'a Found>) -> u64 {
@@ -87,18 +107,16 @@ pub(super) fn plan(
     let one_file = members.iter().all(|candidate| candidate.files.len() == 1);
     let tensors: Vec<TensorSpec> = (0u32..)
         .zip(&model)
-        .map(|(index, tensor)| {
-            let row_bytes = tensor.bytes / tensor.rows;
-            TensorSpec {
-                name: tensor.name.clone(),
-                dtype: tensor.dtype,
-                shape: tensor.shape.clone(),
-                slot: if one_file { 0 } else { index },
-                locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
-            }
+        .map(|(index, tensor)| TensorSpec {
+            name: tensor.name.clone(),
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+            slot: if one_file { 0 } else { index },
+            locator: tensor.locator(),
         })
         .collect();
-    let groups = members.iter().map(|member| group(member, &names, one_file, left_out)).collect();
+    let groups =
+        members.into_iter().map(|member| group(member, &names, one_file, left_out)).collect();
     Ok(Plan { tensors, groups })
 }
 
@@ -153,6 +171,16 @@ fn check_agreement<'a>(
                      prefixes of their own"
                 ));
             };
+            if tensor.spans.is_some() != expected.spans.is_some() {
+                let (is, is_not) = match tensor.spans {
+                    Some(_) => (member.key_of(tensor), owner.key_of(expected)),
+                    None => (owner.key_of(expected), member.key_of(tensor)),
+                };
+                return refused(format!(
+                    "tensor '{name_shown}' has offsets, and so ragged rows, in '{is}' and none in \
+                     '{is_not}'"
+                ));
+            }
             if (tensor.dtype, &tensor.shape) != (expected.dtype, &expected.shape) {
                 return refused(format!(
                     "tensor '{name_shown}' is {} {:?} a row in '{}' and {} {:?} in '{}'",
@@ -171,7 +199,7 @@ fn check_agreement<'a>(
 }
 
 fn group(
-    member: &Candidate,
+    mut member: Candidate,
     names: &BTreeSet<String>,
     one_file: bool,
     left_out: &mut Vec<LeftOut>,
@@ -186,12 +214,15 @@ fn group(
         left_out.push(LeftOut::tensor(member.key_of(tensor), &shown(&tensor.name), why));
     }
     let used = || names.iter().filter_map(|name| member.find(name));
+    let begin = |tensor: &Found| tensor.spans.is_none().then_some(tensor.offset);
     let objects = if one_file {
-        vec![object(&member.files[0], used().map(|tensor| tensor.offset).collect())]
+        vec![object(&member.files[0], used().filter_map(begin).collect())]
     } else {
-        used().map(|tensor| object(&member.files[tensor.file], vec![tensor.offset])).collect()
+        let file = |tensor: &Found| &member.files[tensor.file];
+        used().map(|tensor| object(file(tensor), begin(tensor).into_iter().collect())).collect()
     };
-    GroupSpec { rows, objects, spans: Vec::new() }
+    let spans = names.iter().filter_map(|name| member.take_spans(name)).collect();
+    GroupSpec { rows, objects, spans }
 }
 
 /// An object as the manifest has it.

@@ -4,13 +4,13 @@
 //! The dictionary is read by a parser that knows only what numpy writes for plain arrays. A general
 //! one would have to bound recursion and check products of dimensions, which is more code than this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{
     LeftOut, Progress,
     group::{Candidate, Found},
     headers::{Fault, Format, read_all},
-    shown,
+    ragged, shown,
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
 
@@ -36,16 +36,21 @@ pub(super) async fn candidates(
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
     let headers = read_all(origin, uri, files, &Npy, progress).await?;
+    let places: HashSet<Place> = headers.iter().map(|(file, _)| Place::of(&file.key)).collect();
     let mut arrays = Vec::with_capacity(headers.len());
     for (file, array) in headers {
+        let place = Place::of(&file.key);
+        let there = |tensor: &str| places.contains(&place.with(tensor));
         match array.shape.split_first() {
+            None if ragged::is_offsets(&place.tensor, there) => {
+                return Err(Fault::new("shape", "is that of a scalar").of(uri.join(&file.key)?));
+            }
             None => left_out
                 .push(LeftOut::object(&file.key, "is a scalar: it has no leading dimension")),
-            Some(_) if array.bytes == 0 => {
+            Some(_) if array.bytes == 0 && !ragged::is_of_pair(&place.tensor, there) => {
                 left_out.push(LeftOut::object(&file.key, "holds no samples"));
             }
             Some((rows, shape)) => {
-                let place = Place::of(&file.key);
                 arrays.push((place, file, *rows, shape.to_vec(), array.clone()));
             }
         }
@@ -71,6 +76,7 @@ pub(super) async fn candidates(
             file: group.files.len(),
             offset: array.offset,
             bytes: array.bytes,
+            spans: None,
         });
         group.files.push(file);
     }
@@ -82,7 +88,7 @@ type GroupKey = (String, u128, String);
 type Placed = (Place, ObjectInfo, u64, Vec<u64>, Array);
 
 /// What the key of a file says about its place in the dataset.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Place {
     folder: String,
     tensor: String,
@@ -92,9 +98,17 @@ struct Place {
 
 impl Place {
     /// `train/image-007.npy` is number 7 of the tensor `image` in the folder `train`; `image/007.npy`
-    /// is number 7 of the tensor `image` in the folder above.
+    /// is number 7 of the tensor `image` in the folder above. `text-007.offsets.npy`, and
+    /// `text.offsets-007.npy` too, is number 7 of `text.offsets`.
     fn of(key: &str) -> Self {
         let stem = key.strip_suffix(".npy").unwrap_or(key);
+        match stem.strip_suffix(ragged::SUFFIX).map(Self::of_stem) {
+            Some(place) => place.with(&format!("{}{}", place.tensor, ragged::SUFFIX)),
+            None => Self::of_stem(stem),
+        }
+    }
+
+    fn of_stem(stem: &str) -> Self {
         let (folder, stem) = stem.rsplit_once('/').unwrap_or(("", stem));
         let counted = |c: char| c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
         let digits = stem.trim_end_matches(counted);
@@ -112,26 +126,43 @@ impl Place {
         Self { folder: folder.into(), tensor: tensor.into(), number, suffix: suffix.into() }
     }
 
+    /// The place of another tensor of the same samples.
+    fn with(&self, tensor: &str) -> Self {
+        Self { tensor: tensor.into(), ..self.clone() }
+    }
+
     fn unnumbered(folder: &str, stem: &str) -> Self {
         Self { folder: folder.into(), tensor: stem.into(), number: 0, suffix: String::new() }
     }
 }
 
 /// Files that differ in a trailing number but not only in that are tensors of their own: `feature1`
-/// with 10 columns and `feature2` with 20.
+/// with 10 columns and `feature2` with 20. Offsets go with what they divide, whatever their type.
 fn unnumber_mixed(arrays: &mut [Placed]) {
+    let places: HashSet<Place> = arrays.iter().map(|(place, ..)| place.clone()).collect();
+    let is_offsets = |place: &Place| {
+        ragged::is_offsets(&place.tensor, |tensor| places.contains(&place.with(tensor)))
+    };
     let mut kinds: BTreeMap<(String, String), (Dtype, Vec<u64>, bool)> = BTreeMap::new();
-    for (place, _, _, shape, array) in &*arrays {
+    for (place, _, _, shape, array) in arrays.iter().filter(|(place, ..)| !is_offsets(place)) {
         let name = (place.folder.clone(), place.tensor.clone());
         let kind = kinds.entry(name).or_insert_with(|| (array.dtype, shape.clone(), false));
         kind.2 |= kind.0 != array.dtype || kind.1 != *shape;
     }
     for (place, file, ..) in arrays {
-        let name = (place.folder.clone(), place.tensor.clone());
+        let of = is_offsets(place).then(|| place.tensor.strip_suffix(ragged::SUFFIX)).flatten();
+        let tensor = of.unwrap_or(&place.tensor);
+        let name = (place.folder.clone(), tensor.to_owned());
         if kinds.get(&name).is_some_and(|kind| kind.2) {
             let stem = file.key.strip_suffix(".npy").unwrap_or(&file.key);
             let (folder, stem) = stem.rsplit_once('/').unwrap_or(("", stem));
-            *place = Place::unnumbered(folder, stem);
+            *place = match of {
+                Some(of) if !stem.ends_with(ragged::SUFFIX) => {
+                    let tensor = format!("{of}{}{}", place.suffix, ragged::SUFFIX);
+                    Place::unnumbered(folder, &tensor)
+                }
+                _ => Place::unnumbered(folder, stem),
+            };
         }
     }
 }
@@ -341,5 +372,10 @@ mod tests {
         assert_eq!(place("a/image/0.npy"), expected("a", "image", 0, "0"));
         assert_eq!(place("3.npy"), expected("", "data", 3, "3"));
         assert_eq!(place("x_.npy"), expected("", "x_", 0, ""));
+        for offsets in ["a/text-07.offsets.npy", "a/text.offsets-07.npy"] {
+            assert_eq!(place(offsets), expected("a", "text.offsets", 7, "-07"));
+        }
+        assert_eq!(place("a/text/07.offsets.npy"), expected("a", "text.offsets", 7, "07"));
+        assert_eq!(place("text.offsets.npy"), expected("", "text.offsets", 0, ""));
     }
 }

@@ -16,7 +16,7 @@ use super::{
     LeftOut, Progress,
     group::{Candidate, Found},
     headers::{Fault, Format, read_all},
-    shown,
+    ragged, shown,
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
 
@@ -46,9 +46,15 @@ pub(super) async fn candidates(
     let mut candidates = Vec::with_capacity(headers.len());
     for (file, entries) in headers {
         let mut tensors = Vec::with_capacity(entries.len());
-        for entry in entries {
-            match found(&entry) {
+        let names: HashSet<&str> = entries.iter().map(|entry| &*entry.name).collect();
+        let there = |name: &str| names.contains(name);
+        for entry in &entries {
+            match found(entry, ragged::is_of_pair(&entry.name, there)) {
                 Ok(tensor) => tensors.push(tensor),
+                Err(why) if ragged::is_offsets(&entry.name, there) => {
+                    let fault = Fault::new(format!("tensor '{}'", shown(&entry.name)), why);
+                    return Err(fault.of(uri.join(&file.key)?));
+                }
                 Err(why) => left_out.push(LeftOut::tensor(&file.key, &shown(&entry.name), why)),
             }
         }
@@ -61,12 +67,13 @@ pub(super) async fn candidates(
     Ok(candidates)
 }
 
-/// The entry as a tensor of samples, or why it can't be one.
-fn found(entry: &Entry) -> Result<Found, String> {
+/// The entry as a tensor of samples, or why it can't be one. Of a ragged tensor, or its offsets, that
+/// is not known before the other was seen.
+fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
     let dtype = entry.dtype.ok_or("has elements that do not fill whole bytes")?;
     let (rows, shape) =
         entry.shape.split_first().ok_or("is a scalar: it has no leading dimension")?;
-    if entry.bytes == 0 {
+    if entry.bytes == 0 && !is_of_pair {
         return Err("holds no samples".into());
     }
     if entry.name.is_empty() || entry.name.len() > limits::TENSOR_NAME_BYTES_MAX as usize {
@@ -86,6 +93,7 @@ fn found(entry: &Entry) -> Result<Found, String> {
         file: 0,
         offset: entry.offset,
         bytes: entry.bytes,
+        spans: None,
     })
 }
 

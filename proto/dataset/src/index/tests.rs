@@ -2,6 +2,7 @@
 //! understood; mutated ones never panic a parser.
 
 mod hostile;
+mod ragged;
 
 use std::{path::Path, sync::Arc};
 

@@ -3,6 +3,8 @@
 //! The bytes are read back by the same checks that a reader makes, so a builder can't write what a
 //! reader refuses.
 
+mod cut;
+
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -15,6 +17,7 @@ use super::{
     },
 };
 use crate::{Dtype, OriginUri, limits, uri::UriError};
+use cut::Cut;
 
 /// Why a dataset can't be written down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +58,7 @@ pub struct TensorSpec {
     pub name: String,
     /// The type of an element.
     pub dtype: Dtype,
-    /// The shape of one sample.
+    /// The shape of one sample; of rows with spans, that of one element of a row.
     pub shape: Vec<u64>,
     /// Which object of each group holds it.
     pub slot: u32,
@@ -89,6 +92,14 @@ pub struct GroupSpec {
     pub spans: Vec<Vec<Range<u64>>>,
 }
 
+impl GroupSpec {
+    /// Bytes of the rows with spans of one sample.
+    fn ragged_bytes(&self, row: usize) -> u64 {
+        let bytes = self.spans.iter().map(|rows| rows[row].end.saturating_sub(rows[row].start));
+        bytes.fold(0, u64::saturating_add)
+    }
+}
+
 /// Puts a manifest together.
 #[derive(Debug)]
 pub struct ManifestBuilder {
@@ -96,15 +107,6 @@ pub struct ManifestBuilder {
     shard_bytes: u64,
     tensors: Vec<TensorSpec>,
     groups: Vec<GroupSpec>,
-}
-
-/// The cut of one shard, before its bytes are known.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    group: u32,
-    row_in_group: u64,
-    first_sample: u64,
-    rows: u32,
 }
 
 impl ManifestBuilder {
@@ -169,6 +171,7 @@ impl ManifestBuilder {
         let spans = group.spans.len() == ragged
             && group.spans.iter().all(|rows| rows.len() as u64 == group.rows);
         field(spans, "does not have one span for each ragged row")?;
+        self.check_rows(group)?;
         for (slot, object) in (0u32..).zip(&group.objects) {
             self.uri.join(&object.key)?;
             for (what, text) in
@@ -181,6 +184,18 @@ impl ManifestBuilder {
             field(columns, "does not say where each of its tensors begins")?;
         }
         Ok(())
+    }
+
+    /// No sample is larger than a sample may be.
+    fn check_rows(&self, group: &GroupSpec) -> Result<(), BuildError> {
+        if group.spans.is_empty() {
+            return Ok(());
+        }
+        let (strided, _) = self.sums();
+        let rows = 0..group.spans[0].len();
+        let largest = rows.map(|row| strided.saturating_add(group.ragged_bytes(row))).max();
+        let largest = usize::try_from(largest.unwrap_or(0)).unwrap_or(usize::MAX);
+        at_most("bytes of one sample:", largest, limits::SAMPLE_BYTES_MAX)
     }
 
     /// Objects per group.
@@ -200,64 +215,6 @@ impl ManifestBuilder {
             }
             RowLocator::Spans => (rows, strides),
         })
-    }
-
-    /// How many rows a shard of the wanted size has.
-    fn rows_per_shard(&self) -> u64 {
-        let (mut row, mut stride) = self.sums();
-        let samples: u64 = self.groups.iter().map(|g| g.rows).sum();
-        for rows in self.groups.iter().flat_map(|g| &g.spans) {
-            // Ragged rows are taken at their mean: a shard may come out larger or smaller.
-            let bytes: u64 = rows.iter().map(|r| r.end.saturating_sub(r.start)).sum();
-            row = row.saturating_add(bytes / samples.max(1));
-            stride = stride.saturating_add(bytes / samples.max(1));
-        }
-        let more = self.shard_bytes.saturating_sub(row) / stride.max(1);
-        (more + 1).min(u64::from(u32::MAX))
-    }
-
-    /// Cuts groups larger than a shard into equal shards and joins smaller neighbours.
-    fn cut_shards(&self) -> Result<Vec<Cut>, BuildError> {
-        let rows_max = self.rows_per_shard();
-        let joinable = self.tensors.iter().all(|tensor| match tensor.locator {
-            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
-            RowLocator::Spans => true,
-        });
-        let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
-        let joined_max = (limits::SHARD_READS_MAX / tensors).max(1);
-        let mut cuts: Vec<Cut> = Vec::new();
-        let mut joined = 0;
-        let mut first_sample = 0u64;
-        for (index, group) in (0u32..).zip(&self.groups) {
-            let room = cuts.last().map_or(0, |cut| rows_max.saturating_sub(cut.rows.into()));
-            if joinable && joined > 0 && joined < joined_max && group.rows <= room {
-                let last = cuts.last_mut().expect("a shard to join is there");
-                last.rows += u32::try_from(group.rows).expect("no more than there is room for");
-                joined += 1;
-            } else {
-                let shards = group.rows.div_ceil(rows_max);
-                let rows = group.rows.div_ceil(shards);
-                let mut at = 0;
-                while at < group.rows {
-                    let rows = rows.min(group.rows - at);
-                    let rows = u32::try_from(rows).expect("no more rows than a shard has");
-                    let first_sample = first_sample + at;
-                    cuts.push(Cut { group: index, row_in_group: at, first_sample, rows });
-                    at += u64::from(rows);
-                }
-                joined = u32::from(shards == 1);
-            }
-            first_sample = first_sample.checked_add(group.rows).ok_or(BuildError::TooMuch {
-                what: "samples:",
-                found: u64::MAX,
-                limit: u64::MAX - 1,
-            })?;
-            if cuts.len() as u64 > u64::from(limits::SHARDS_MAX) {
-                let (found, limit) = (cuts.len() as u64, limits::SHARDS_MAX.into());
-                return Err(BuildError::TooMuch { what: "shards:", found, limit });
-            }
-        }
-        Ok(cuts)
     }
 
     fn encode(&self, cuts: &[Cut]) -> Result<Vec<u8>, BuildError> {

@@ -221,7 +221,7 @@ impl Manifest {
             first = first.saturating_add(record.rows.into());
             field(first <= self.samples(), "ends after the last sample")?;
             self.check_shard_place(index, &record, joinable)?;
-            let ragged = self.check_spans(index, record.first_sample, record.rows)?;
+            let ragged = self.check_spans(index, record.first_sample)?;
             let bytes = u64::from(record.rows - 1)
                 .checked_mul(stride_sum)
                 .and_then(|bytes| bytes.checked_add(row_sum))
@@ -249,27 +249,38 @@ impl Manifest {
         Ok(())
     }
 
-    /// The spans of a shard grow, lie inside their objects, and sum up to what is returned.
-    fn check_spans(&self, shard: u32, first_sample: u64, rows: u32) -> Result<u64> {
-        let mut total = 0u64;
-        for tensor in self.tensors().iter().filter(|t| t.locator == RowLocator::Spans) {
-            let mut before = 0;
-            for sample in first_sample..first_sample + u64::from(rows) {
-                let span = self.span_record(tensor.column, sample);
-                let size = self
-                    .object_record(self.group_object(self.group_of(sample), tensor.slot))
-                    .size_bytes;
-                let inside = span
-                    .region_end
-                    .checked_sub(before)
-                    .and_then(|bytes| bytes.checked_add(span.object_offset))
-                    .is_some_and(|end| end <= size);
-                check(inside, "shard", shard, "has a span out of bounds")?;
-                before = span.region_end;
-            }
-            total = total.saturating_add(before);
+    /// The spans of a shard grow, lie inside their objects, are whole elements and no larger than a
+    /// sample may be. Returns what they sum up to.
+    fn check_spans(&self, shard: u32, first_sample: u64) -> Result<u64> {
+        let ragged: Vec<&Tensor> =
+            self.tensors().iter().filter(|t| t.locator == RowLocator::Spans).collect();
+        if ragged.is_empty() {
+            return Ok(0);
         }
-        Ok(total)
+        let elements: Vec<u64> = ragged.iter().map(|tensor| tensor.element_bytes()).collect();
+        let strided = self.sample_sums().0;
+        let mut ends = vec![0u64; ragged.len()];
+        for segment in self.segments(shard) {
+            let object = |tensor: &&Tensor| self.group_object(segment.group, tensor.slot);
+            let sizes: Vec<u64> =
+                ragged.iter().map(|t| self.object_record(object(t)).size_bytes).collect();
+            for row in segment.row_in_shard..segment.row_in_shard + segment.rows {
+                let mut sample_bytes = strided;
+                for (index, tensor) in ragged.iter().enumerate() {
+                    let span = self.span_record(tensor.column, first_sample + u64::from(row));
+                    let bytes = span.region_end.checked_sub(ends[index]);
+                    let bytes = bytes.filter(|bytes| bytes % elements[index] == 0);
+                    let end = bytes.and_then(|bytes| bytes.checked_add(span.object_offset));
+                    let inside = end.is_some_and(|end| end <= sizes[index]);
+                    check(inside, "shard", shard, "has a span that can't be")?;
+                    sample_bytes = sample_bytes.saturating_add(bytes.unwrap_or(0));
+                    ends[index] = span.region_end;
+                }
+                let fits = sample_bytes <= limits::SAMPLE_BYTES_MAX;
+                check(fits, "shard", shard, "has a sample that is larger than the limit")?;
+            }
+        }
+        Ok(ends.into_iter().fold(0, u64::saturating_add))
     }
 }
 
@@ -343,6 +354,7 @@ fn read_tensor(index: u32, record: &TensorRecord, header: &Header, names: &[u8])
         LOCATOR_SPANS => {
             field(record.row_bytes == 0 && record.stride_bytes == 0, "has spans and a row size")?;
             field(record.column < header.span_tables, "has no span table")?;
+            field(element.is_some_and(|bytes| bytes > 0), "has elements of no bytes or too many")?;
             RowLocator::Spans
         }
         _ => return malformed("tensor", index, "has an unknown locator"),

@@ -107,7 +107,7 @@ impl Manifest {
             }
             RowLocator::Spans => {
                 let begin = self.span_begin(column, shard, row);
-                (begin, self.row_read(shard, row, tensor).bytes)
+                (begin, self.span_begin(column, shard, row + 1) - begin)
             }
         }
     }

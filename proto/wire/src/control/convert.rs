@@ -12,21 +12,33 @@ use crate::{
 impl Ring {
     /// The ring as a message.
     pub fn to_proto(&self) -> RingMessage {
-        let members = self.members().iter().cloned();
-        let message =
-            |Member { id, weight, control, host }| MemberMessage { id, weight, control, host };
-        RingMessage { version: self.version(), members: members.map(message).collect() }
+        let members = self.members().iter().cloned().map(MemberMessage::from).collect();
+        RingMessage { version: self.version(), members, weight_unit: self.weight_unit() }
     }
 
     /// The ring in a message.
     ///
     /// # Errors
-    /// Those of [`Ring::new`].
+    /// Those of [`Ring::new`] and [`Ring::with_unit`].
     pub fn from_proto(message: RingMessage) -> Result<Self, Error> {
-        let members = message.members.into_iter();
-        let member =
-            |MemberMessage { id, weight, control, host }| Member { id, weight, control, host };
-        Self::new(message.version, members.map(member).collect())
+        let RingMessage { version, members, weight_unit } = message;
+        let members = members.into_iter().map(Member::from).collect();
+        match weight_unit {
+            0 => Self::new(version, members),
+            unit => Self::with_unit(version, members, unit),
+        }
+    }
+}
+
+impl From<Member> for MemberMessage {
+    fn from(Member { id, weight, control, host, zone }: Member) -> Self {
+        Self { id, weight, control, host, zone }
+    }
+}
+
+impl From<MemberMessage> for Member {
+    fn from(MemberMessage { id, weight, control, host, zone }: MemberMessage) -> Self {
+        Self { id, weight, control, host, zone }
     }
 }
 
@@ -96,6 +108,7 @@ mod tests {
             weight: 3,
             control: format!("http://127.0.0.1:{port}"),
             host: "here".to_owned(),
+            zone: "west".to_owned(),
         };
         let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
         let back = Ring::from_proto(ring.to_proto()).unwrap();

@@ -143,7 +143,8 @@ pub struct Load {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRingRequest {}
-/// The members of one version of the ring. Placement follows from ids and weights alone.
+/// The members of one version of the ring. Placement follows from ids, weights and the unit of weights,
+/// that of replicas also from hosts and zones.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Ring {
     /// Of two rings the one with the greater version is the newer.
@@ -152,6 +153,10 @@ pub struct Ring {
     /// At most 1,024, in any order.
     #[prost(message, repeated, tag = "2")]
     pub members: ::prost::alloc::vec::Vec<Member>,
+    /// The weight that gets an ordinary number of points on the ring: a power of two, from a quarter of the
+    /// mean weight up to twice the mean. 0: the power of two nearest to the mean.
+    #[prost(uint32, tag = "3")]
+    pub weight_unit: u32,
 }
 /// A node as the ring knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -168,6 +173,9 @@ pub struct Member {
     /// The host it runs on.
     #[prost(string, tag = "4")]
     pub host: ::prost::alloc::string::String,
+    /// What fails together beyond a host, as an availability zone; at most 64 bytes. Empty: not known.
+    #[prost(string, tag = "5")]
+    pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetRequest {

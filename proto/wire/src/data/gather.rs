@@ -22,8 +22,9 @@ pub struct RowRef {
 ///     16     4  rows, 1..=65,536
 ///     20     2  tensors, 1..=4,096
 ///     22     2  flags: bit 0 VERIFY, the others 0
-///     24    2t  tensors: their indices in the manifest
-///  24+2t    8n  rows: shard u32, row u32
+///     24     8  version of the ring by which this node was chosen
+///     32    2t  tensors: their indices in the manifest
+///  32+2t    8n  rows: shard u32, row u32
 /// ```
 ///
 /// A row or tensor may be named more than once. Whether they exist is for the manifest to say.
@@ -33,6 +34,9 @@ pub struct RowRef {
 pub struct Gather {
     /// The snapshot that the indices refer to.
     pub snapshot: SnapshotId,
+    /// The ring by which this node was chosen. A node serves whatever it is asked for; whoever of the
+    /// two has the older ring knows now that there is a newer one.
+    pub ring_version: u64,
     /// The tensors wanted, by index in the manifest. An index into *this* list is a tensor slot.
     pub tensors: Vec<u16>,
     /// The rows wanted, in the order of the answer.
@@ -50,35 +54,8 @@ impl Gather {
     /// # Panics
     /// When either limit is exceeded or nothing is asked for: the caller splits its batches.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        Self::encode_parts(self.snapshot, &self.tensors, &self.rows, self.verify, request, out);
-    }
-
-    /// As [`Gather::encode`], without owning the lists.
-    ///
-    /// # Panics
-    /// As [`Gather::encode`].
-    pub fn encode_parts(
-        snapshot: SnapshotId,
-        tensors: &[u16],
-        rows: &[RowRef],
-        verify: bool,
-        request: u64,
-        out: &mut Vec<u8>,
-    ) {
-        let row_count = counted(rows.len(), limits::GATHER_ROWS_MAX);
-        let tensor_count = counted(tensors.len(), limits::GATHER_TENSORS_MAX);
-        let tensor_count = u16::try_from(tensor_count).expect("the limit on tensors has 16 bits");
-        codec::frame(Kind::Gather, request, 0, out, |body| {
-            body.reserve(24 + 2 * tensors.len() + 8 * rows.len());
-            body.extend_from_slice(snapshot.as_bytes());
-            body.extend_from_slice(&row_count.to_le_bytes());
-            body.extend_from_slice(&tensor_count.to_le_bytes());
-            body.extend_from_slice(&(if verify { VERIFY } else { 0 }).to_le_bytes());
-            for tensor in tensors {
-                body.extend_from_slice(&tensor.to_le_bytes());
-            }
-            put_rows(body, rows);
-        });
+        let Self { snapshot, ring_version, ref tensors, ref rows, verify } = *self;
+        GatherParts { snapshot, ring_version, tensors, rows, verify }.encode(request, out);
     }
 
     /// Reads a body.
@@ -95,6 +72,7 @@ impl Gather {
             VERIFY => true,
             _ => return Err(fields.malformed("reserved bits are set")),
         };
+        let ring_version = fields.u64()?;
         let row_count = announced("rows", rows, limits::GATHER_ROWS_MAX)?;
         let tensor_count = announced("tensors", tensors, limits::GATHER_TENSORS_MAX)?;
         let tensors = fields.bytes(2 * tensor_count)?.as_chunks::<2>().0;
@@ -102,10 +80,51 @@ impl Gather {
         fields.end()?;
         Ok(Self {
             snapshot,
+            ring_version,
             tensors: tensors.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect(),
             rows: rows.iter().map(row_from).collect(),
             verify,
         })
+    }
+}
+
+/// A [`Gather`] whose lists belong to somebody else.
+#[derive(Debug, Clone, Copy)]
+pub struct GatherParts<'a> {
+    /// As [`Gather::snapshot`].
+    pub snapshot: SnapshotId,
+    /// As [`Gather::ring_version`].
+    pub ring_version: u64,
+    /// As [`Gather::tensors`].
+    pub tensors: &'a [u16],
+    /// As [`Gather::rows`].
+    pub rows: &'a [RowRef],
+    /// As [`Gather::verify`].
+    pub verify: bool,
+}
+
+impl GatherParts<'_> {
+    /// Appends the frame, as [`Gather::encode`].
+    ///
+    /// # Panics
+    /// As [`Gather::encode`].
+    pub fn encode(self, request: u64, out: &mut Vec<u8>) {
+        let Self { snapshot, ring_version, tensors, rows, verify } = self;
+        let row_count = counted(rows.len(), limits::GATHER_ROWS_MAX);
+        let tensor_count = counted(tensors.len(), limits::GATHER_TENSORS_MAX);
+        let tensor_count = u16::try_from(tensor_count).expect("the limit on tensors has 16 bits");
+        codec::frame(Kind::Gather, request, 0, out, |body| {
+            body.reserve(32 + 2 * tensors.len() + 8 * rows.len());
+            body.extend_from_slice(snapshot.as_bytes());
+            body.extend_from_slice(&row_count.to_le_bytes());
+            body.extend_from_slice(&tensor_count.to_le_bytes());
+            body.extend_from_slice(&(if verify { VERIFY } else { 0 }).to_le_bytes());
+            body.extend_from_slice(&ring_version.to_le_bytes());
+            for tensor in tensors {
+                body.extend_from_slice(&tensor.to_le_bytes());
+            }
+            put_rows(body, rows);
+        });
     }
 }
 
@@ -146,6 +165,7 @@ fn row_from(bytes: &[u8; 8]) -> RowRef {
 /// offset width
 ///      0     8  rows that came from memory
 ///      8     8  rows that came from the origin, in place of a fill or by waiting for one
+///     16     8  version of the ring that the node has
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GatherEnd {
@@ -153,6 +173,8 @@ pub struct GatherEnd {
     pub rows_memory: u64,
     /// Rows that had to be read from the origin first.
     pub rows_origin: u64,
+    /// The ring that the node has: one with a greater version than the asker's is newer.
+    pub ring_version: u64,
 }
 
 impl GatherEnd {
@@ -161,6 +183,7 @@ impl GatherEnd {
         codec::frame(Kind::GatherEnd, request, 0, out, |body| {
             body.extend_from_slice(&self.rows_memory.to_le_bytes());
             body.extend_from_slice(&self.rows_origin.to_le_bytes());
+            body.extend_from_slice(&self.ring_version.to_le_bytes());
         });
     }
 
@@ -170,7 +193,11 @@ impl GatherEnd {
     /// [`WireError::Malformed`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut fields = codec::Fields::new(Kind::GatherEnd, body);
-        let end = Self { rows_memory: fields.u64()?, rows_origin: fields.u64()? };
+        let end = Self {
+            rows_memory: fields.u64()?,
+            rows_origin: fields.u64()?,
+            ring_version: fields.u64()?,
+        };
         fields.end()?;
         Ok(end)
     }

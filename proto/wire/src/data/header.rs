@@ -53,11 +53,11 @@ frame_kinds! {
     /// Either: I am.
     Pong = 5, 0;
     /// Client: many rows of many shards, please.
-    Gather = 16, 24 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
+    Gather = 16, 32 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
     /// Node: a run of rows of one tensor. The only kind with a payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
     /// Node: that was all of a gather.
-    GatherEnd = 18, 16;
+    GatherEnd = 18, 24;
     /// Client: hand me this shard's extent.
     Attach = 32, 24;
     /// Client: hand me this snapshot's manifest.

@@ -39,7 +39,8 @@ fn admitted() -> Admitted {
 fn gather(rows: usize) -> Gather {
     let row = |row: u32| RowRef { shard: row.wrapping_mul(2_654_435_761), row };
     let rows = (0..u32::try_from(rows).unwrap()).map(row).collect();
-    Gather { snapshot: SNAPSHOT, tensors: vec![3, 0, 65_535], rows, verify: false }
+    let tensors = vec![3, 0, 65_535];
+    Gather { snapshot: SNAPSHOT, ring_version: 7, tensors, rows, verify: false }
 }
 
 /// One valid frame of every kind.
@@ -50,7 +51,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
     let pending = Pending { state: PendingState::Queued };
     let release = Release { snapshot, shard };
     let recall = Recall { snapshot, shard };
-    let end = GatherEnd { rows_memory: 5, rows_origin: 6 };
+    let end = GatherEnd { rows_memory: 5, rows_origin: 6, ring_version: 7 };
     let error = ErrorReply::from(Error::new(ErrorKind::NotFound, "no such shard"));
     let ok = HelloOk::answer(&hello(), BootId::from_bytes([8; 16]), "node-a").unwrap();
     let ragged = DataRun {

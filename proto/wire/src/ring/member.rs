@@ -16,8 +16,11 @@ pub struct Member {
     pub weight: u32,
     /// Where its control plane listens: `http://host:port`.
     pub control: String,
-    /// The host it runs on: members and clients of one host can share memory.
+    /// The host it runs on: members and clients of one host can share memory, and fail together.
     pub host: String,
+    /// What fails together beyond a host: a rack, a power feed, an availability zone. Empty where
+    /// nobody said; all such members count as one zone.
+    pub zone: String,
 }
 
 /// Whether these members make a ring.
@@ -44,7 +47,7 @@ pub(super) fn check(members: &[Member]) -> Result<(), Error> {
 }
 
 fn check_one(member: &Member) -> Result<(), Error> {
-    let Member { id, weight, control, host } = member;
+    let Member { id, weight, control, host, zone } = member;
     let id_max = limits::MEMBER_ID_BYTES_MAX as usize;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if id.is_empty() || id.len() > id_max || !id.bytes().all(allowed) {
@@ -62,6 +65,12 @@ fn check_one(member: &Member) -> Result<(), Error> {
     if host.is_empty() || host.len() > limits::HOST_BYTES_MAX || host.contains(char::is_whitespace)
     {
         return Err(invalid(format!("member '{id}' has no usable host name: {host:?}")));
+    }
+    if zone.len() > limits::ZONE_BYTES_MAX || zone.contains(char::is_whitespace) {
+        let max = limits::ZONE_BYTES_MAX;
+        return Err(invalid(format!(
+            "member '{id}' has zone {zone:?}, not up to {max} bytes without blanks"
+        )));
     }
     Ok(())
 }

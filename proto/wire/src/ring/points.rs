@@ -6,7 +6,7 @@ use hashring::HashRing;
 use larder_dataset::ShardId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use super::Member;
+use super::{Member, Spread};
 use crate::limits;
 
 /// Keeps the places of this ring apart from other uses of the same hash over the same bytes.
@@ -65,8 +65,8 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn new(members: &[Member]) -> Self {
-        let unit = weight_unit(members);
+    /// The points of members whose weights are counted in `unit`, which [`unit_fits`] them.
+    pub(super) fn new(members: &[Member], unit: u32) -> Self {
         let mut sorted = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let index = u16::try_from(index).expect("members are at most 1,024");
@@ -81,15 +81,14 @@ impl Points {
         Self { members: members.len(), owners, sorted }
     }
 
-    /// Index of the member that owns the shard.
-    pub(super) fn owner(&self, shard: ShardId) -> usize {
-        let point = self.owners.get(&place_of(shard));
+    /// Index of the member that owns what lies at `place`.
+    pub(super) fn owner(&self, place: u64) -> usize {
+        let point = self.owners.get(&place);
         usize::from(point.expect("a ring has at least one member, each at least one point").member)
     }
 
-    /// Indices of all members, each once, from the owner on.
-    pub(super) fn walk(&self, shard: ShardId) -> impl Iterator<Item = usize> {
-        let place = place_of(shard);
+    /// Indices of all members, each once, from the owner of `place` on.
+    pub(super) fn walk(&self, place: u64) -> impl Iterator<Item = usize> {
         let start = self.sorted.partition_point(|point| point.position < place);
         let (before, from) = self.sorted.split_at(start);
         let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
@@ -104,31 +103,43 @@ impl Points {
         distinct.take(self.members)
     }
 
-    /// Hash over every point and the name of its member.
-    pub(super) fn digest(&self, members: &[Member]) -> u64 {
+    /// Hash over every point and the name of its member, then over who shares a zone or a host.
+    pub(super) fn digest(&self, members: &[Member], spread: &Spread) -> u64 {
         let mut hash = Xxh3::with_seed(SEED);
         for point in &self.sorted {
             hash.update(&point.position.to_le_bytes());
             hash.update(members[usize::from(point.member)].id.as_bytes());
         }
+        spread.shared().for_each(|number| hash.update(&number.to_le_bytes()));
         hash.digest()
     }
 }
 
 /// The power of two nearest, by ratio, to the mean weight.
-fn weight_unit(members: &[Member]) -> u64 {
-    let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
-    let count = members.len() as u64;
-    let mut unit = 1_u64;
+pub(super) fn nearest_unit(members: &[Member]) -> u32 {
+    let (sum, count) = (weight_sum(members), members.len() as u64);
+    let mut unit = 1_u32;
     // mean >= unit * sqrt(2), in whole numbers: sum^2 >= 2 * (unit * count)^2.
-    while u128::from(sum).pow(2) >= 2 * u128::from(unit * count).pow(2) {
+    while u128::from(sum).pow(2) >= 2 * u128::from(u64::from(unit) * count).pow(2) {
         unit *= 2;
     }
     unit
 }
 
+/// Whether the mean weight is from half a unit to four: members then have 128 to 1,024 points on
+/// average, enough for an even ring and few enough to build one.
+pub(super) fn unit_fits(unit: u32, members: &[Member]) -> bool {
+    let (sum, scaled) = (weight_sum(members), u64::from(unit) * members.len() as u64);
+    unit.is_power_of_two() && scaled <= 2 * sum && sum <= 4 * scaled
+}
+
+fn weight_sum(members: &[Member]) -> u64 {
+    members.iter().map(|member| u64::from(member.weight)).sum()
+}
+
 /// Points of a member: in proportion to its weight, rounded, at least one.
-fn point_count(weight: u32, unit: u64) -> u64 {
+fn point_count(weight: u32, unit: u32) -> u64 {
+    let unit = u64::from(unit);
     let scaled = u64::from(weight) * u64::from(limits::RING_POINTS_PER_MEMBER);
     ((scaled + unit / 2) / unit).max(1)
 }
@@ -145,7 +156,7 @@ fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Where a shard lies.
-fn place_of(shard: ShardId) -> u64 {
+/// Where a shard lies on every ring: the xxh3 of its id.
+pub fn place_of(shard: ShardId) -> u64 {
     xxh3_64_with_seed(shard.as_bytes(), SEED)
 }

@@ -14,6 +14,7 @@ fn member(id: &str, weight: u32) -> Member {
         weight,
         control: format!("http://{id}.example:7070"),
         host: id.to_owned(),
+        zone: String::new(),
     }
 }
 
@@ -197,6 +198,8 @@ fn a_list_of_members_that_makes_no_ring_is_refused() {
         assert!(refused(list).contains("not http://host:port"), "{control}");
     }
     assert!(changed(|m| m.host.clear()).contains("host name"));
+    assert!(changed(|m| m.zone = "z".repeat(65)).contains("zone"));
+    assert!(changed(|m| m.zone = "rack 1".to_owned()).contains("zone"));
 }
 
 #[test]
@@ -207,6 +210,67 @@ fn the_largest_ring_with_the_most_uneven_weights_is_built() {
     assert_eq!(ring.walk(ShardId::from_bytes([3; 16])).count(), limits::RING_MEMBERS_MAX);
     assert_eq!(ring.member("node-7").unwrap().weight, limits::RING_WEIGHT_MAX);
     assert!(ring.member("node-9999").is_none());
+}
+
+#[test]
+fn the_next_ring_keeps_the_unit_of_weights_while_it_fits() {
+    let before = ring(&[4; 8]);
+    assert_eq!(before.weight_unit(), 4);
+    for (weights, unit) in [(&[2; 8][..], 4), (&[16; 8], 4), (&[17; 8], 16), (&[1; 8], 1)] {
+        let next = before.next(members(weights)).unwrap();
+        assert_eq!((next.version(), next.weight_unit()), (2, unit), "{weights:?}");
+    }
+    let kept = before.next(members(&[7; 8])).unwrap();
+    let told = Ring::with_unit(2, members(&[7; 8]), 4).unwrap();
+    assert_eq!(kept.digest(), told.digest());
+    assert_ne!(kept.digest(), Ring::new(2, members(&[7; 8])).unwrap().digest());
+}
+
+#[test]
+fn a_unit_that_would_make_too_many_points_is_refused() {
+    for unit in [0, 1, 3, 1_024, u32::MAX] {
+        let error = Ring::with_unit(1, members(&[100; 4]), unit).unwrap_err();
+        assert!(error.to_string().contains("units of"), "{error}");
+    }
+    assert!(Ring::with_unit(1, members(&[100; 4]), 32).is_ok());
+}
+
+/// Members in the zones and on the hosts named, as in "west/one".
+fn placed(places: &[&str]) -> Ring {
+    let mut all = members(&vec![1; places.len()]);
+    for (member, place) in all.iter_mut().zip(places) {
+        let (zone, host) = place.split_once('/').unwrap();
+        (member.zone, member.host) = (zone.to_owned(), host.to_owned());
+    }
+    Ring::new(1, all).unwrap()
+}
+
+#[test]
+fn replicas_keep_apart_by_zone_then_host_then_member() {
+    let places = ["a/1", "a/1", "a/2", "a/3", "b/1", "b/1", "c/1", "c/2", "c/2"];
+    let ring = placed(&places);
+    let distinct = |words: Vec<String>| words.into_iter().collect::<HashSet<_>>().len();
+    for shard in shards(3_000) {
+        assert_eq!(ring.replicas(shard, 1).next(), ring.walk(shard).next());
+        for count in 1..=8 {
+            let chosen: Vec<&Member> = ring.replicas(shard, count).collect();
+            assert_eq!(chosen[0], ring.owner(shard));
+            let of =
+                |word: fn(&Member) -> String| distinct(chosen.iter().map(|m| word(m)).collect());
+            assert_eq!(of(|m| m.zone.clone()), count.min(3));
+            assert_eq!(of(|m| format!("{}/{}", m.zone, m.host)), count.min(6));
+            assert_eq!(of(|m| m.id.clone()), count);
+        }
+    }
+}
+
+#[test]
+fn sharing_a_host_changes_the_digest_and_names_of_hosts_do_not() {
+    let digest = |places: &[&str]| placed(places).digest();
+    assert_eq!(digest(&["/1", "/2", "/3"]), digest(&["/x", "/y", "/z"]));
+    assert_eq!(digest(&["/1", "/1", "/3"]), digest(&["/x", "/x", "/z"]));
+    assert_ne!(digest(&["/1", "/2", "/3"]), digest(&["/1", "/1", "/3"]));
+    assert_ne!(digest(&["a/1", "a/2", "a/3"]), digest(&["a/1", "b/2", "a/3"]));
 }
 
 proptest! {

@@ -191,11 +191,12 @@ impl World {
             return;
         };
         let in_use = self.nodes[place].in_use.as_ref().map(|used| used.version);
+        let unit = record.previous.as_ref().map_or(1, |previous| previous.unit);
         let Some(members) = record.previous_members().filter(|_| in_use == Some(record.version))
         else {
             return;
         };
-        let owner = self.ring(&members).owner(self.shards[shard]).id.clone();
+        let owner = self.ring(&members, unit).owner(self.shards[shard]).id.clone();
         if let Some(owner) = self.place_of(&owner)
             && self.has(place, owner, shard)
         {

@@ -81,7 +81,7 @@ impl World {
         }
         match after.version.checked_sub(before.version) {
             Some(0) => {
-                if ring_of(before) != ring_of(after) || before.placement != after.placement {
+                if names(before) != names(after) || before.placement != after.placement {
                     self.wrong(format!("ring {} is two rings", after.version));
                 }
             }
@@ -96,10 +96,7 @@ impl World {
                 self.check_commit(before, after, change);
             }
             _ if after.settling != before.settling => self.check_recast(before, after),
-            _ if names(before) != names(after) => {
-                self.wrong(format!("ring {} changed without a plan", after.version));
-            }
-            _ => {}
+            _ => self.wrong(format!("ring {} came without a plan", after.version)),
         }
     }
 
@@ -116,7 +113,8 @@ impl World {
             return self.wrong(format!("a plan for ring {}, not yet there", plan.base));
         }
         let target = edited(&record.ring_members(), &plan.edits);
-        let (from, to) = (self.ring(&record.ring_members()), self.ring(&target));
+        let from = self.ring(&record.ring_members(), record.unit);
+        let to = self.ring(&target, plan.unit);
         let due: BTreeSet<_> = self
             .shards
             .iter()
@@ -205,13 +203,17 @@ impl World {
     pub(super) fn check_install(&mut self, place: Place, ring: &RingOf) {
         let known = self.checks.rings.iter().find(|known| known.version == ring.version);
         let same = known.is_some_and(|known| {
-            known.members == ring.members && known.placement == ring.placement
+            let names = |members: &[Member]| -> Vec<(String, u32)> {
+                members.iter().map(|member| (member.id.clone(), member.weight)).collect()
+            };
+            (names(&known.members), known.unit) == (names(&ring.members), ring.unit)
+                && known.placement == ring.placement
         });
         if !same {
             self.wrong(format!("n{place} goes by a ring {} that nobody committed", ring.version));
         }
         let in_use = self.nodes[place].in_use.as_ref().map_or(0, |used| used.version);
-        if ring.version <= in_use {
+        if ring.version < in_use {
             self.wrong(format!("n{place} went back from ring {in_use} to ring {}", ring.version));
         }
     }
@@ -253,11 +255,11 @@ impl World {
             return;
         }
         let id = self.shards[shard];
-        let recent: Vec<Vec<Member>> =
-            self.checks.recent(self.now).map(|ring| ring.members.clone()).collect();
+        let recent: Vec<(Vec<Member>, u32)> =
+            self.checks.recent(self.now).map(|ring| (ring.members.clone(), ring.unit)).collect();
         let mut owners = Vec::new();
-        for members in recent {
-            let owner = self.ring(&members).owner(id).id.clone();
+        for (members, unit) in recent {
+            let owner = self.ring(&members, unit).owner(id).id.clone();
             owners.extend(self.place_of(&owner));
         }
         if owners.iter().all(|owner| *owner == place) {
@@ -364,10 +366,6 @@ impl World {
         }
         None
     }
-}
-
-fn ring_of(record: &Record) -> Vec<Member> {
-    record.ring_members()
 }
 
 fn names(record: &Record) -> Vec<(String, u32)> {

@@ -120,6 +120,7 @@ impl Node {
             weight: 1,
             control: format!("http://n{place}.{address}.example:7070"),
             host: format!("host-{place}"),
+            zone: String::new(),
         }
     }
 

@@ -218,8 +218,10 @@ impl World {
         self.check_install(place, ring);
         let version = ring.version;
         let forget = self.planted.world(Mishap::PreviousForgotten);
-        let previous = previous.filter(|_| !forget).map(|previous| self.ring(&previous.members));
-        let ring = self.ring(&ring.members);
+        let previous = previous
+            .filter(|_| !forget)
+            .map(|previous| self.ring(&previous.members, previous.unit));
+        let ring = self.ring(&ring.members, ring.unit);
         self.nodes[place].in_use = Some(InUse { version, ring, previous });
         self.after(Duration::from_millis(1), Item::Tell(place, boot, Event::Installed(version)));
     }

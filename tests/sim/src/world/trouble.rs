@@ -81,7 +81,7 @@ impl World {
     fn calm(&mut self) {
         let dies = self.seed.is_multiple_of(16);
         if dies {
-            if self.nodes.len() > 2 && self.nodes.iter().all(|node| node.boot == 1) {
+            if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
                 let place = self.some_node();
                 self.crash(place, Duration::from_secs(80));
             }

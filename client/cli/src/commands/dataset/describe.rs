@@ -1,6 +1,9 @@
 //! A snapshot as it is shown: its tensors, its size, where its manifest lies.
 
-use larder_client::admin::{LeftOut, Manifest, ManifestLocation, RowLocator};
+use larder_client::{
+    Tensor,
+    admin::{LeftOut, Manifest, ManifestLocation},
+};
 use serde::Serialize;
 
 use crate::output::{Align, Ink, Page, Table, units};
@@ -24,8 +27,8 @@ pub(super) struct Description {
 pub(super) struct TensorFacts {
     pub(super) name: String,
     pub(super) dtype: String,
-    /// Of one sample.
-    pub(super) shape: Vec<u64>,
+    /// Of one sample; the first dimension is absent where rows differ in it.
+    pub(super) shape: Vec<Option<u64>>,
     /// Absent where rows differ in length.
     pub(super) row_bytes: Option<u64>,
 }
@@ -35,11 +38,8 @@ impl Description {
         let tensors = manifest.tensors().iter().map(|tensor| TensorFacts {
             name: tensor.name().to_owned(),
             dtype: tensor.dtype().to_string(),
-            shape: tensor.shape().to_vec(),
-            row_bytes: match tensor.locator() {
-                RowLocator::Strided { row_bytes, .. } => Some(row_bytes),
-                RowLocator::Spans => None,
-            },
+            shape: sample_shape(tensor),
+            row_bytes: (!tensor.is_ragged()).then_some(tensor.row_bytes()),
         });
         Self {
             snapshot: manifest.snapshot().to_string(),
@@ -74,7 +74,7 @@ impl Description {
             ("BYTES OF A ROW", Align::Right),
         ]);
         for tensor in &self.tensors {
-            let row_bytes = tensor.row_bytes.map_or("ragged".to_owned(), units::count);
+            let row_bytes = tensor.row_bytes.map_or("differ".to_owned(), units::count);
             let shape = shape(&tensor.shape);
             table.row([tensor.name.clone(), tensor.dtype.clone(), shape, row_bytes]);
         }
@@ -82,12 +82,19 @@ impl Description {
     }
 }
 
-/// `224 x 224 x 3`, or `scalar`.
-pub(super) fn shape(shape: &[u64]) -> String {
+/// The shape of one sample; the first dimension of ragged rows is any.
+pub(super) fn sample_shape(tensor: &Tensor) -> Vec<Option<u64>> {
+    let any = tensor.is_ragged().then_some(None);
+    any.into_iter().chain(tensor.shape().iter().copied().map(Some)).collect()
+}
+
+/// `224 x 224 x 3`, `any x 4`, or `scalar`.
+pub(super) fn shape(shape: &[Option<u64>]) -> String {
     if shape.is_empty() {
         return "scalar".to_owned();
     }
-    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ")
+    let name = |side: &Option<u64>| side.map_or("any".to_owned(), |side| side.to_string());
+    shape.iter().map(name).collect::<Vec<_>>().join(" x ")
 }
 
 /// Something under the prefix that is no part of the dataset.

@@ -21,7 +21,8 @@ use crate::{
 /// Indexes the files under a prefix where they lie and writes a small manifest beside them.
 ///
 /// Understood are .safetensors, .npy and, with --dtype, --window and --stride, flat token files
-/// (.bin or one-dimensional .npy). Only headers are read, unless --checksum is given.
+/// (.bin or one-dimensional .npy); a tensor x beside one named x.offsets has rows of different
+/// lengths. Only headers and such offsets are read, unless --checksum is given.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -128,10 +129,11 @@ fn show(progress: &Progress, step: IndexProgress) {
             progress.say(&format!("{} found", units::counted(objects, "object")));
         }
         IndexProgress::Headers { done: 0, total } => progress.items("reading headers", total),
+        IndexProgress::Offsets { done: 0, total } => progress.bytes("reading offsets", total),
         IndexProgress::Checksums { done: 0, total } => progress.bytes("pinning checksums", total),
-        IndexProgress::Headers { done, .. } | IndexProgress::Checksums { done, .. } => {
-            progress.set(done);
-        }
+        IndexProgress::Headers { done, .. }
+        | IndexProgress::Offsets { done, .. }
+        | IndexProgress::Checksums { done, .. } => progress.set(done),
         _ => progress.say("publishing"),
     }
 }

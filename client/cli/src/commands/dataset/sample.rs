@@ -82,7 +82,8 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         }
     };
     let facts = &manifest.tensors()[tensor];
-    let written = npy::write(&arguments.out, facts.dtype(), facts.shape(), &bytes);
+    let row_shape = facts.row_shape(bytes.len() as u64);
+    let written = npy::write(&arguments.out, facts.dtype(), &row_shape, &bytes);
     written.map_err(|error| Failure::file("write", &arguments.out, &error))?;
     if arguments.out.as_os_str() == "-" {
         return Ok(());
@@ -92,7 +93,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         sample: arguments.index,
         tensor: facts.name().to_owned(),
         dtype: facts.dtype().to_string(),
-        shape: facts.shape().to_vec(),
+        shape: row_shape,
         bytes: bytes.len() as u64,
         out: arguments.out.display().to_string(),
         read_from,
@@ -131,7 +132,7 @@ impl Report for SampleReport {
             units::count(self.sample),
             self.tensor,
             self.dtype,
-            shape(&self.shape),
+            shape(&self.shape.iter().copied().map(Some).collect::<Vec<_>>()),
             units::bytes(self.bytes),
             self.read_from,
         ));

@@ -155,11 +155,11 @@ proptest! {
         snapshot in any::<[u8; 16]>(),
         tensors in prop::collection::vec(any::<u16>(), 1..20),
         rows in prop::collection::vec((any::<u32>(), any::<u32>()), 1..200),
-        verify in any::<bool>(),
+        (ring_version, verify) in any::<(u64, bool)>(),
     ) {
         let rows = rows.into_iter().map(|(shard, row)| RowRef { shard, row }).collect();
         let snapshot = SnapshotId::from_bytes(snapshot);
-        let gather = Gather { snapshot, tensors, rows, verify };
+        let gather = Gather { snapshot, ring_version, tensors, rows, verify };
         let (_, body) = sent(|request, out| gather.encode(request, out));
         prop_assert_eq!(Gather::decode(&body).unwrap(), gather);
     }

@@ -1,0 +1,135 @@
+"""Ctrl-C ends every wait at once, and with it what was waited for; what needs no waiting needs no
+thread either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import larder
+from harness import Node, S3Server
+
+URI = "s3://data/images"
+#: A wait that takes longer is a hang.
+HANG_SECONDS = 60
+#: So long a read goes on if nothing ends it: longer than any test.
+PATIENCE_SECONDS = 3600
+
+
+@contextmanager
+def silent(*processes: int) -> Iterator[None]:
+    """Processes that hold their connections and say nothing."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """Presses Ctrl-C a little later, which must end what is being done."""
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        assert time.monotonic() - begun < HANG_SECONDS
+    finally:
+        timer.cancel()
+
+
+def calls() -> int:
+    """Reads of this process that are under way on threads of their own."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except OSError:  # It has just ended.
+            continue
+    return names.count("larder-call")
+
+
+def read_for_ever(dataset: larder.Dataset) -> None:
+    while True:
+        for _ in dataset.loader(10, shuffle="global"):
+            pass
+        dataset[0]
+
+
+def test_the_wait_for_a_node_that_is_silent(node: Node) -> None:
+    dataset = larder.open(URI, cluster=node.address, local=False)
+    with silent(node.process.pid), interrupted():
+        read_for_ever(dataset)
+
+
+READS: list[Callable[[larder.Dataset], object]] = [
+    lambda dataset: dataset[7],
+    lambda dataset: dataset[90:110],
+    lambda dataset: dataset.rows(3, 9, tensors=["label"]),
+    lambda dataset: dataset.__getitems__([5, 250, 17]),
+]
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("read", READS, ids=["item", "slice", "rows", "getitems"])
+def test_a_read_that_nobody_answers_ends_with_its_wait(
+    s3: S3Server, node: Node, read: Callable[[larder.Dataset], object], local: bool
+) -> None:
+    dataset = larder.open(URI, cluster=node.address, local=local, patience=PATIENCE_SECONDS)
+    with silent(node.process.pid, s3.program.process.pid):
+        with interrupted():
+            read(dataset)
+        deadline = time.monotonic() + HANG_SECONDS
+        while calls():
+            assert time.monotonic() < deadline, "the read goes on though nobody waits for it"
+            time.sleep(0.01)
+    read(dataset)
+
+
+READS_WITHOUT_THREADS = """
+import os, resource, sys, time
+import larder
+dataset = larder.open(sys.argv[1], cluster=sys.argv[2])
+deadline = time.monotonic() + 60
+while True:
+    before = larder.stats()["local_bytes"]
+    rows = dataset.__getitems__([5, 250, 17])
+    wanted = sum(array.nbytes for row in rows for array in row.values())
+    if larder.stats()["local_bytes"] - before == wanted:
+        break
+    assert time.monotonic() < deadline, "the shards are not mapped"
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if os.getuid() == 0:
+    os.setuid(65534)  # The limit does not hold for root.
+try:
+    import threading
+    threading.Thread(target=print).start()
+    sys.exit("threads can be started")
+except RuntimeError:
+    pass
+labels = [int(row["label"]) for row in dataset.__getitems__([5, 250, 17])]
+print(labels, dataset[90:110]["label"].sum(), dataset[0]["label"])
+"""
+
+
+def test_what_is_mapped_is_read_without_a_thread(node: Node) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READS_WITHOUT_THREADS, URI, node.address],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+    )
+    assert done.stdout == "[5, 250, 17] 1990 0\n", done.stderr

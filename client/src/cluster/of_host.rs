@@ -1,0 +1,108 @@
+//! The node of this host as a cluster of one: a process that uses it keeps it running, and starts it
+//! again when it ended before its time.
+//!
+//! A node that was killed takes its port and its tickets with it; the next one has others, and whoever
+//! attaches first starts it, so that all processes of the host meet on one node again. Until then rows
+//! come from the origin.
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool,
+        Ordering::{AcqRel, Release},
+    },
+};
+
+use arc_swap::ArcSwap;
+use tokio::task;
+
+use super::{Cluster, View, control::Control};
+use crate::{
+    Error, HostNode, HostOptions,
+    process::{self, PerProcess},
+};
+
+/// The node of this host, and how one is come by.
+pub(super) struct OfHost {
+    options: HostOptions,
+    /// What it has to read for this process: nothing if that only looks at it.
+    prefixes: Vec<String>,
+    node: ArcSwap<HostNode>,
+    /// Whether somebody in this process is attaching: it may take long.
+    attaching: PerProcess<AtomicBool>,
+}
+
+impl Cluster {
+    /// The node of this host, which is alone on its ring: started if it does not run, kept running for
+    /// as long as the cluster is used, and allowed to read `prefixes`.
+    ///
+    /// # Errors
+    /// Those of [`HostNode::start_or_attach`]; `Unavailable` when the node has ended meanwhile.
+    pub fn of_host(options: HostOptions, prefixes: Vec<String>) -> Result<Arc<Self>, Error> {
+        let node = attach(&options, &prefixes)?;
+        Self::with_host_node(node, options, prefixes)
+    }
+
+    /// The node of this host if it runs: to look at it. None is started if that ends.
+    ///
+    /// # Errors
+    /// Those of [`HostNode::attach`].
+    pub fn of_running_host(options: HostOptions) -> Result<Option<Arc<Self>>, Error> {
+        let Some(node) = HostNode::attach(&options)? else { return Ok(None) };
+        Self::with_host_node(node, options, Vec::new()).map(Some)
+    }
+
+    fn with_host_node(
+        node: HostNode,
+        options: HostOptions,
+        prefixes: Vec<String>,
+    ) -> Result<Arc<Self>, Error> {
+        let control = Control::with_ticket(node.ticket());
+        let addresses = vec![node.address().to_owned()];
+        let (node, attaching) = (ArcSwap::from_pointee(node), PerProcess::new());
+        let host = Some(OfHost { options, prefixes, node, attaching });
+        let cluster = Self { host, ..Self::unknown(control, addresses) };
+        cluster.learn()?;
+        Ok(Arc::new(cluster))
+    }
+
+    /// The node of this host, if it is that which is used.
+    pub fn host(&self) -> Option<Arc<HostNode>> {
+        self.host.as_ref().map(|host| host.node.load_full())
+    }
+
+    /// Attaches to the node of this host again, or to the one that is started in its place.
+    pub(super) async fn attach_again(self: Arc<Self>) {
+        let reading = self.host.as_ref().filter(|host| !host.prefixes.is_empty());
+        let Some(host) = reading else { return };
+        let attaching = host.attaching.get(|_| AtomicBool::new(false));
+        if attaching.swap(true, AcqRel) {
+            return;
+        }
+        if let Err(error) = self.replace_node(host).await {
+            tracing::debug!(%error, "the cache of this host is still away");
+        }
+        attaching.store(false, Release);
+    }
+
+    async fn replace_node(&self, host: &OfHost) -> Result<(), Error> {
+        let (options, prefixes) = (host.options.clone(), host.prefixes.clone());
+        let attached = task::spawn_blocking(move || attach(&options, &prefixes)).await;
+        let node =
+            attached.unwrap_or_else(|death| std::panic::resume_unwind(death.into_panic()))?;
+        let ring = self.control.meet(node.address(), node.ticket()).await?;
+        tracing::info!(pid = node.pid(), "the cache of this host answers again");
+        host.node.store(Arc::new(node));
+        let known = self.view();
+        let view = View::new(Arc::new(ring), known.as_deref().map_or(&[], |view| &view.members));
+        view.members.iter().for_each(|member| member.health.recover());
+        self.asked_at.store(process::uptime_millis(), Release);
+        self.view.store(Some(Arc::new(view)));
+        Ok(())
+    }
+}
+
+fn attach(options: &HostOptions, prefixes: &[String]) -> Result<HostNode, Error> {
+    let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+    HostNode::start_or_attach(options, &prefixes)
+}

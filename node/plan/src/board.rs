@@ -1,0 +1,201 @@
+//! The board that a plan is worked out on: who owns what so far, and how full that makes everyone.
+
+use std::collections::BTreeSet;
+
+use larder_dataset::ShardId;
+use larder_wire::{Ring, ring::Owners};
+
+use crate::{SKEW_PERCENT_MAX, shares};
+
+/// In place of an owner: nobody yet.
+const VACANT: u16 = u16::MAX;
+
+/// A shard to be placed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lot {
+    pub(crate) place: u64,
+    pub(crate) id: ShardId,
+    pub(crate) bytes: u64,
+    /// It was placed with another snapshot already, and stays there.
+    pub(crate) settled: Option<Owners>,
+}
+
+/// The shards of a snapshot, in the order of their places, and their owners among a ring's members.
+pub(crate) struct Board<'a> {
+    pub(crate) ring: &'a Ring,
+    pub(crate) lots: &'a [Lot],
+    pub(crate) copies: usize,
+    pub(crate) loads: Loads,
+    /// By lot: the owners that the ring's walk says.
+    natural: Vec<u16>,
+    /// By lot: its owners so far, those still to be found at the end.
+    owners: Vec<u16>,
+}
+
+impl<'a> Board<'a> {
+    /// A board on which nothing is owned yet.
+    pub(crate) fn new(ring: &'a Ring, lots: &'a [Lot], replicas: usize) -> Self {
+        let copies = ring.spread().copies(replicas);
+        let natural = lots.iter().flat_map(|lot| {
+            let owners = ring.owners_at(lot.place, copies);
+            (0..copies).map(move |copy| owners[copy])
+        });
+        let natural = natural.collect();
+        let bytes = lots.iter().map(|lot| lot.bytes).sum();
+        let loads = Loads::new(shares(ring, bytes, copies));
+        Self { ring, lots, copies, loads, natural, owners: vec![VACANT; lots.len() * copies] }
+    }
+
+    /// Who owns a lot by the walk.
+    pub(crate) fn natural(&self, lot: usize) -> &[u16] {
+        &self.natural[lot * self.copies..][..self.copies]
+    }
+
+    /// Who owns a lot so far.
+    pub(crate) fn owners(&self, lot: usize) -> &[u16] {
+        let slots = &self.owners[lot * self.copies..][..self.copies];
+        let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.copies);
+        &slots[..count]
+    }
+
+    /// Whether owners are still to be found for a lot.
+    pub(crate) fn is_vacant(&self, lot: usize) -> bool {
+        self.owners[(lot + 1) * self.copies - 1] == VACANT
+    }
+
+    /// Whether a member may be an owner beside those found so far.
+    pub(crate) fn may_own(&self, lot: usize, member: u16) -> bool {
+        self.ring.spread().may_join(self.owners(lot), member, self.copies)
+    }
+
+    /// Gives a lot one more owner.
+    pub(crate) fn assign(&mut self, lot: usize, member: u16) {
+        let at = lot * self.copies + self.owners(lot).len();
+        debug_assert!(self.may_own(lot, member));
+        self.owners[at] = member;
+        self.loads.add(member, self.lots[lot].bytes);
+    }
+
+    /// Whether `to` may own a lot in the place of `from`, one of its owners.
+    pub(crate) fn may_replace(&self, lot: usize, from: u16, to: u16) -> bool {
+        if self.lots[lot].settled.is_some() {
+            return false;
+        }
+        let others: Owners =
+            self.owners(lot).iter().copied().filter(|&owner| owner != from).collect();
+        self.ring.spread().may_join(&others, to, self.copies)
+    }
+
+    /// Hands a lot from one owner to another.
+    pub(crate) fn replace(&mut self, lot: usize, from: u16, to: u16) {
+        debug_assert!(self.may_replace(lot, from, to));
+        let slots = &mut self.owners[lot * self.copies..][..self.copies];
+        let slot = slots.iter_mut().find(|owner| **owner == from).expect("one of its owners");
+        *slot = to;
+        let bytes = self.lots[lot].bytes;
+        self.loads.remove(from, bytes);
+        self.loads.add(to, bytes);
+    }
+
+    /// The lots that each of these members owns.
+    pub(crate) fn lots_of(&self, wanted: impl Fn(u16) -> bool) -> Vec<Vec<u32>> {
+        let mut lots = vec![Vec::new(); self.ring.members().len()];
+        for (slot, &owner) in self.owners.iter().enumerate() {
+            if owner != VACANT && wanted(owner) {
+                let lot = u32::try_from(slot / self.copies).expect("at most 2^24 shards");
+                lots[usize::from(owner)].push(lot);
+            }
+        }
+        lots
+    }
+
+    /// The owners of a lot as they are handed out: those of the walk in its order, then the others.
+    pub(crate) fn in_order(&self, lot: usize) -> Owners {
+        let owners = self.owners(lot);
+        let natural = self.natural(lot).iter().filter(|member| owners.contains(member));
+        let others = owners.iter().filter(|member| !self.natural(lot).contains(member));
+        natural.chain(others).copied().collect()
+    }
+}
+
+/// How much everyone holds, and the order from the emptiest to the fullest.
+pub(crate) struct Loads {
+    bytes: Vec<u64>,
+    shares: Vec<u64>,
+    /// Pressure and index of every member, once [`Loads::rank`] was called.
+    ranking: BTreeSet<(u64, u16)>,
+}
+
+impl Loads {
+    pub(crate) fn new(shares: Vec<u64>) -> Self {
+        Self { bytes: vec![0; shares.len()], shares, ranking: BTreeSet::new() }
+    }
+
+    /// Begins to keep the order. Until then adding costs less.
+    pub(crate) fn rank(&mut self) {
+        let members = 0..u16::try_from(self.bytes.len()).expect("at most 1,024");
+        self.ranking = members.map(|member| (self.pressure(member, 0), member)).collect();
+    }
+
+    /// Members from the emptiest on.
+    pub(crate) fn emptiest(&self) -> impl Iterator<Item = u16> {
+        debug_assert!(!self.ranking.is_empty());
+        self.ranking.iter().map(|&(_, member)| member)
+    }
+
+    /// What a member would hold in proportion to its share with `more` bytes, in fractions of 2^24.
+    pub(crate) fn pressure(&self, member: u16, more: u64) -> u64 {
+        let held = u128::from(self.bytes(member)) + u128::from(more);
+        let share = u128::from(self.share(member).max(1));
+        u64::try_from((held << 24) / share).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn bytes(&self, member: u16) -> u64 {
+        self.bytes[usize::from(member)]
+    }
+
+    pub(crate) fn share(&self, member: u16) -> u64 {
+        self.shares[usize::from(member)]
+    }
+
+    /// The most that a member may hold.
+    pub(crate) fn cap(&self, member: u16) -> u64 {
+        percent(self.share(member), SKEW_PERCENT_MAX)
+    }
+
+    /// What a member holds above that.
+    pub(crate) fn excess(&self, member: u16) -> u64 {
+        self.bytes(member).saturating_sub(self.cap(member))
+    }
+
+    pub(crate) fn has_room(&self, member: u16, bytes: u64) -> bool {
+        self.bytes(member).saturating_add(bytes) <= self.cap(member)
+    }
+
+    fn add(&mut self, member: u16, bytes: u64) {
+        self.set(member, self.bytes(member) + bytes);
+    }
+
+    fn remove(&mut self, member: u16, bytes: u64) {
+        self.set(member, self.bytes(member) - bytes);
+    }
+
+    fn set(&mut self, member: u16, bytes: u64) {
+        let ranked = self.ranking.remove(&(self.pressure(member, 0), member));
+        self.bytes[usize::from(member)] = bytes;
+        if ranked {
+            self.ranking.insert((self.pressure(member, 0), member));
+        }
+    }
+
+    /// All loads, and all shares, by member.
+    pub(crate) fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
+        (self.bytes, self.shares)
+    }
+}
+
+/// So many percent of a number of bytes, rounded down.
+pub(crate) fn percent(bytes: u64, percent: u64) -> u64 {
+    let part = u128::from(bytes) * u128::from(percent) / 100;
+    u64::try_from(part).unwrap_or(u64::MAX)
+}

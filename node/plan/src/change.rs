@@ -1,0 +1,155 @@
+//! What an operator asked for, and the ring that comes of it.
+
+use std::collections::HashSet;
+
+use larder_wire::{Error, ErrorKind, Member, Ring};
+
+/// Steps that are to be taken together, on one version of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The version of the ring that the change was asked for on: on another it is refused.
+    pub ring_version: u64,
+    /// What is to be done; each names another member. None at all asks for an even placement only.
+    pub steps: Vec<Step>,
+}
+
+/// One thing to be done to the members of a ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A member joins.
+    Add(Member),
+    /// A member leaves and hands over what it holds.
+    Drain {
+        /// Who leaves.
+        id: String,
+    },
+    /// A member is gone: what only it held comes from the origin again.
+    Remove {
+        /// Who is gone.
+        id: String,
+    },
+    /// A member is to own another part of the shards.
+    Reweight {
+        /// Whose weight changes.
+        id: String,
+        /// Its weight from now on.
+        weight: u32,
+    },
+}
+
+impl Step {
+    /// The member that it is about.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Add(member) => &member.id,
+            Self::Drain { id } | Self::Remove { id } | Self::Reweight { id, .. } => id,
+        }
+    }
+}
+
+impl Change {
+    /// The ring after the change, of the next version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the ring is of another version, when a step can't be taken on
+    /// it, when two steps name one member, or when what comes of it is no ring.
+    pub fn apply(&self, ring: &Ring) -> Result<Ring, Error> {
+        if self.ring_version != ring.version() {
+            return Err(invalid(format!(
+                "the change was asked for on ring version {}, and the ring is at {}: plan it anew",
+                self.ring_version,
+                ring.version(),
+            )));
+        }
+        let mut named = HashSet::new();
+        if let Some(step) = self.steps.iter().find(|step| !named.insert(step.id())) {
+            return Err(invalid(format!("two steps of one change name '{}'", step.id())));
+        }
+        let mut members = ring.members().to_vec();
+        for step in &self.steps {
+            take(step, &mut members)?;
+        }
+        if members.is_empty() {
+            return Err(invalid("the change leaves no member; add one in the same change"));
+        }
+        ring.next(members)
+    }
+
+    /// Whether this member is said to be gone, so that nothing can be had from it.
+    pub(crate) fn is_gone(&self, id: &str) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Remove { id: gone } if gone == id))
+    }
+}
+
+fn take(step: &Step, members: &mut Vec<Member>) -> Result<(), Error> {
+    let known = members.iter().position(|member| member.id == step.id());
+    match (step, known) {
+        (Step::Add(member), None) => members.push(member.clone()),
+        (Step::Add(member), Some(_)) => {
+            return Err(invalid(format!("'{}' is a member already", member.id)));
+        }
+        (Step::Drain { .. } | Step::Remove { .. }, Some(index)) => {
+            members.remove(index);
+        }
+        (Step::Reweight { weight, .. }, Some(index)) => members[index].weight = *weight,
+        (_, None) => {
+            let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
+            let (id, names) = (step.id(), names.join(", "));
+            return Err(invalid(format!("'{id}' is no member; there are {names:.200}")));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: &str) -> Member {
+        Member {
+            id: id.to_owned(),
+            weight: 1,
+            control: format!("http://{id}:7070"),
+            host: id.to_owned(),
+            zone: String::new(),
+        }
+    }
+
+    fn ring() -> Ring {
+        Ring::new(7, ["a", "b", "c"].map(member).to_vec()).unwrap()
+    }
+
+    fn applied(steps: Vec<Step>) -> Result<Ring, String> {
+        Change { ring_version: 7, steps }.apply(&ring()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn several_steps_make_one_ring() {
+        let drain = Step::Drain { id: "a".to_owned() };
+        let remove = Step::Remove { id: "b".to_owned() };
+        let reweight = Step::Reweight { id: "c".to_owned(), weight: 5 };
+        let steps = vec![drain, remove, reweight, Step::Add(member("d"))];
+        let after = applied(steps).unwrap();
+        let members: Vec<_> = after.members().iter().map(|m| (m.id.as_str(), m.weight)).collect();
+        assert_eq!(members, [("c", 5), ("d", 1)]);
+        assert_eq!(after.version(), 8);
+    }
+
+    #[test]
+    fn a_change_that_makes_no_sense_is_refused() {
+        let refused = |steps| applied(steps).unwrap_err();
+        let drain = |id: &str| Step::Drain { id: id.to_owned() };
+        assert!(refused(vec![Step::Add(member("a"))]).contains("a member already"));
+        assert!(refused(vec![drain("x")]).contains("'x' is no member; there are a, b, c"));
+        assert!(refused(vec![drain("a"), drain("a")]).contains("two steps"));
+        assert!(refused(vec![drain("a"), drain("b"), drain("c")]).contains("no member"));
+        let weightless = Step::Reweight { id: "a".to_owned(), weight: 0 };
+        assert!(refused(vec![weightless]).contains("weight 0"));
+        let stale = Change { ring_version: 6, steps: Vec::new() }.apply(&ring()).unwrap_err();
+        assert!(stale.to_string().contains("the ring is at 7"));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a finished board says: the moves, the exceptions, the figures.
+
+use larder_dataset::SnapshotId;
+use larder_wire::{
+    placement::{Exceptions, ExceptionsBuilder},
+    ring::Owners,
+};
+
+use crate::{
+    board::{Board, Lot},
+    change::Change,
+    keep::Present,
+    plan::Move,
+    shares,
+    summary::Summary,
+};
+
+/// The owners that were decided on, by lot, in the order in which they are asked.
+///
+/// Shards whose places are one, which no table tells apart, go by the first of them.
+pub(crate) fn decided(board: &Board<'_>) -> Vec<Owners> {
+    let mut decided: Vec<Owners> = Vec::with_capacity(board.lots.len());
+    for (lot, one) in board.lots.iter().enumerate() {
+        let twin = lot > 0 && board.lots[lot - 1].place == one.place;
+        decided.push(if twin { decided[lot - 1] } else { board.in_order(lot) });
+    }
+    decided
+}
+
+/// The lots whose owners are not those of the walk, as a table.
+pub(crate) fn exceptions(
+    board: &Board<'_>,
+    decided: &[Owners],
+    snapshot: SnapshotId,
+    replicas: usize,
+) -> Exceptions {
+    let mut table = ExceptionsBuilder::new(board.ring, snapshot, replicas);
+    for (lot, owners) in decided.iter().enumerate() {
+        if **owners != *board.natural(lot) {
+            table.except(board.lots[lot].place, *owners);
+        }
+    }
+    table.build()
+}
+
+/// Every copy that has another owner than at present, and where it is to come from.
+pub(crate) fn moves(
+    lots: &[Lot],
+    decided: &[Owners],
+    present: &Present<'_>,
+    change: &Change,
+) -> Vec<Move> {
+    let gone: Vec<bool> =
+        present.ring().members().iter().map(|member| change.is_gone(&member.id)).collect();
+    let mut moves = Vec::new();
+    for (lot, owners) in lots.iter().zip(decided).filter(|(lot, _)| lot.settled.is_none()) {
+        let held: Vec<(u16, Option<u16>)> = present.owners(lot.place).collect();
+        if owners.iter().all(|&to| held.iter().any(|&(_, next)| next == Some(to))) {
+            continue;
+        }
+        let stays = |next: Option<u16>| next.is_some_and(|next| owners.contains(&next));
+        let living = || held.iter().filter(|(from, _)| !gone[usize::from(*from)]);
+        // Who hands a copy over is asked for it before who keeps one.
+        let leaving = living().filter(|(_, next)| !stays(*next));
+        let mut sources = leaving.chain(living().filter(|(_, next)| stays(*next)).cycle());
+        for &to in owners.iter().filter(|&&to| held.iter().all(|&(_, next)| next != Some(to))) {
+            let from = sources.next().map(|&(from, _)| from);
+            moves.push(Move { shard: lot.id, bytes: lot.bytes, from, to });
+        }
+    }
+    moves
+}
+
+/// The figures of one snapshot.
+pub(crate) fn summary(
+    board: Board<'_>,
+    present: Option<&Present<'_>>,
+    moves: &[Move],
+    exceptions: (u64, u64),
+) -> Summary {
+    let lots = board.lots;
+    let (held_before, shares_before) =
+        present.map_or_else(Default::default, |present| before(lots, present, board.copies));
+    let bytes_ideal = present.map_or(0, |present| ideal(&board, present, &shares_before));
+    let (held, shares) = board.loads.into_parts();
+    Summary {
+        shards: lots.len() as u64,
+        bytes: held.iter().sum(),
+        moves: moves.len() as u64,
+        bytes_moved: moves.iter().map(|each| each.bytes).sum(),
+        bytes_from_origin: moves.iter().filter(|each| each.from.is_none()).map(|m| m.bytes).sum(),
+        bytes_ideal,
+        exceptions_before: exceptions.0,
+        exceptions: exceptions.1,
+        shard_bytes_max: lots.iter().map(|lot| lot.bytes).max().unwrap_or(0),
+        held_before,
+        shares_before,
+        held,
+        shares,
+    }
+}
+
+/// What everyone holds at present, and its share.
+fn before(lots: &[Lot], present: &Present<'_>, copies: usize) -> (Vec<u64>, Vec<u64>) {
+    let mut held = vec![0; present.ring().members().len()];
+    for lot in lots {
+        present.owners(lot.place).for_each(|(owner, _)| held[usize::from(owner)] += lot.bytes);
+    }
+    (held, shares(present.ring(), lots.iter().map(|lot| lot.bytes).sum(), copies))
+}
+
+/// What the shares of those grow by that grow.
+fn ideal(board: &Board<'_>, present: &Present<'_>, before: &[u64]) -> u64 {
+    let members = (0_u16..).zip(board.ring.members());
+    let grows = members.map(|(index, member)| {
+        let before = present.ring().index(&member.id).map_or(0, |index| before[index]);
+        // Shares are rounded up, by less than a byte.
+        board.loads.share(index).saturating_sub(before + 1)
+    });
+    grows.sum()
+}

@@ -1,0 +1,202 @@
+//! A plan: what a change of the ring comes to, and the name by which it is applied.
+
+use std::{fmt, sync::Arc};
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::{Error, ErrorKind, Member, Placement, Ring};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::{Change, Step, Summary};
+
+/// Everything that is to happen. Immutable; known by its [`PlanId`].
+#[derive(Debug, Clone)]
+pub struct Plan {
+    change: Change,
+    present: Arc<Ring>,
+    next: Arc<Ring>,
+    snapshots: Vec<SnapshotPlan>,
+    id: PlanId,
+}
+
+/// The part of a plan that is about one snapshot.
+#[derive(Debug, Clone)]
+pub struct SnapshotPlan {
+    /// Which snapshot.
+    pub snapshot: SnapshotId,
+    /// Its placement after the change.
+    pub placement: Placement,
+    /// Every copy that is to be moved, by the place of its shard. A shard that several snapshots share
+    /// is moved by the first of them only.
+    pub moves: Vec<Move>,
+    /// The figures.
+    pub summary: Summary,
+}
+
+/// A copy of a shard that gets another holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Which shard.
+    pub shard: ShardId,
+    /// How large it is.
+    pub bytes: u64,
+    /// Who has it, as an index into the members of the present ring; `None` when only the origin does.
+    pub from: Option<u16>,
+    /// Who is to have it, as an index into the members of the next ring.
+    pub to: u16,
+}
+
+/// The xxh3-128 of all that a plan says: of two plans the same exactly when they would do the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlanId([u8; 16]);
+
+impl PlanId {
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the id.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for PlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PlanId({self})")
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(
+        change: Change,
+        present: Arc<Ring>,
+        next: Arc<Ring>,
+        snapshots: Vec<SnapshotPlan>,
+    ) -> Self {
+        let id = identify(&change, &present, &next, &snapshots);
+        Self { change, present, next, snapshots, id }
+    }
+
+    /// What was asked for.
+    pub fn change(&self) -> &Change {
+        &self.change
+    }
+
+    /// The ring that the plan starts from.
+    pub fn present(&self) -> &Arc<Ring> {
+        &self.present
+    }
+
+    /// The ring after it.
+    pub fn next(&self) -> &Arc<Ring> {
+        &self.next
+    }
+
+    /// Each snapshot, by id.
+    pub fn snapshots(&self) -> &[SnapshotPlan] {
+        &self.snapshots
+    }
+
+    /// The name by which the plan is applied.
+    pub fn id(&self) -> PlanId {
+        self.id
+    }
+
+    /// The figures of all snapshots together.
+    pub fn summary(&self) -> Summary {
+        let mut sum = Summary::default();
+        self.snapshots.iter().for_each(|snapshot| sum.add(&snapshot.summary));
+        sum
+    }
+
+    /// Who has the copy of a move; `None` when only the origin does.
+    pub fn source(&self, of: &Move) -> Option<&Member> {
+        of.from.map(|index| &self.present.members()[usize::from(index)])
+    }
+
+    /// Who is to have the copy of a move.
+    pub fn target(&self, of: &Move) -> &Member {
+        &self.next.members()[usize::from(of.to)]
+    }
+
+    /// Whether the plan may still be carried out on this ring.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when it is not the ring that the plan was made from.
+    pub fn check_present(&self, ring: &Ring) -> Result<(), Error> {
+        if (ring.version(), ring.digest()) == (self.present.version(), self.present.digest()) {
+            return Ok(());
+        }
+        let message = format!(
+            "plan {} was made for ring version {}, and the ring is at {}: plan it anew",
+            self.id,
+            self.present.version(),
+            ring.version(),
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
+}
+
+/// The hash over everything, each text and list led by its length.
+fn identify(change: &Change, present: &Ring, next: &Ring, snapshots: &[SnapshotPlan]) -> PlanId {
+    let mut hash = Words(Xxh3Default::new());
+    hash.text("larder plan 1");
+    for ring in [present, next] {
+        hash.number(ring.version());
+        hash.number(ring.digest());
+    }
+    hash.number(change.steps.len() as u64);
+    change.steps.iter().for_each(|step| hash.step(step));
+    hash.number(snapshots.len() as u64);
+    for part in snapshots {
+        hash.0.update(part.snapshot.as_bytes());
+        hash.number(part.placement.replicas() as u64);
+        hash.0.update(&part.placement.exceptions().map(|table| table.digest()).unwrap_or_default());
+        hash.number(part.moves.len() as u64);
+        part.moves.iter().for_each(|each| hash.step_of_move(each));
+    }
+    PlanId(hash.0.digest128().to_le_bytes())
+}
+
+/// Values as the bytes that a plan is hashed by.
+struct Words(Xxh3Default);
+
+impl Words {
+    fn number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn step(&mut self, step: &Step) {
+        let (kind, weight) = match step {
+            Step::Add(member) => (1, member.weight),
+            Step::Drain { .. } => (2, 0),
+            Step::Remove { .. } => (3, 0),
+            Step::Reweight { weight, .. } => (4, *weight),
+        };
+        self.number(kind);
+        self.number(weight.into());
+        self.text(step.id());
+        if let Step::Add(Member { control, host, zone, .. }) = step {
+            [control, host, zone].into_iter().for_each(|text| self.text(text));
+        }
+    }
+
+    fn step_of_move(&mut self, each: &Move) {
+        self.0.update(each.shard.as_bytes());
+        self.number(each.bytes);
+        self.number(each.from.map_or(u64::MAX, u64::from));
+        self.number(each.to.into());
+    }
+}

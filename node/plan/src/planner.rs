@@ -1,0 +1,143 @@
+//! The plan of a change, snapshot by snapshot.
+
+use std::{collections::HashMap, sync::Arc};
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::{
+    Error, ErrorKind, Placement, Ring, limits,
+    ring::{Owners, place_of},
+};
+
+use crate::{
+    Change, Plan, SnapshotPlan,
+    board::{Board, Lot},
+    fill::fill,
+    keep::{Present, keep},
+    outcome,
+    raise::raise,
+    shed::shed,
+};
+
+/// A shard and what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizedShard {
+    /// Which shard.
+    pub id: ShardId,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// A snapshot that is to be placed.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// Which snapshot.
+    pub id: SnapshotId,
+    /// All its shards, in any order.
+    pub shards: &'a [SizedShard],
+    /// What is in place; `None` when it was never placed, so that there is nothing to move.
+    pub present: Option<&'a Placement>,
+    /// How many owners each shard is to have, where there are enough members.
+    pub replicas: usize,
+}
+
+/// Most bytes of a snapshot's shards, all copies together: sums of them then fit in 64 bits with room
+/// to spare.
+const BYTES_MAX: u64 = 1 << 60;
+
+/// The plan for `change` on `ring`.
+///
+/// Shards that several snapshots share get the same owners in all of them, which the first (by id)
+/// decides; unless these differ in `replicas`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when the change can't be taken on this ring, when a present placement
+/// is not on it, when a snapshot is named twice, has too many shards or bytes, or asks for no or too many
+/// replicas.
+pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Result<Plan, Error> {
+    let next = Arc::new(change.apply(ring)?);
+    let mut sorted = snapshots.to_vec();
+    sorted.sort_by_key(|snapshot| snapshot.id);
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(invalid(format!("snapshot {} is named twice", pair[0].id)));
+    }
+    let digest = ring.digest();
+    for snapshot in &sorted {
+        check(snapshot, ring.version(), digest)?;
+    }
+    let mut settled = HashMap::new();
+    let share = sorted.len() > 1;
+    let plans = sorted.iter().map(|snapshot| {
+        let lots = lots(snapshot, &settled, next.spread().copies(snapshot.replicas));
+        let (plan, decided) = plan_one(&next, ring, &change, snapshot, &lots);
+        if share {
+            settled.extend(lots.iter().map(|lot| lot.id).zip(decided));
+        }
+        plan
+    });
+    let plans = plans.collect();
+    Ok(Plan::new(change, ring.clone(), next, plans))
+}
+
+fn check(snapshot: &Snapshot<'_>, version: u64, digest: u64) -> Result<(), Error> {
+    let Snapshot { id, shards, present, replicas } = snapshot;
+    if !(1..=limits::REPLICAS_MAX).contains(replicas) {
+        let max = limits::REPLICAS_MAX;
+        return Err(invalid(format!("snapshot {id} asks for {replicas} replicas, not 1 to {max}")));
+    }
+    if shards.len() > larder_dataset::limits::SHARDS_MAX as usize {
+        return Err(invalid(format!("snapshot {id} has {} shards: too many", shards.len())));
+    }
+    let bytes: u128 = shards.iter().map(|shard| u128::from(shard.bytes)).sum();
+    if bytes * (*replicas as u128) > u128::from(BYTES_MAX) {
+        return Err(invalid(format!("snapshot {id} has {bytes} bytes: too many")));
+    }
+    let here = |ring: &Ring| ring.version() == version && ring.digest() == digest;
+    if present.is_some_and(|present| !here(present.ring())) {
+        return Err(invalid(format!("snapshot {id} is placed on another ring than {version}")));
+    }
+    Ok(())
+}
+
+/// The shards of a snapshot in the order of their places, each once.
+fn lots(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>, copies: usize) -> Vec<Lot> {
+    let lot = |&SizedShard { id, bytes }: &SizedShard| {
+        let settled = settled.get(&id).copied().filter(|owners| owners.len() == copies);
+        Lot { place: place_of(id), id, bytes, settled }
+    };
+    let mut lots: Vec<Lot> = snapshot.shards.iter().map(lot).collect();
+    lots.sort_unstable_by_key(|lot| (lot.place, lot.id));
+    lots.dedup_by_key(|lot| lot.id);
+    lots
+}
+
+/// The plan of one snapshot, and the owners of its lots.
+fn plan_one(
+    next: &Arc<Ring>,
+    ring: &Ring,
+    change: &Change,
+    snapshot: &Snapshot<'_>,
+    lots: &[Lot],
+) -> (SnapshotPlan, Vec<Owners>) {
+    let present = snapshot.present.map(|placement| Present::new(placement, next));
+    let mut board = Board::new(next, lots, snapshot.replicas);
+    keep(&mut board, present.as_ref());
+    fill(&mut board);
+    raise(&mut board, ring);
+    shed(&mut board);
+
+    let decided = outcome::decided(&board);
+    let exceptions = outcome::exceptions(&board, &decided, snapshot.id, snapshot.replicas);
+    let moves = present
+        .as_ref()
+        .map(|present| outcome::moves(lots, &decided, present, change))
+        .unwrap_or_default();
+    let before = snapshot.present.and_then(Placement::exceptions).map_or(0, |table| table.len());
+    let counted = (before as u64, exceptions.len() as u64);
+    let summary = outcome::summary(board, present.as_ref(), &moves, counted);
+    let placement = Placement::new(next.clone(), exceptions).expect("exceptions to this ring");
+    (SnapshotPlan { snapshot: snapshot.id, placement, moves, summary }, decided)
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}

@@ -1,0 +1,143 @@
+//! Where a dataset is cut into shards: large groups into several, small neighbours joined.
+//!
+//! Rows of one length are counted, and a group is cut into shards of equally many. Where rows differ
+//! in length their bytes are summed up, and a shard is as large as was asked for at most, unless it is
+//! a single row.
+
+use super::{BuildError, GroupSpec, ManifestBuilder, RowLocator};
+use crate::limits;
+
+/// The cut of one shard, before its bytes are known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) group: u32,
+    pub(super) row_in_group: u64,
+    pub(super) first_sample: u64,
+    pub(super) rows: u32,
+}
+
+/// What fills a shard up.
+#[derive(Debug, Clone, Copy)]
+enum Load {
+    /// Rows, at most so many.
+    Rows(u64),
+    /// Bytes, at most so many.
+    Bytes(u64),
+}
+
+impl ManifestBuilder {
+    /// Cuts groups larger than a shard into shards of about one size and joins smaller neighbours.
+    pub(super) fn cut_shards(&self) -> Result<Vec<Cut>, BuildError> {
+        let (load, joinable) = (self.load(), self.rows_touch());
+        let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
+        let joined_max = (limits::SHARD_READS_MAX / tensors).max(1);
+        let mut cuts: Vec<Cut> = Vec::new();
+        // Groups in the last shard, if it may be joined, and how full it is.
+        let (mut joined, mut full) = (0, 0u64);
+        let mut first_sample = 0u64;
+        for (index, group) in (0u32..).zip(&self.groups) {
+            let (more, most) = self.load_of(group, load);
+            let rows = cuts.last().map_or(0, |cut| group.rows.saturating_add(cut.rows.into()));
+            let fits = full.saturating_add(more) <= most && rows <= u64::from(u32::MAX);
+            if joinable && joined > 0 && joined < joined_max && fits {
+                let last = cuts.last_mut().expect("a shard to join is there");
+                last.rows = u32::try_from(rows).expect("compared");
+                (joined, full) = (joined + 1, full + more);
+            } else {
+                let rows = self.rows_of_shards(group, load);
+                joined = u32::from(rows.len() == 1);
+                full = more;
+                let mut row_in_group = 0;
+                for rows in rows {
+                    let first_sample = first_sample + row_in_group;
+                    cuts.push(Cut { group: index, row_in_group, first_sample, rows });
+                    row_in_group += u64::from(rows);
+                }
+            }
+            first_sample = first_sample.checked_add(group.rows).ok_or(BuildError::TooMuch {
+                what: "samples:",
+                found: u64::MAX,
+                limit: u64::MAX - 1,
+            })?;
+            if cuts.len() as u64 > u64::from(limits::SHARDS_MAX) {
+                let (found, limit) = (cuts.len() as u64, limits::SHARDS_MAX.into());
+                return Err(BuildError::TooMuch { what: "shards:", found, limit });
+            }
+        }
+        Ok(cuts)
+    }
+
+    fn load(&self) -> Load {
+        if self.tensors.iter().any(|tensor| tensor.locator == RowLocator::Spans) {
+            return Load::Bytes(self.shard_bytes);
+        }
+        let (row, stride) = self.sums();
+        let more = self.shard_bytes.saturating_sub(row) / stride.max(1);
+        Load::Rows((more + 1).min(u64::from(u32::MAX)))
+    }
+
+    /// Whether rows lie back to back in every tensor, so that shards may join groups.
+    fn rows_touch(&self) -> bool {
+        self.tensors.iter().all(|tensor| match tensor.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
+            RowLocator::Spans => true,
+        })
+    }
+
+    /// How much of a shard a group takes, and how much there is of it.
+    fn load_of(&self, group: &GroupSpec, load: Load) -> (u64, u64) {
+        match load {
+            Load::Rows(most) => (group.rows, most),
+            Load::Bytes(most) => (self.bytes_of(group), most),
+        }
+    }
+
+    /// How many rows each of a group's shards has.
+    fn rows_of_shards(&self, group: &GroupSpec, load: Load) -> Vec<u32> {
+        match load {
+            Load::Rows(most) => evenly(group.rows, most),
+            Load::Bytes(most) => self.by_bytes(group, most),
+        }
+    }
+
+    /// Bytes of a group: all rows but the last are as long as their stride.
+    fn bytes_of(&self, group: &GroupSpec) -> u64 {
+        let (row, stride) = self.sums();
+        let strided = (group.rows - 1).saturating_mul(stride).saturating_add(row);
+        (0..group.spans[0].len())
+            .map(|row| group.ragged_bytes(row))
+            .fold(strided, u64::saturating_add)
+    }
+
+    /// Shards that are about equally large, and none larger than `most` unless it is one row.
+    fn by_bytes(&self, group: &GroupSpec, most: u64) -> Vec<u32> {
+        let (row, stride) = self.sums();
+        let beyond_stride = row.saturating_sub(stride);
+        let total = self.bytes_of(group);
+        let enough = total.div_ceil(total.div_ceil(most).max(1)).max(1);
+        let mut shards = Vec::new();
+        let (mut rows, mut bytes) = (0u32, beyond_stride);
+        for row in 0..group.spans[0].len() {
+            let more = stride.saturating_add(group.ragged_bytes(row));
+            let is_full = bytes >= enough || bytes.saturating_add(more) > most;
+            // Rows without bytes never begin a shard: it would hold nothing else.
+            if rows > 0 && ((is_full && more > 0) || rows == u32::MAX) {
+                shards.push(rows);
+                (rows, bytes) = (0, beyond_stride);
+            }
+            rows += 1;
+            bytes = bytes.saturating_add(more);
+        }
+        shards.push(rows);
+        shards
+    }
+}
+
+/// As few shards as can be, of equally many rows but for the last.
+fn evenly(rows: u64, most: u64) -> Vec<u32> {
+    let each = rows.div_ceil(rows.div_ceil(most));
+    let begins = (0..rows).step_by(usize::try_from(each).expect("counted in 32 bits"));
+    let rows_from =
+        |begin| u32::try_from(each.min(rows - begin)).expect("no more than a shard has");
+    begins.map(rows_from).collect()
+}

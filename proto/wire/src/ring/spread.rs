@@ -1,0 +1,123 @@
+//! How the copies of a shard keep apart: on distinct members always, in distinct zones and on distinct
+//! hosts as far as there are enough of them.
+//!
+//! One rule serves the walk and the planner: a member may join the owners chosen so far unless it is one
+//! of them, or the places left would no longer do for the zones and hosts still to be reached. Taken
+//! along the walk this gives the first members that keep apart; applied to owners that a plan keeps, it
+//! says which of them may stay.
+
+use super::{Member, Owners};
+
+/// Who shares a zone or a host with whom, by the index of the member.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    domains: Box<[Domain]>,
+    zones: usize,
+    hosts: usize,
+}
+
+/// Where a member stands: both counted by first appearance, so that names have no say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Domain {
+    zone: u16,
+    /// Within its zone: equal names in two zones are two hosts.
+    host: u16,
+}
+
+impl Spread {
+    pub(super) fn new(members: &[Member]) -> Self {
+        let (mut zones, mut hosts) = (Vec::new(), Vec::new());
+        let domains = members
+            .iter()
+            .map(|member| Domain {
+                zone: number(&mut zones, member.zone.as_str()),
+                host: number(&mut hosts, (member.zone.as_str(), member.host.as_str())),
+            })
+            .collect();
+        Self { domains, zones: zones.len(), hosts: hosts.len() }
+    }
+
+    /// How many zones there are; members without one count as one zone together.
+    pub fn zones(&self) -> usize {
+        self.zones
+    }
+
+    /// How many hosts there are.
+    pub fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// The number of a member's zone, below [`Spread::zones`].
+    pub fn zone(&self, member: u16) -> u16 {
+        self.domains[usize::from(member)].zone
+    }
+
+    /// The number of a member's host, below [`Spread::hosts`].
+    pub fn host(&self, member: u16) -> u16 {
+        self.domains[usize::from(member)].host
+    }
+
+    /// How many copies there can be when `count` are asked for: each needs a member of its own.
+    pub fn copies(&self, count: usize) -> usize {
+        count.min(self.domains.len()).min(crate::limits::REPLICAS_MAX)
+    }
+
+    /// Whether `candidate` may be one of `copies` owners beside those in `chosen`, which keep to the
+    /// same rule.
+    pub fn may_join(&self, chosen: &[u16], candidate: u16, copies: usize) -> bool {
+        if chosen.is_empty() {
+            return copies > 0;
+        }
+        if chosen.len() >= copies || chosen.contains(&candidate) {
+            return false;
+        }
+        let left = copies - chosen.len() - 1;
+        let reached = |domain: fn(&Self, u16) -> u16| {
+            let new = |seen: &[u16], member| {
+                seen.iter().all(|&other| domain(self, other) != domain(self, member))
+            };
+            let counted = (0..chosen.len()).filter(|&at| new(&chosen[..at], chosen[at])).count();
+            counted + usize::from(new(chosen, candidate))
+        };
+        copies.min(self.zones) <= reached(Self::zone) + left
+            && copies.min(self.hosts) <= reached(Self::host) + left
+    }
+
+    /// Whether these are owners that keep apart as they can.
+    pub fn keeps_apart(&self, owners: &[u16], copies: usize) -> bool {
+        owners.len() == copies
+            && (0..copies).all(|at| self.may_join(&owners[..at], owners[at], copies))
+    }
+
+    /// The first `copies` members of a walk that keep apart.
+    pub(super) fn first(&self, walk: impl Iterator<Item = usize>, copies: usize) -> Owners {
+        let mut owners = Owners::default();
+        for index in walk {
+            if owners.len() == copies {
+                break;
+            }
+            let member = u16::try_from(index).expect("members are at most 1,024");
+            if self.may_join(&owners, member, copies) {
+                owners.push(member);
+            }
+        }
+        owners
+    }
+
+    /// Where members share a fate, as numbers; nothing where all stand alone in one zone.
+    pub(super) fn shared(&self) -> impl Iterator<Item = u16> {
+        let alone = self.zones == 1 && self.hosts == self.domains.len();
+        let domains = if alone { &[][..] } else { &self.domains };
+        domains.iter().flat_map(|domain| [domain.zone, domain.host])
+    }
+}
+
+/// The number of a name: how many others came before it.
+fn number<T: PartialEq>(names: &mut Vec<T>, name: T) -> u16 {
+    let known = names.iter().position(|known| *known == name);
+    let number = known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    u16::try_from(number).expect("members are at most 1,024")
+}
