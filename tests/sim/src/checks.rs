@@ -14,6 +14,8 @@ use crate::world::{Place, ShardNo};
 /// A copy that was verified may have gone, by crash or eviction, this long before others know: an
 /// announcement's time to live and the ways of messages.
 pub(crate) const WORD_LAG: Duration = Duration::from_secs(18);
+/// From a decision, past the planner and slow messages, to the record that says it.
+const DECISION_LAG: Duration = Duration::from_secs(12);
 /// What was the newest record this long ago may still be acted upon: freshness, and the way of an
 /// answer.
 pub(crate) const FENCE_LAG: Duration = Duration::from_secs(8);
@@ -36,6 +38,8 @@ pub(crate) struct Checks {
     pub(crate) rings: Vec<Committed>,
     /// Who was not announced, and since when the coordinator could tell.
     pub(crate) absent: BTreeMap<String, Now>,
+    /// Who came back: when, and after how long.
+    returned: BTreeMap<String, (Now, Duration)>,
     /// When the change in flight was staged.
     pub(crate) staged: Now,
     /// Nodes that drain, and since when.
@@ -118,11 +122,20 @@ impl Checks {
         for entry in &record.members {
             let id = &entry.member.id;
             if announced(id) {
-                self.absent.remove(id);
+                if let Some(since) = self.absent.remove(id) {
+                    self.returned.insert(id.clone(), (now, now - since));
+                }
             } else if !self.absent.contains_key(id) {
                 self.absent.insert(id.clone(), now);
             }
         }
+    }
+
+    /// For how long a node was absent, when somebody decided what is done now.
+    pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
+        let back = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
+        let back = back.map(|(_, absence)| *absence).unwrap_or_default();
+        self.absent.get(id).map_or(Duration::ZERO, |since| now - *since).max(back)
     }
 
     /// The coordinator was away for so long that everybody noticed: absences count from here.

@@ -180,9 +180,9 @@ impl World {
             }
             removed += 1;
             self.checks.removed.push((self.now, u64::from(entry.member.weight)));
-            let absent = self.checks.absent.get(id).map(|since| self.now - *since);
-            if absent.is_none_or(|absent| absent + SLACK < DEATH_GRACE) {
-                let absent = absent.unwrap_or_default().as_secs();
+            let absent = self.checks.absence(id, self.now);
+            if absent + SLACK < DEATH_GRACE {
+                let absent = absent.as_secs();
                 self.wrong(format!("{id} was removed after {absent} s of absence"));
             }
         }
