@@ -9,7 +9,9 @@ TOOLS := target/tools/bin
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench bench-cold bench-python deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+SEEDS := 10000
+
+.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python deny advisories clean-venv python pytest pytest-torch wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
