@@ -190,6 +190,7 @@ impl<R: Rules> Agent<R> {
         self.now = self.now.max(now);
         if slept && !self.rules.broken(Rule::DoubtAfterPause) {
             self.liveness.doubt(now);
+            self.link.unsteady(now);
             self.link.ask_soon();
             self.duty = None;
         }
@@ -234,10 +235,6 @@ impl<R: Rules> Agent<R> {
         let Some(View { record, .. }) = &self.view else {
             return;
         };
-        let newer = record.version >= self.installing.as_ref().map_or(0, |ring| ring.version);
-        if !self.rules.holds(Rule::InstallNewest, newer) {
-            return;
-        }
         let (ring, previous) = view::rings(record, &self.rules);
         if self.installing.as_ref() != Some(&ring) {
             self.installing = Some(ring.clone());

@@ -48,7 +48,7 @@ pub(crate) struct Checks {
     /// Weight that was removed because it was dead, and when.
     pub(crate) removed: Vec<(Now, u64)>,
     /// The last pull under a rate: when, and the rate.
-    pub(crate) paced: BTreeMap<Place, (Now, u64)>,
+    pub(crate) paced: BTreeMap<(Place, u32, BlobId), (Now, u64)>,
     pub(crate) moved: u64,
     /// Ring versions when the troubles began.
     pub(crate) version_before: u64,

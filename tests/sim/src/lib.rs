@@ -18,5 +18,5 @@ mod scene;
 mod world;
 
 pub use bugs::{ALL, Bug, Mishap};
-pub use run::{Report, find, run};
+pub use run::{Report, find, run, tell};
 pub use scene::Kind;

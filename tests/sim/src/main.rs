@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::Parser;
-use larder_sim::{ALL, Bug, Report, find, run};
+use larder_sim::{ALL, Bug, Report, find, run, tell};
 
 /// Simulates clusters from seeds and checks them after every event.
 #[derive(Debug, Parser)]
@@ -24,6 +24,9 @@ struct Options {
     /// How many seeds to try for each planted bug; 0 leaves them out.
     #[arg(long, default_value_t = 4_000)]
     bug_seeds: u64,
+    /// Tell the story of one seed, and nothing else.
+    #[arg(long)]
+    tell: Option<u64>,
     /// How many runs go on at once; as many as there are cores by default.
     #[arg(long)]
     threads: Option<usize>,
@@ -31,6 +34,10 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(seed) = options.tell {
+        println!("{:#?}", tell(seed, None));
+        return ExitCode::SUCCESS;
+    }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = options.threads.unwrap_or(cores).max(1);
     let violations = run_seeds(&options, threads);

@@ -21,6 +21,13 @@ pub struct Report {
     pub moved: u64,
 }
 
+/// Runs the cluster of this seed and prints what agents did and what went wrong, as it happens.
+pub fn tell(seed: u64, bug: Option<Bug>) -> Report {
+    let mut world = World::new(seed, bug);
+    world.aloud = true;
+    world.run()
+}
+
 /// Runs the cluster of this seed until it has come to rest, or something is wrong.
 pub fn run(seed: u64, bug: Option<Bug>) -> Report {
     World::new(seed, bug).run()

@@ -24,6 +24,8 @@ pub(crate) struct Scene {
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
     pub(crate) shards: usize,
+    /// The last node comes while there is trouble already.
+    pub(crate) late: bool,
     /// Shards one node keeps at most.
     pub(crate) room: usize,
     /// Troubles begin and end.
@@ -58,6 +60,7 @@ impl Scene {
             nodes,
             clients: 2,
             shards,
+            late: matches!(kind, Kind::Calm | Kind::Churn) && seed / 8 % 4 == 1,
             room: if tight { 1 + shards.div_ceil(nodes - 1) } else { usize::MAX },
             troubled: (secs(50), secs(50 + if kind == Kind::Flaps { 600 } else { 150 })),
             trouble_every: match kind {

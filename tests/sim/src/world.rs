@@ -67,6 +67,8 @@ enum Item {
     GiveUp(Place, u32, u64, Request),
     /// Announcements may have ended.
     Expire,
+    /// A node has what it needs to go by a ring.
+    Install(Place, u32, node::InUse),
     /// A pull has had its time.
     Pulled(Place, u32, node::Pull),
     /// A client wants to read.
@@ -108,6 +110,8 @@ pub(crate) struct World {
     rings: BTreeMap<(u32, Vec<(String, u32)>), Rc<Ring>>,
     pub(crate) checks: Checks,
     troubled: bool,
+    /// The story is printed.
+    pub(crate) aloud: bool,
     trace: Xxh3,
     events: u64,
     reads_done: u64,
@@ -144,6 +148,7 @@ impl World {
             rings: BTreeMap::new(),
             checks: Checks::default(),
             troubled: false,
+            aloud: false,
             trace: Xxh3::new(),
             events: 0,
             reads_done: 0,
@@ -155,7 +160,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        for place in 0..self.scene.nodes {
+        for place in 0..self.scene.nodes - usize::from(self.scene.late) {
             let spread = if place == 0 { 0 } else { self.rng.u64(500..2_000) };
             self.after(Duration::from_millis(spread), Item::Start(place));
         }
@@ -163,6 +168,9 @@ impl World {
             self.after(Duration::from_secs(5), Item::Read(client));
         }
         let (begin, end) = self.scene.troubled;
+        if self.scene.late {
+            self.after(begin + Duration::from_secs(20), Item::Start(self.scene.nodes - 1));
+        }
         self.after(begin, Item::Trouble(Trouble::Next));
         self.after(end, Item::Trouble(Trouble::End));
     }
@@ -214,10 +222,11 @@ impl World {
                 self.give_up(place, boot, number, request)
             }
             Item::Expire => {
-                if self.coordinator.up && self.coordinator.expire(self.now) {
+                if self.coordinator.up && self.coordinator.expire(self.now, self.planted) {
                     self.publish(Changed { alive: true, record: false });
                 }
             }
+            Item::Install(place, boot, ring) => self.installed(place, boot, ring),
             Item::Pulled(place, boot, pull) => self.pulled(place, boot, pull),
             Item::Read(client) => self.begin_read(client),
             Item::ReadOn(read) => self.read_on(read),
@@ -234,6 +243,13 @@ impl World {
         self.numbers += 1;
         self.queue.push(Reverse((self.now + wait, self.numbers)));
         self.items.insert(self.numbers, item);
+    }
+
+    /// Tells the story to who asked for it.
+    fn say(&self, words: impl Fn() -> String) {
+        if self.aloud {
+            println!("{:10.3} {}", self.now.as_secs_f64(), words());
+        }
     }
 
     /// Goes into the trace.
@@ -257,7 +273,7 @@ impl World {
 
     /// Whether all troubles are over and everything has settled.
     fn rests(&self) -> bool {
-        !self.troubled && self.numbers.is_multiple_of(8) && self.unrest().is_empty()
+        !self.troubled && self.events.is_multiple_of(8) && self.unrest().is_empty()
     }
 
     /// What is still to come to rest.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use larder_wire::limits::{DROP_FRESHNESS, STEWARD_STEP};
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DROP_FRESHNESS, STEWARD_STEP};
 
 use super::{
     Agent, Alive, Effect, RingOf, Stored, Ticket,
@@ -40,6 +40,8 @@ pub(super) struct Link {
     /// When the question was asked that was answered last, and with which revision.
     answered: Option<(Now, Option<Revision>)>,
     soon: bool,
+    /// Since when the coordinator answers, and this agent is awake to see it.
+    steady_since: Now,
     /// A proposal had no answer: nothing more is proposed before a question asked after it is answered.
     pub(super) unsure: bool,
 }
@@ -68,6 +70,17 @@ impl Link {
         self.answered.is_some_and(|(asked, answer)| {
             answer == Some(revision) && now <= asked + DROP_FRESHNESS
         })
+    }
+
+    /// An outage that nobody watched, or that kept leases going, ended now.
+    pub(super) fn unsteady(&mut self, now: Now) {
+        self.steady_since = now;
+    }
+
+    /// Whether every announcement was renewed, or ended, since the last outage: else it may be the word
+    /// of a node that died in it.
+    pub(super) fn steady(&self, now: Now) -> bool {
+        !self.away && now >= self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
     }
 
     /// Whether the coordinator said that there is no record.
@@ -194,6 +207,7 @@ impl<R: Rules> Agent<R> {
 
     pub(super) fn back(&mut self) {
         self.link.away = false;
+        self.link.unsteady(self.now);
         self.link.ask_soon();
         self.duty = None;
         // Leases ended while nobody could renew them: absences from then prove nothing.

@@ -158,7 +158,10 @@ impl Coordinator {
     }
 
     /// Ends announcements that were not renewed; whether there were any.
-    pub(super) fn expire(&mut self, now: Now) -> bool {
+    pub(super) fn expire(&mut self, now: Now, planted: Planted) -> bool {
+        if planted.world(Mishap::AnnouncementsForEver) {
+            return false;
+        }
         let before = self.announced.len();
         self.announced.retain(|_, (_, until)| now < *until);
         let ended = self.announced.len() < before;

@@ -92,7 +92,10 @@ impl World {
                     self.after(wait, Item::Command(place, apply));
                 }
             }
-            Effect::Audit(words) | Effect::Alarm(words) => self.note(&words),
+            Effect::Audit(words) | Effect::Alarm(words) => {
+                self.say(|| format!("n{place}: {words}"));
+                self.note(&words);
+            }
         }
     }
 
@@ -222,8 +225,21 @@ impl World {
             .filter(|_| !forget)
             .map(|previous| self.ring(&previous.members, previous.unit));
         let ring = self.ring(&ring.members, ring.unit);
-        self.nodes[place].in_use = Some(InUse { version, ring, previous });
-        self.after(Duration::from_millis(1), Item::Tell(place, boot, Event::Installed(version)));
+        let wait = Duration::from_millis(self.rng.u64(1..3_000));
+        self.after(wait, Item::Install(place, boot, InUse { version, ring, previous }));
+    }
+
+    /// The exceptions are here: the node goes by the ring.
+    pub(super) fn installed(&mut self, place: Place, boot: u32, ring: InUse) {
+        let node = &mut self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        let version = ring.version;
+        if node.in_use.as_ref().is_none_or(|used| used.version <= version) {
+            node.in_use = Some(ring);
+        }
+        self.tell(place, boot, Event::Installed(version));
     }
 
     fn pull(&mut self, place: Place, boot: u32, plan: BlobId, shard: Shard, from: String) {

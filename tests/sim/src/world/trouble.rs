@@ -33,6 +33,9 @@ pub(super) enum Trouble {
 
 impl World {
     pub(super) fn trouble(&mut self, trouble: Trouble) {
+        if !matches!(trouble, Trouble::Next) {
+            self.say(|| format!("{trouble:?}").chars().take(80).collect());
+        }
         match trouble {
             Trouble::Next => self.next_trouble(),
             Trouble::Join(from, to) => {
@@ -80,6 +83,9 @@ impl World {
     /// An operator at work on a cluster without faults, but for one death.
     fn calm(&mut self) {
         let dies = self.seed.is_multiple_of(16);
+        if self.scene.late {
+            return self.newcomer_dies();
+        }
         if dies {
             if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
                 let place = self.some_node();
@@ -87,6 +93,14 @@ impl World {
             }
         } else {
             self.operate();
+        }
+    }
+
+    /// The node that came late dies before it is in the ring, and for long.
+    fn newcomer_dies(&mut self) {
+        let place = self.nodes.len() - 1;
+        if self.nodes[place].boot == 1 {
+            self.crash(place, Duration::from_secs(120));
         }
     }
 
@@ -126,7 +140,10 @@ impl World {
         let wait = Duration::from_millis(self.rng.u64(200..60_000));
         match self.rng.u32(..8) {
             0..=2 => self.crash(place, wait),
-            3 | 4 => self.nodes[place].paused_until = self.now + wait,
+            3 | 4 => {
+                self.nodes[place].paused_until = self.now + wait;
+                self.say(|| format!("n{place} sleeps for {wait:?}"));
+            }
             5 => {
                 self.stop(place);
                 self.nodes[place].address += self.rng.u32(..2);
@@ -150,6 +167,7 @@ impl World {
         if node.agent.is_some() {
             node.crash(self.now);
             self.after(down, Item::Start(place));
+            self.say(|| format!("n{place} crashes for {down:?}"));
         }
     }
 
@@ -184,6 +202,7 @@ impl World {
         match self.rng.u32(..6) {
             0..=2 if self.coordinator.up => {
                 self.coordinator.up = false;
+                self.say(|| "the coordinator is gone".to_owned());
                 let leases = self.rng.bool();
                 let since = self.now;
                 self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
@@ -243,7 +262,7 @@ impl World {
             0 | 1 if in_flight => Command::Pause,
             2 | 3 if in_flight => Command::Resume,
             4 if in_flight => Command::Abort,
-            5 | 6 if in_flight => Command::Rate(Some(self.rng.u64(20..200) << 20)),
+            5 | 6 if in_flight => Command::Rate(Some(self.rng.u64(1..100) << 20)),
             0..=3 => Command::Drain { id, deadline },
             4 => Command::Undrain(id),
             5..=7 => {
