@@ -140,6 +140,9 @@ impl Checks {
 
     /// The coordinator was away for so long that everybody noticed: absences count from here.
     pub(crate) fn coordinator_back(&mut self, now: Now) {
-        self.absent.values_mut().for_each(|since| *since = now);
+        for (id, since) in &mut self.absent {
+            self.returned.insert(id.clone(), (now, now - *since));
+            *since = now;
+        }
     }
 }

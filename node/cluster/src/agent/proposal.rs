@@ -83,8 +83,9 @@ impl<R: Rules> Agent<R> {
         else {
             return;
         };
-        if self.find_duty().as_ref() != Some(&duty) {
-            // Whoever was gone is back, or more is to be done by now.
+        let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
+        if !there || self.find_duty().as_ref() != Some(&duty) {
+            // The coordinator is away, whoever was gone is back, or more is to be done by now.
             return;
         }
         let step = planned.map_err(Refused::new).and_then(|planned| {

@@ -264,6 +264,7 @@ impl World {
         }
         let shard = self.by_id[&pull.shard.shard];
         let how = self.bring(place, shard, &pull);
+        self.say(|| format!("n{place} pulls shard {shard} from {}: {how:?}", pull.from));
         let node = &mut self.nodes[place];
         node.pulling.remove(&pull.shard);
         if how == Pulled::Verified {
@@ -349,6 +350,7 @@ impl World {
         let boot = node.boot;
         node.verified.remove(&shard);
         let lost = node.lose(shard, self.now);
+        self.say(|| format!("n{place} evicts shard {shard}: {lost}"));
         let shard = Shard { snapshot: super::SNAPSHOT, shard: self.shards[shard] };
         if lost {
             self.after(Duration::ZERO, Item::Tell(place, boot, Event::Lost(shard)));
