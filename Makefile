@@ -4,6 +4,8 @@ VENV  := target/venv
 PY    := $(VENV)/bin/python
 TORCH_VENV := target/venv-torch
 TORCH_PY   := $(TORCH_VENV)/bin/python
+PEERS_VENV := target/venv-peers
+PEERS_PY   := $(PEERS_VENV)/bin/python
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
@@ -11,7 +13,7 @@ GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
 SEEDS := 10000
 
-.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,8 +27,8 @@ test: check $(PY) ## everything a change must pass: format, lints, tidy, unit an
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, torch, garage
-	LARDER_TEST_FULL=1 $(MAKE) pytest PYTEST_ARGS=tests/test_processes.py
+test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, garage
+	LARDER_TEST_FULL=1 $(MAKE) pytest
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
@@ -79,13 +81,19 @@ bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain
 # A package of its own, so that what is measured is the release build whatever `make python` left in the checkout.
 BENCH_PACKAGE := target/bench/package
 
-bench-python: $(TORCH_PY) ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
+bench-package:
 	$(CARGO) build --locked --release -p larder-python -p larder-node
 	rm -rf $(BENCH_PACKAGE) && mkdir -p $(BENCH_PACKAGE)/larder
 	cp client/python/python/larder/*.py $(BENCH_PACKAGE)/larder
 	ln -s $(abspath target/release/lib_larder.so) $(BENCH_PACKAGE)/larder/_larder.abi3.so
-	PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath target/release/larder-node) \
-		$(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
+
+MEASURED := PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath target/release/larder-node)
+
+bench-python: $(TORCH_PY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
+	$(MEASURED) $(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
+
+bench-peers: $(PEERS_PY) $(GARAGE) bench-package ## the Python loader beside those of others over garage: tables, and target/bench/peers.json (needs torch, 20 GB of disk)
+	$(MEASURED) LARDER_GARAGE=$(abspath $(GARAGE)) $(abspath $(PEERS_PY)) benches/python/run_peers.py $(BENCH_ARGS)
 
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
 	$(CARGO_DENY) --all-features check bans licenses sources
@@ -116,5 +124,13 @@ $(TORCH_PY): tests/python/requirements-torch.txt
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch --no-dereference $@
 
+# It sees the torch of the other environment, which would be 5 GB more.
+$(PEERS_PY): benches/python/peers/requirements.txt $(TORCH_PY)
+	python3 -m venv $(PEERS_VENV)
+	$(TORCH_PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> $$($(PEERS_PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torch.pth
+	$(PEERS_PY) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 clean-venv:
-	rm -rf $(VENV) $(TORCH_VENV)
+	rm -rf $(VENV) $(TORCH_VENV) $(PEERS_VENV)

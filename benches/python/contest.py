@@ -1,8 +1,14 @@
-"""Contenders that take turns: each in a process of its own, each round one epoch of each.
+"""Contenders that take turns, in another order each round, while the others sleep.
 
-A contender first goes through an epoch that nobody clocks and in which every byte is compared
-with what was written; then caches are warm, its worker processes run, and rounds begin. While one
-has its turn the others sleep.
+Warm (`hold`): each has a process of its own. It first goes through an epoch that nobody clocks and
+in which every byte is compared with what was written; then caches are warm, its worker processes
+run, and rounds begin, each an epoch.
+
+Cold (`hold_cold`): each round is a process of its own, whose modules are imported when the clock
+starts and which holds no data; the clock stops with its first epoch.
+
+In both, what a training loop makes of an epoch must come to the same for all contenders and rounds:
+a sample that is lost, repeated or wrong ends the contest.
 """
 
 from __future__ import annotations
@@ -12,17 +18,25 @@ import os
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, SupportsInt, TypeVar
 
 import usage
 
 #: A dict from each tensor's name to a torch tensor whose first axis is the samples.
 Batch = dict[str, Any]
 
+T = TypeVar("T")
+
 #: Seconds between two looks at the memory of whoever has its turn.
 LOOK_SECONDS = 0.02
+
+#: Seconds in which a contender's processes must have ended.
+END_SECONDS = 60
+
+#: Sums of integers wrap as those of numpy and torch do, so that their order does not matter.
+WRAP = 1 << 64
 
 
 @dataclass
@@ -34,6 +48,9 @@ class Contender(ABC):
     role: str
     #: Processes that work for it besides its own.
     helpers: list[int] = field(default_factory=list, kw_only=True)
+
+    def load(self) -> None:
+        """Imports what a training program has imported before it opens its data."""
 
     @abstractmethod
     def open(self) -> None:
@@ -47,6 +64,13 @@ class Contender(ABC):
         """What it counted over all its epochs."""
         return {}
 
+    def forget(self) -> None:
+        """Gives up the data that it keeps from one process to the next."""
+
+
+def _nothing() -> dict[str, float]:
+    return {}
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -56,27 +80,41 @@ class Subject:
         key: its name for `--only` and in the JSON.
         title: its name for people.
         samples: of an epoch.
-        use: what a training loop does with a batch.
+        use: what a training loop does with a batch; an integer that adds up over an epoch.
         check: compares a batch with what was written; raises if it differs.
         goal: what the ratio should be.
+        store: what the store has counted so far that all read from, if they do.
     """
 
     key: str
     title: str
     samples: int
     contenders: list[Contender]
-    use: Callable[[Batch], object]
+    use: Callable[[Batch], SupportsInt]
     check: Callable[[Batch], int]
     goal: float
+    store: Callable[[], dict[str, float]] = _nothing
 
 
 @dataclass(frozen=True)
 class Round:
-    """One epoch of one contender."""
+    """One epoch of one contender.
+
+    Attributes:
+        seconds: from being asked for to its last batch.
+        first: to its first batch.
+        cpu_seconds: of the contender, all processes together.
+        total: what the training loop made of it.
+        notes: what the contender had counted when it ended.
+        store: what the store counted meanwhile.
+    """
 
     seconds: float
+    first: float
     cpu_seconds: float
+    total: int
     notes: dict[str, float]
+    store: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,100 +127,167 @@ class Result:
 
 
 class _Seat:
-    """The process of a contender."""
+    """A process of a contender."""
 
-    def __init__(self, subject: Subject, contender: Contender) -> None:
+    def __init__(self, subject: Subject, result: Result, *, cold: bool = False) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self.result = Result(contender)
+        self.result = result
+        self._store = subject.store
+        self._helpers = result.contender.helpers
         self._pipe, theirs = spawn.Pipe()
-        arguments = (contender, subject.use, subject.check, subject.samples, theirs)
+        check = None if cold else _Check(subject.check, subject.samples)
+        arguments = (result.contender, subject.use, check, theirs)
         self._process = spawn.Process(target=_contend, args=arguments)
         self._process.start()
         theirs.close()
 
     def take_turn(self) -> Round:
         """Let it go through an epoch, watching its memory."""
+        before = self._store()
         self._pipe.send(True)
-        while not self._pipe.poll(LOOK_SECONDS):
-            self._look()
-        self._look()
-        return self._answer()
+        one = self._answer(self._look)
+        after = self._store()
+        return replace(one, store={name: after[name] - before[name] for name in after})
 
     def wait_until_ready(self) -> None:
-        """Let it open and go through the epoch that is compared and not clocked."""
+        """Let it do all that comes before the first clock."""
         self._pipe.send(True)
-        self._answer()
+        self._answer(lambda: None)
 
     def _look(self) -> None:
-        pids = usage.tree(self._process.pid or 0) + self.result.contender.helpers
+        pids = usage.tree(self._process.pid or 0) + self._helpers
         self.result.memory = self.result.memory.peak(usage.memory(pids))
 
-    def _answer(self) -> Any:
-        try:
-            answer = self._pipe.recv()
-        except EOFError:
-            answer = f"its process ended with exit code {self._process.exitcode}"
-        if isinstance(answer, str):
-            raise RuntimeError(f"{self.result.contender.name}: {answer}")
-        return answer
-
-    def __enter__(self) -> Self:
-        return self
+    def _answer(self, meanwhile: Callable[[], None]) -> Any:
+        while True:
+            while not self._pipe.poll(LOOK_SECONDS):
+                meanwhile()
+            meanwhile()
+            try:
+                answer = self._pipe.recv()
+            except EOFError:
+                answer = f"its process ended with exit code {self._process.exitcode}"
+            if isinstance(answer, str):
+                raise RuntimeError(f"{self.result.contender.name}: {answer}")
+            if not isinstance(answer, list):
+                return answer
+            self._helpers = answer
 
     def leave(self) -> None:
-        """End it, and wait until it has ended."""
+        """End it and what it started, and wait until they have ended."""
         self._pipe.close()
-        self._process.join(60)
+        self._process.join(END_SECONDS)
         if self._process.is_alive():
             self._process.kill()
+        started = set(self._helpers) - set(self.result.contender.helpers)
+        if not usage.wait_until_ended(started, END_SECONDS):
+            raise RuntimeError(f"{self.result.contender.name}: {started} did not end")
 
 
 def hold(subject: Subject, rounds: int) -> list[Result]:
-    """Lets the contenders of a subject take turns, each round in another order."""
+    """Warm epochs, after one in which all is compared with what was written."""
     seats: list[_Seat] = []
     try:
         for contender in subject.contenders:
-            seats.append(_Seat(subject, contender))
+            seats.append(_Seat(subject, Result(contender)))
             seats[-1].wait_until_ready()
         for number in range(rounds):
-            first = number % len(seats)
-            turns = {id(seat): seat.take_turn() for seat in seats[first:] + seats[:first]}
-            for seat in seats:
-                seat.result.rounds.append(turns[id(seat)])
+            for seat in _turns(seats, number):
+                seat.result.rounds.append(seat.take_turn())
     finally:
         for seat in seats:
             seat.leave()
-    return [seat.result for seat in seats]
+    return _agreed([seat.result for seat in seats])
+
+
+def hold_cold(subject: Subject, rounds: int) -> list[Result]:
+    """First epochs of processes that find nothing of the data on this host."""
+    results = [Result(contender) for contender in subject.contenders]
+    for number in range(rounds):
+        for result in _turns(results, number):
+            result.contender.forget()
+            seat = _Seat(subject, result, cold=True)
+            try:
+                seat.wait_until_ready()
+                result.rounds.append(seat.take_turn())
+            finally:
+                seat.leave()
+                result.contender.forget()
+    return _agreed(results)
+
+
+def _turns(contenders: list[T], number: int) -> list[T]:
+    """The order of a round."""
+    first = number % len(contenders)
+    return contenders[first:] + contenders[:first]
+
+
+def _agreed(results: list[Result]) -> list[Result]:
+    totals = {(result.contender.name, one.total) for result in results for one in result.rounds}
+    if len({total for _, total in totals}) > 1:
+        raise AssertionError(f"epochs did not bring the same samples: {sorted(totals)}")
+    return results
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Compares all samples of an epoch with what was written."""
+
+    batch: Callable[[Batch], int]
+    samples: int
+
+    def epoch(self, batches: Iterable[Batch]) -> None:
+        if (checked := sum(map(self.batch, batches))) != self.samples:
+            raise AssertionError(f"an epoch brought {checked} samples instead of {self.samples}")
 
 
 def _contend(
-    contender: Contender,
-    use: Callable[[Batch], object],
-    check: Callable[[Batch], int],
-    samples: int,
-    pipe: Any,
+    contender: Contender, use: Callable[[Batch], SupportsInt], check: _Check | None, pipe: Any
 ) -> None:
-    """The life of a contender's process; the runner ends it by closing the pipe."""
+    """The life of a contender's process; the runner ends it by closing the pipe.
+
+    One that is warm has opened its data and been checked before its first round.
+    """
+
+    def open_then(number: int) -> Iterator[Batch]:
+        contender.open()
+        pipe.send(contender.helpers)
+        yield from contender.epoch(number)
+
     try:
         pipe.recv()
-        contender.open()
-        if (checked := sum(map(check, contender.epoch(0)))) != samples:
-            raise AssertionError(f"an epoch brought {checked} samples instead of {samples}")
+        # Workers start as they do in a program that was not itself spawned.
+        multiprocessing.set_start_method(None, force=True)
+        contender.load()
+        epoch = open_then
+        if check is not None:
+            check.epoch(open_then(0))
+            epoch = contender.epoch
         pipe.send(None)
-        number = 1
+        number = int(check is not None)
         while pipe.recv():
-            pipe.send(_round(contender, use, number))
-            number += 1
+            pipe.send(_round(contender, epoch, use, number))
+            number, epoch = number + 1, contender.epoch
     except EOFError:
         pass
     except Exception:
         pipe.send(traceback.format_exc())
 
 
-def _round(contender: Contender, use: Callable[[Batch], object], number: int) -> Round:
-    pids = usage.tree(os.getpid()) + contender.helpers
-    cpu, start = usage.cpu_seconds(pids), time.perf_counter()
-    for batch in contender.epoch(number):
-        use(batch)
+def _round(
+    contender: Contender,
+    epoch: Callable[[int], Iterable[Batch]],
+    use: Callable[[Batch], SupportsInt],
+    number: int,
+) -> Round:
+    def cpu_seconds() -> float:
+        return usage.cpu_seconds(usage.tree(os.getpid()) + contender.helpers)
+
+    total, first = 0, 0.0
+    cpu, start = cpu_seconds(), time.perf_counter()
+    for batch in epoch(number):
+        first = first or time.perf_counter() - start
+        total += int(use(batch))
     seconds = time.perf_counter() - start
-    return Round(seconds, usage.cpu_seconds(pids) - cpu, contender.notes())
+    cpu = cpu_seconds() - cpu
+    return Round(seconds, first, cpu, total % WRAP, contender.notes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def columns(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 def subjects(folder: Path, samples: int, node: int) -> list[Subject]:
     """Shuffled epochs, and epochs in order, whose batches are only touched or read through."""
-    data, check = partial(columns, folder), partial(_check, folder)
+    data, compare = partial(columns, folder), partial(check, folder)
 
     def larder(name: str, shuffle: str) -> Contender:
         return Larder(name, "larder", uri(folder), shuffle, helpers=[node])
@@ -61,25 +61,32 @@ def subjects(folder: Path, samples: int, node: int) -> list[Subject]:
     shuffled = [*mapped(data, shuffle=True), larder("larder, shuffle global", "global")]
     title = f"{samples:,} images of {np.prod(SHAPE):,} B"
     return [
-        Subject("shuffled", f"{title}, shuffled", samples, shuffled, touch, check, 1.5),
-        Subject("views", f"{title}, in order", samples, in_order(), touch, check, 10),
+        Subject("shuffled", f"{title}, shuffled", samples, shuffled, touch, compare, 1.5),
+        Subject("views", f"{title}, in order", samples, in_order(), touch, compare, 10),
         Subject(
-            "views-read", f"{title}, in order, every byte read", samples, in_order(), read, check, 1
+            "views-read",
+            f"{title}, in order, every byte read",
+            samples,
+            in_order(),
+            read,
+            compare,
+            1,
         ),
     ]
 
 
-def touch(batch: Batch) -> object:
+def touch(batch: Batch) -> SupportsInt:
     """One byte of each image, and the labels."""
     return batch["image"][:, 0, 0, 0].sum() + batch["label"].sum()
 
 
-def read(batch: Batch) -> object:
+def read(batch: Batch) -> SupportsInt:
     """Every byte."""
     return batch["image"].numpy().reshape(-1).view(np.int64).sum() + batch["label"].sum().item()
 
 
-def _check(folder: Path, batch: Batch) -> int:
+def check(folder: Path, batch: Batch) -> int:
+    """Compares a batch with what was written; returns the number of its samples."""
     labels = batch["label"].numpy()
     written = np.load(folder / "image.npy", mmap_mode="r")
     if not np.array_equal(batch["image"].numpy(), written[labels]):

@@ -6,6 +6,7 @@ enough; nothing of theirs is checked, while every row of Larder's was compared w
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,13 +30,18 @@ class Larder(Contender):
     uri: str
     shuffle: str
 
-    def open(self) -> None:
+    def load(self) -> None:
         import torch  # noqa: F401  (as a training program has by then)
 
+        import larder  # noqa: F401
+
+    def open(self) -> None:
         import larder
 
-        dataset = larder.open(self.uri)
-        self._loader = dataset.loader(BATCH, shuffle=self.shuffle, last="uneven", output="torch")
+        self._dataset = larder.open(self.uri)
+        self._loader = self._dataset.loader(
+            BATCH, shuffle=self.shuffle, last="uneven", output="torch"
+        )
 
     def epoch(self, number: int) -> Iterable[Batch]:
         self._loader.set_epoch(number)
@@ -45,6 +51,22 @@ class Larder(Contender):
         import larder
 
         return larder.stats()
+
+
+@dataclass
+class Fresh(Larder):
+    """`Larder` with a node of its own, which `open` starts and which holds nothing."""
+
+    def load(self) -> None:
+        super().load()
+        os.environ["LARDER_HOST_NODE"] = f"fresh-{os.getpid()}"
+        os.environ["LARDER_HOST_NODE_LINGER"] = "1s"
+
+    def open(self) -> None:
+        super().open()
+        started = self._dataset._native.started_node
+        assert started is not None, "the node is not ours"
+        self.helpers = [started[0]]
 
 
 @dataclass
@@ -58,6 +80,9 @@ class Mapped(Contender):
     shuffle: bool
     batched: bool
     workers: int
+
+    def load(self) -> None:
+        import torch.utils.data  # noqa: F401
 
     def open(self) -> None:
         from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
@@ -112,7 +137,8 @@ class _Rows:
         import torch
 
         return {
-            name: torch.from_numpy(np.array(column[index])) if isinstance(index, int)
+            name: torch.from_numpy(np.array(column[index]))
+            if isinstance(index, int)
             else torch.from_numpy(column[index])
             for name, column in self._columns.items()
         }

@@ -73,6 +73,48 @@ class Report:
                 flush=True,
             )
 
+    def rivals(self, subject: Subject, results: list[Result], goals: dict[str, float]) -> None:
+        """A table of loaders that all read from one store.
+
+        Ratios are the first of Larder's to each, round by round; `goals` says what those should be.
+        """
+        ours = next(result for result in results if result.contender.role == "larder")
+        rows = [_rival_row(subject, result, ours, goals) for result in results]
+        self.said["contests"].append(
+            {
+                "key": subject.key,
+                "title": subject.title,
+                "samples": subject.samples,
+                "contenders": [
+                    row | {"rounds": [asdict(one) for one in result.rounds]}
+                    for row, result in zip(rows, results, strict=True)
+                ],
+            }
+        )
+        print(f"\n**{subject.title}**, medians of {len(ours.rounds)} rounds\n")
+        print(
+            "| loader | samples/s | min | max | Larder is | goal | first batch s | CPU us/sample "
+            "| store CPU us/sample | requests | heap MiB | resident MiB |\n"
+            "|---|---|---|---|---|---|---|---|---|---|---|---|"
+        )
+        for row in rows:
+            goal = row["goal"]
+            short = goal is not None and row["ratio"] < goal
+            ratio = f"**{row['ratio']:.2f}**" if short else f"{row['ratio']:.2f}"
+            print(
+                f"| {row['name']} | {row['samples_s']:,.0f} | {row['samples_s_min']:,.0f} "
+                f"| {row['samples_s_max']:,.0f} | {ratio} | {goal or ''} | {row['first']:.2f} "
+                f"| {row['cpu_us_per_sample']:.0f} | {row['store_cpu_us_per_sample']:.0f} "
+                f"| {row['requests']:,.0f} | {row['anonymous_bytes'] / MIB:,.0f} "
+                f"| {row['resident_bytes'] / MIB:,.0f} |",
+                flush=True,
+            )
+
+    def note(self, key: str, **what: Any) -> None:
+        """Something worth knowing besides the tables."""
+        self.said.setdefault(key, []).append(what)
+        print(f"{key}: " + ", ".join(f"{name} {value}" for name, value in what.items()), flush=True)
+
     def starts(self, key: str, title: str, starts: list[Start]) -> None:
         """A table of seconds to the first batch."""
         rows = [{"name": start.name, **_moments(start)} for start in starts]
@@ -121,6 +163,22 @@ def _row(subject: Subject, result: Result, best: Result) -> dict[str, Any]:
         "cpu_us_per_sample": cpu * 1e6,
         "anonymous_bytes": result.memory.anonymous,
         "resident_bytes": result.memory.resident,
+    }
+
+
+def _rival_row(
+    subject: Subject, result: Result, ours: Result, goals: dict[str, float]
+) -> dict[str, Any]:
+    # To the best baseline a ratio says how much faster one is; here, how much faster Larder is.
+    row = _row(subject, result, result)
+    pairs = zip(result.rounds, ours.rounds, strict=True)
+    store_cpu = sum(one.store["cpu_seconds"] for one in result.rounds)
+    return row | {
+        "ratio": median(theirs.seconds / own.seconds for theirs, own in pairs),
+        "goal": goals.get(result.contender.name),
+        "first": median(one.first for one in result.rounds),
+        "requests": median(one.store["requests"] for one in result.rounds),
+        "store_cpu_us_per_sample": store_cpu * 1e6 / (subject.samples * len(result.rounds)),
     }
 
 

@@ -12,10 +12,7 @@ Non-goals: other hosts, real object stores, GPUs, disks that are slower than mem
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +22,7 @@ import contest
 import first_batch
 import images
 import tokens
+from host import own_host
 from report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +52,7 @@ def main() -> None:
     only = arguments.only or KEYS
     report = Report(rounds, Path(larder._larder.__file__).resolve(), quick=arguments.quick)
     arguments.data.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=arguments.data) as name, _own_host():
+    with tempfile.TemporaryDirectory(dir=arguments.data) as name, own_host():
         folder = Path(name)
         _prepare(folder, sizes, only)
         if set(only) - {"cold"}:
@@ -98,17 +96,6 @@ def _warm(
             pass
         starts = first_batch.clock(first_batch.restarts(folder), rounds)
         report.starts("restart", "Job restart, warm cache, shuffled", starts)
-
-
-@contextmanager
-def _own_host() -> Iterator[None]:
-    """Nodes of this host that are this run's only, and end soon after it."""
-    os.environ.pop("LARDER_CLUSTER", None)
-    os.environ.setdefault("LARDER_MEMORY", "4GiB")
-    os.environ["LARDER_HOST_NODE_LINGER"] = "10s"
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as run:
-        os.environ["XDG_RUNTIME_DIR"] = run
-        yield
 
 
 def _arguments() -> argparse.Namespace:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def subjects(folder: Path, windows: int, node: int) -> list[Subject]:
     return [Subject("tokens", title, windows, contenders, touch, check, 1.5)]
 
 
-def touch(batch: Batch) -> object:
+def touch(batch: Batch) -> SupportsInt:
     """One token of each window."""
     return batch[COLUMN].numpy()[:, 0].sum()
 

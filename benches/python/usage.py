@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+#: Seconds between two looks at processes that are to end.
+LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -21,9 +26,7 @@ class Memory:
 
     def peak(self, other: Memory) -> Memory:
         """The larger of each."""
-        return Memory(
-            max(self.anonymous, other.anonymous), max(self.resident, other.resident)
-        )
+        return Memory(max(self.anonymous, other.anonymous), max(self.resident, other.resident))
 
 
 def tree(pid: int) -> list[int]:
@@ -36,8 +39,18 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """User and system time of processes since each began."""
-    return sum(_cpu_seconds(pid) for pid in pids)
+    """User and system time of processes since each began, and of those that they waited for."""
+    return sum(_cpu_seconds(pid) + _reaped_seconds(pid) for pid in pids)
+
+
+def wait_until_ended(pids: Iterable[int], patience: float) -> bool:
+    """Wait for processes that need not be children; tell whether they ended in time."""
+    deadline = time.monotonic() + patience
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def memory(pids: list[int]) -> Memory:
@@ -59,6 +72,12 @@ def _cpu_seconds(pid: int) -> float:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return 0.0
+
+
+def _reaped_seconds(pid: int) -> float:
+    """Time of descendants that have ended, in ticks of a hundredth of a second."""
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _read(path: Path) -> str:

@@ -14,6 +14,7 @@ mod local;
 mod matrix;
 mod measure;
 mod net;
+mod placement;
 mod remote;
 mod report;
 
@@ -50,6 +51,8 @@ enum Part {
     Remote,
     Local,
     Loader,
+    /// Plans and lookups at their largest; needs no node
+    Placement,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -76,8 +79,11 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 
 fn run(args: &Args) -> Result<(), Error> {
     let mut report = Report::new(if args.quick { 2 } else { 9 });
-    if args.only != Some(Part::Cold) {
+    if !matches!(args.only, Some(Part::Cold | Part::Placement)) {
         resident(args, &mut report)?;
+    }
+    if matches!(args.only, None | Some(Part::Placement)) {
+        placement::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,

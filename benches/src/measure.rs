@@ -84,6 +84,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// What some work takes, in seconds, and what it comes to.
+pub(crate) fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let begun = now();
+    let result = work();
+    (begun.elapsed().as_secs_f64(), result)
+}
+
 /// CPU time of this process, threads that ended among it.
 fn own_cpu() -> Duration {
     let used = getrusage(UsageWho::RUSAGE_SELF).expect("a process may ask about itself");

@@ -9,7 +9,7 @@
 //! Thread rule: shared freely. The one lock is only ever tried, never waited for: in a forked child
 //! it may be held for ever by a thread that the child does not have. Who can't have it allocates, or
 //! frees.
-//! Non-goals: page-locking; buffers of several sizes in one pool.
+//! Non-goals: page-locking.
 
 use std::{
     fmt,
@@ -20,9 +20,8 @@ use std::{
 /// What buffers, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Buffers of one size.
+/// Buffers: of one size for batches of one size, and else of those that were asked for.
 pub(crate) struct BufferPool {
-    buffer_bytes: usize,
     idle_max: usize,
     idle: Mutex<Vec<Memory>>,
 }
@@ -36,31 +35,47 @@ struct Memory {
 /// A buffer in use. What it holds at first is unspecified: zeros, or an earlier batch.
 pub(crate) struct Buffer {
     pool: Arc<BufferPool>,
+    bytes: usize,
     /// Taken when dropped.
     memory: Option<Memory>,
 }
 
 impl BufferPool {
-    /// A pool of buffers of `buffer_bytes` bytes, of which it keeps `idle_max` for later use.
-    pub(crate) fn new(buffer_bytes: usize, idle_max: usize) -> Arc<Self> {
+    /// A pool that keeps `idle_max` buffers for later use.
+    pub(crate) fn new(idle_max: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
-        Arc::new(Self { buffer_bytes, idle_max, idle })
+        Arc::new(Self { idle_max, idle })
     }
 
-    /// A buffer, an idle one if there is any.
-    pub(crate) fn take(self: &Arc<Self>) -> Buffer {
-        let idle = self.with_idle(Vec::pop).flatten();
-        let memory = idle.unwrap_or_else(|| Memory::new(self.buffer_bytes));
-        Buffer { pool: Arc::clone(self), memory: Some(memory) }
+    /// A buffer of `bytes` bytes, an idle one if there is any that is large enough.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Buffer {
+        let fits = |idle: &mut Vec<Memory>| {
+            // The last to be given back is the one most likely in a cache.
+            let index = idle.iter().rposition(|memory| memory.room() >= bytes)?;
+            Some(idle.remove(index))
+        };
+        let idle = self.with_idle(fits).flatten();
+        let memory = idle.unwrap_or_else(|| Memory::new(bytes));
+        Buffer { pool: Arc::clone(self), bytes, memory: Some(memory) }
     }
 
-    /// Keeps the memory, or hands it back if there is enough already.
+    /// Keeps the memory, and hands back what is too much then: the smallest.
     fn keep(&self, memory: Memory) -> Option<Memory> {
         let mut memory = Some(memory);
         self.with_idle(|idle| {
-            if idle.len() < self.idle_max {
-                idle.extend(memory.take());
+            if self.idle_max == 0 {
+                return;
             }
+            if idle.len() == self.idle_max {
+                let smallest = idle.iter_mut().min_by_key(|memory| memory.room());
+                let smaller =
+                    smallest.filter(|idle| Some(idle.room()) < memory.as_ref().map(Memory::room));
+                if let (Some(idle), Some(memory)) = (smaller, &mut memory) {
+                    std::mem::swap(idle, memory);
+                }
+                return;
+            }
+            idle.extend(memory.take());
         });
         memory
     }
@@ -83,6 +98,11 @@ impl Memory {
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         Self { bytes, start }
     }
+
+    /// Bytes from the first aligned one on that a buffer can have.
+    fn room(&self) -> usize {
+        self.bytes.len() - ALIGNMENT
+    }
 }
 
 impl Deref for Buffer {
@@ -90,14 +110,14 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         let memory = self.memory.as_ref().expect("taken only when dropped");
-        &memory.bytes[memory.start..][..self.pool.buffer_bytes]
+        &memory.bytes[memory.start..][..self.bytes]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = self.memory.as_mut().expect("taken only when dropped");
-        &mut memory.bytes[memory.start..][..self.pool.buffer_bytes]
+        &mut memory.bytes[memory.start..][..self.bytes]
     }
 }
 
@@ -110,7 +130,7 @@ impl Drop for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.pool.buffer_bytes)
+        write!(f, "Buffer({} bytes)", self.bytes)
     }
 }
 
@@ -121,7 +141,7 @@ mod tests {
     #[test]
     fn a_buffer_is_aligned_and_as_long_as_asked_for() {
         for bytes in [0, 1, 4095, 4096, 1_000_000] {
-            let mut buffer = BufferPool::new(bytes, 1).take();
+            let mut buffer = BufferPool::new(1).take(bytes);
             assert_eq!(buffer.len(), bytes);
             assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
             buffer.fill(7);
@@ -130,21 +150,35 @@ mod tests {
 
     #[test]
     fn a_dropped_buffer_is_used_again_and_no_more_are_kept_than_may_lie_idle() {
-        let pool = BufferPool::new(10_000, 2);
-        let buffers = [pool.take(), pool.take(), pool.take()];
+        let pool = BufferPool::new(2);
+        let take = || pool.take(10_000);
+        let buffers = [take(), take(), take()];
         let addresses = buffers.each_ref().map(|buffer| buffer.as_ptr());
         drop(buffers);
         assert_eq!(pool.idle.lock().unwrap().len(), 2);
-        let again = [pool.take(), pool.take()];
+        let again = [take(), take()];
         assert!(again.iter().all(|buffer| addresses.contains(&buffer.as_ptr())));
     }
 
     #[test]
+    fn of_buffers_of_several_sizes_the_largest_are_kept_and_serve_smaller_batches_too() {
+        let pool = BufferPool::new(2);
+        drop([pool.take(10), pool.take(20_000)]);
+        drop(pool.take(500_000));
+        let mut idle: Vec<usize> = pool.idle.lock().unwrap().iter().map(Memory::room).collect();
+        idle.sort_unstable();
+        assert_eq!(idle, [20_000, 500_000], "the smallest went");
+        let small = pool.take(15);
+        assert_eq!((small.len(), pool.idle.lock().unwrap().len()), (15, 1));
+        assert_eq!(pool.take(600_000).len(), 600_000);
+    }
+
+    #[test]
     fn a_lock_that_nobody_will_ever_release_holds_nobody_up() {
-        let pool = BufferPool::new(10, 2);
-        drop(pool.take());
+        let pool = BufferPool::new(2);
+        drop(pool.take(10));
         let held = pool.idle.lock().unwrap();
-        let buffer = pool.take();
+        let buffer = pool.take(10);
         assert_eq!(buffer.len(), 10);
         drop(buffer);
         assert_eq!(held.len(), 1);

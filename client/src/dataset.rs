@@ -10,13 +10,13 @@
 
 use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetRef, Manifest, OriginUri, RowLocator, SnapshotId, Tensor, UriError};
+use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId, Tensor, UriError};
 use larder_wire::limits;
 
 use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, RowRef,
-    fetch::Asking,
+    fetch::{self, Asking},
     loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
@@ -301,26 +301,30 @@ impl Dataset {
     /// As [`read`](Self::read).
     pub fn rows(&self, samples: Range<u64>, tensor: &str) -> Result<Vec<u8>, Error> {
         let index = tensor_index(self.manifest(), tensor)?;
-        let column = &self.tensors()[index];
-        if column.locator() == RowLocator::Spans {
-            let what = format!("tensor '{tensor}' has rows of different lengths");
-            return Err(
-                Error::new(ErrorKind::InvalidArgument, what).hint("such tensors can't be read yet")
-            );
-        }
-        let size = self.check(&samples, column.row_bytes())?;
-        let mut bytes = vec![0; size];
+        let size = self.check(&samples, self.tensors()[index].row_bytes())?;
+        let mut bytes = Vec::with_capacity(size);
         let per_gather = u64::from(limits::GATHER_ROWS_MAX);
-        let (mut rest, mut next) = (&mut bytes[..], samples.start);
+        let mut next = samples.start;
         while next < samples.end {
             let end = samples.end.min(next + per_gather);
             let rows: Vec<RowRef> = (next..end).filter_map(|sample| self.locate(sample)).collect();
-            let row_bytes = usize::try_from(column.row_bytes()).expect("a factor of the size");
-            let (part, after) = rest.split_at_mut(rows.len() * row_bytes);
-            self.fetcher.gather(&rows, &[index], &mut [part])?;
-            (rest, next) = (after, end);
+            let begin = bytes.len();
+            bytes.resize(begin + self.bytes_of(&rows, index)?, 0);
+            self.fetcher.gather(&rows, &[index], &mut [&mut bytes[begin..]])?;
+            next = end;
         }
         Ok(bytes)
+    }
+
+    /// Bytes of these rows of a tensor, if one gather can have them.
+    fn bytes_of(&self, rows: &[RowRef], tensor: usize) -> Result<usize, Error> {
+        let (manifest, column) = (self.manifest(), &self.tensors()[tensor]);
+        if !column.is_ragged() {
+            return Ok(rows.len() * usize::try_from(column.row_bytes()).expect("checked"));
+        }
+        let lengths = rows.iter().map(|at| manifest.row_in_region(at.shard, at.row, tensor).1);
+        let begins = fetch::begins(column.name(), lengths, 0)?;
+        Ok(begins.last().copied().unwrap_or(0))
     }
 
     /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their own.
@@ -427,7 +431,7 @@ impl Dataset {
             return Ok(None);
         };
         let look = |tensor| self.fetcher.look(shard, &rows, tensor, asking);
-        loader::lend(self.manifest(), look, rows.len(), tensors)
+        loader::lend(self.manifest(), look, (shard, &rows), tensors)
     }
 
     /// The rows that these samples are, if they are consecutive ones of one shard.

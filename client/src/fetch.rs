@@ -10,14 +10,16 @@
 //!         into the batch    no node left: strict ranged reads of the origin, with one warning
 //! ```
 //!
-//! A row is in the batch only after its checksum was compared, on the bytes as they lie there. What
-//! a node says to try again is tried again until the caller's patience ends.
+//! A row is in the batch only after its checksum was compared, on the bytes as they lie there or on
+//! those that were stored there. What a node says to try again is tried again until the caller's
+//! patience ends.
 //!
 //! Thread rule: a [`Fetcher`] is shared by all threads that read; each call works on its caller's
 //! thread. Sockets, locks and threads behind it are those of one process: a forked child starts with
 //! none at its first call.
 //! Non-goals: which rows are wanted when (see the sampler and the loader).
 
+mod check;
 mod gather;
 mod lanes;
 mod mapped;
@@ -32,11 +34,7 @@ mod view;
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Manifest;
-use larder_wire::{
-    ErrorKind,
-    data::{DistinctShards, RowRef},
-    limits,
-};
+use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
     Cluster, Copies, DatasetName, Error,
@@ -51,7 +49,8 @@ use mapped::copy_mapped;
 use session::Session;
 use target::Target;
 
-pub(crate) use placed::Placed;
+pub(crate) use check::begins;
+pub(crate) use placed::{Lengths, Placed};
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
 pub use target::FetchOptions;
@@ -92,8 +91,9 @@ impl Fetcher {
         self.target.cluster.as_ref()
     }
 
-    /// Fills `out[k]` with the rows of tensor `tensors[k]`, in the order of `rows`:
-    /// `rows.len() * row_bytes` bytes each. After an error the buffers hold nothing of use.
+    /// Fills `out[k]` with the rows of tensor `tensors[k]`, back to back in the order of `rows`:
+    /// `rows.len() * row_bytes` bytes each, and of ragged tensors as many as the manifest says
+    /// ([`Manifest::row_in_region`]). After an error the buffers hold nothing of use.
     ///
     /// # Errors
     /// `InvalidArgument` for rows, tensors or buffers that are not the snapshot's; else what remained
@@ -104,8 +104,30 @@ impl Fetcher {
         tensors: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<Sources, Error> {
-        self.gather_unless(rows.into(), tensors, out, &CancelToken::never())
+        let begins = self.begins(rows, tensors)?;
+        let begins: Vec<Option<&[usize]>> = begins.iter().map(Option::as_deref).collect();
+        let placed = Placed::all(rows).beginning(&begins);
+        self.gather_unless(placed, tensors, out, &CancelToken::never())
             .map(|gathered| gathered.sources)
+    }
+
+    /// Where rows begin that stand back to back, of those tensors that are ragged.
+    fn begins(
+        &self,
+        rows: &[RowRef],
+        tensors: &[usize],
+    ) -> Result<Vec<Option<Box<[usize]>>>, Error> {
+        let manifest = &self.target.manifest;
+        let of = |&tensor: &usize| {
+            let Some(known) = manifest.tensors().get(tensor).filter(|known| known.is_ragged())
+            else {
+                return Ok(None);
+            };
+            check::check_rows(manifest, rows, &DistinctShards::of(rows))?;
+            let lengths = rows.iter().map(|at| manifest.row_in_region(at.shard, at.row, tensor).1);
+            begins(known.name(), lengths, 0).map(Some)
+        };
+        tensors.iter().map(of).collect()
     }
 
     /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says what
@@ -118,20 +140,24 @@ impl Fetcher {
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
         let begun = process::now();
-        let rows = placed.rows;
-        let (tensors, row_bytes) = self.check(placed, tensors, out)?;
+        let (rows, manifest) = (placed.rows, &self.target.manifest);
         let shards = DistinctShards::of(rows);
-        self.check_rows(rows, &shards)?;
+        check::check_rows(manifest, rows, &shards)?;
+        let checked = check::check(manifest, placed, tensors, out)?;
         let session = self.session();
-        let mut batch = Batch { out, row_bytes: &row_bytes };
-        let rest = copy_mapped(&session, placed, &shards, &tensors, &mut batch);
+        let mut batch = Batch { out, lengths: &checked.lengths };
+        let means = mapped::Means { manifest, slots: &session.slots };
+        let rest = copy_mapped(means, placed, &shards, &checked.tensors, &mut batch);
         let wait_local = process::now() - begun;
+        let bytes = checked.bytes(rows.len());
+        let bytes_local = bytes - checked.bytes_at(&rest.missing) - checked.bytes_at(&rest.damaged);
         let left = rest.missing.len() + rest.damaged.len();
-        let (rows_local, all) = (rows.len() - left, rows.len() as u64);
+        let rows_local = rows.len() - left;
         let mut gathered = Gathered::default();
         if rows_local < rows.len() {
             let snapshot = self.target.manifest.snapshot();
-            let (rows, tensors, copies) = (&*placed.by_place(), &tensors, Copies::default());
+            let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
+            let copies = Copies::default();
             let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
             let (target, fallback) = (&self.target, &self.fallback);
             let means = Means { target, session: &session, fallback };
@@ -141,12 +167,11 @@ impl Fetcher {
             gathering.want(rest.damaged, true);
             gathered = gathering.run()?;
         }
-        let row_bytes: u64 = row_bytes.iter().map(|&bytes| bytes as u64).sum();
         let sources = &mut gathered.sources;
         sources.rows_local = rows_local as u64;
-        sources.bytes = all * row_bytes;
+        sources.bytes = bytes;
         sources.wait_local = if rows_local > 0 { wait_local } else { Duration::ZERO };
-        sources.copies += Copies::local(sources.rows_local * row_bytes);
+        sources.copies += Copies::local(bytes_local);
         sources.copies.count();
         Ok(gathered)
     }
@@ -158,67 +183,6 @@ impl Fetcher {
             }
             Session::new(&self.target.manifest)
         })
-    }
-
-    /// The tensors as the wire numbers them, and the bytes of a row of each.
-    fn check(
-        &self,
-        placed: Placed<'_>,
-        tensors: &[usize],
-        out: &[&mut [u8]],
-    ) -> Result<(Vec<u16>, Vec<usize>), Error> {
-        let refused =
-            |why: String| Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why));
-        let known = self.target.manifest.tensors();
-        let tensors_max = limits::GATHER_TENSORS_MAX as usize;
-        if tensors.len() != out.len() || tensors.len() > tensors_max {
-            return refused(format!(
-                "{} tensors into {} buffers; one each, and at most {tensors_max}",
-                tensors.len(),
-                out.len()
-            ));
-        }
-        let rows = placed.rows.len();
-        let mut numbers = Vec::with_capacity(tensors.len());
-        let mut row_bytes = Vec::with_capacity(tensors.len());
-        for (&tensor, out) in tensors.iter().zip(out) {
-            let Some(known) = known.get(tensor) else {
-                return refused(format!("there is no tensor {tensor}, only {}", known.len()));
-            };
-            let bytes = usize::try_from(known.row_bytes()).unwrap_or(0);
-            if bytes == 0 {
-                return refused(format!("rows of tensor {} have no fixed length", known.name()));
-            }
-            if !out.len().is_multiple_of(bytes) || !placed.fits(out.len() / bytes) {
-                let (name, out) = (known.name(), out.len());
-                return refused(format!(
-                    "{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"
-                ));
-            }
-            numbers.push(u16::try_from(tensor).expect("a dataset has at most 4,096 tensors"));
-            row_bytes.push(bytes);
-        }
-        if u32::try_from(rows).is_err() {
-            return refused(format!("{rows} rows in one call, the limit is {}", u32::MAX));
-        }
-        Ok((numbers, row_bytes))
-    }
-
-    fn check_rows(&self, rows: &[RowRef], shards: &DistinctShards) -> Result<(), Error> {
-        let count = self.target.manifest.shard_count();
-        let rows_of = |&shard: &u32| match shard < count {
-            true => self.target.manifest.shard(shard).rows,
-            false => 0,
-        };
-        let row_counts: Vec<u32> = shards.shards().iter().map(rows_of).collect();
-        let mut checked = rows.iter().zip(shards.of_rows());
-        match checked.find(|&(row, &shard)| row.row >= row_counts[shard as usize]) {
-            None => Ok(()),
-            Some((RowRef { shard, row }, _)) => {
-                let why = format!("there is no row {row} in a shard {shard} of {count} shards");
-                Err(Error::new(ErrorKind::InvalidArgument, "cannot gather").because(why))
-            }
-        }
     }
 }
 

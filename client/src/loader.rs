@@ -23,6 +23,7 @@ mod fetch;
 mod layout;
 mod pass;
 mod prefetch;
+mod ragged;
 mod schedule;
 mod shuffle;
 mod slowest;

@@ -52,7 +52,7 @@ impl Memory {
     /// A copy of some bytes, which begins at a multiple of 4096.
     #[must_use]
     pub fn copied(bytes: &[u8]) -> Self {
-        let mut buffer = BufferPool::new(bytes.len(), 0).take();
+        let mut buffer = BufferPool::new(0).take(bytes.len());
         buffer.copy_from_slice(bytes);
         Self::pooled(buffer)
     }
@@ -108,8 +108,11 @@ pub struct HostTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
-    /// Number of rows, then the shape of one sample.
+    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all rows,
+    /// then the shape of an element.
     pub shape: Vec<u64>,
     /// Its elements.
     pub memory: Memory,
+    /// Of a ragged tensor: row `r` is its elements `offsets[r]` to `offsets[r + 1]`.
+    pub offsets: Option<Arc<[i64]>>,
 }

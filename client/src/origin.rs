@@ -126,12 +126,14 @@ impl Done {
     /// Copies the rows to their places.
     fn put(self, wanted: &mut Wanted<'_, '_>) {
         let slot = self.read.slot;
-        let row_bytes = wanted.batch.row_bytes[slot];
-        wanted.copies += Copies::origin((self.read.rows.len() * row_bytes) as u64, COPIES);
+        let mut bytes = 0;
         for (at, offset) in self.read.rows {
-            let row = &self.bytes[offset..offset + row_bytes];
-            wanted.batch.out[slot][at as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+            let place = wanted.batch.lengths[slot].range(at);
+            let row = &self.bytes[offset..offset + place.len()];
+            bytes += row.len();
+            wanted.batch.out[slot][place].copy_from_slice(row);
         }
+        wanted.copies += Copies::origin(bytes as u64, COPIES);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use larder_client::{
-    Dataset, ErrorKind, Mixture, admin,
+    CancelToken, Dataset, ErrorKind, Mixture, admin,
     sampler::{EpochDigest, Last, Shuffle, Stop},
 };
 use safetensors::{Dtype, tensor::TensorView};
@@ -59,6 +59,22 @@ fn an_unindexed_folder_is_indexed_once_and_read_as_it_was_written() {
     let rows = dataset.rows(35..45, "image").unwrap();
     assert_eq!(rows, (35..45).flat_map(image).collect::<Vec<_>>());
     assert!(dataset.rows(120..120, "image").unwrap().is_empty());
+}
+
+#[test]
+fn a_read_that_nobody_needs_ends_and_without_a_node_nothing_is_mapped() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let cancel = CancelToken::new();
+    assert_eq!(dataset.take_unless(&[3, 50], None, &cancel).unwrap().len(), 2);
+    assert!(dataset.take_mapped(&[3, 50], None).is_none());
+    assert!(dataset.slice_mapped(0..5, None).unwrap().is_none());
+    cancel.cancel();
+    let taken = dataset.take_unless(&[3, 50], None, &cancel).map(drop);
+    let sliced = dataset.slice_unless(0..5, None, &cancel).map(drop);
+    for error in [taken.unwrap_err(), sliced.unwrap_err()] {
+        assert!(error.to_string().contains("cancelled"), "{error}");
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Counters {
     pub origin_bytes: Counter,
     /// Requests that were tried again.
     pub origin_retries: Counter,
+    /// Bytes of shards that came from other nodes.
+    pub peer_bytes: Counter,
     /// Rows read by range because their shard is not kept.
     pub rows_by_range: Counter,
     /// Shards let go of to make room, or because they were found corrupt.

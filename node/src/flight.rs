@@ -29,6 +29,8 @@ pub struct Flight {
     /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
     withheld: bool,
     attempts: AtomicU32,
+    /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
+    digest: Mutex<Option<u64>>,
     /// Threads that work on the memory of this flight and can't be stopped.
     workers: AtomicU32,
     state: Mutex<State>,
@@ -73,6 +75,7 @@ impl Flight {
             id,
             withheld,
             attempts: AtomicU32::new(0),
+            digest: Mutex::default(),
             workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
             changed: Condvar::new(),
@@ -174,8 +177,22 @@ impl Flight {
         self.change(State::Filling(filling));
     }
 
+    /// Notes the digest that the shard is to have according to who gave a part of it; false if another
+    /// was noted before.
+    pub(crate) fn is_to_have(&self, digest: u64) -> bool {
+        let mut noted = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted.get_or_insert(digest) == digest
+    }
+
+    /// Whether a shard with this digest is the one that was to come, as far as anybody said.
+    pub(crate) fn is_of(&self, digest: u64) -> bool {
+        let noted = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.is_none_or(|noted| noted == digest)
+    }
+
     /// Forgets what was filled; the next try begins anew.
     pub(crate) fn begin_again(&self) {
+        *self.digest.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.change(State::Queued);
     }
 

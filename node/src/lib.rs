@@ -5,7 +5,7 @@
 //! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
 //! - [`cache`]: which shards are here, who holds them, what leaves.
 //! - [`flight`]: a shard on its way, and those who wait for it.
-//! - [`fill`]: how shards, and single rows, come from the origin.
+//! - [`fill`]: how shards, and single rows, come from the origin, and shards from other nodes (`peers`).
 //!
 //! Thread rule: servers of rows are threads that block; fills, indexing and the control plane are
 //! tokio tasks. The two meet in [`cache`] (a lock held for microseconds) and [`flight`] (a condition
@@ -24,6 +24,7 @@ pub mod shared;
 mod clock;
 mod errors;
 mod metrics;
+mod peers;
 mod preflight;
 #[cfg(test)]
 mod testing;

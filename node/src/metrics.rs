@@ -20,6 +20,7 @@ const SERVED: &[CounterOf<Activity>] = &[
     ("larder_gathers_total", "gathers answered, failed ones included", |a| a.gathers.get()),
     ("larder_gathers_failed_total", "gathers that ended in an error", |a| a.gathers_failed.get()),
     ("larder_sent_bytes_total", "payload sent in bytes", |a| a.sent_bytes.get()),
+    ("larder_peer_sent_bytes_total", "bytes of shards sent to other nodes", |a| a.peer_bytes.get()),
     ("larder_attaches_total", "descriptors handed out", |a| a.attaches.get()),
     ("larder_recalls_total", "times a client was asked to drop a map", |a| a.recalls.get()),
     ("larder_reaped_total", "clients whose leases ended with their process", |a| a.reaped.get()),
@@ -39,6 +40,9 @@ const FILLED: &[CounterOf<crate::counters::Counters>] = &[
         c.origin_retries.get()
     }),
     ("larder_origin_bytes_total", "bytes read from the origin", |c| c.origin_bytes.get()),
+    ("larder_peer_read_bytes_total", "bytes of shards read from other nodes", |c| {
+        c.peer_bytes.get()
+    }),
     ("larder_rows_by_range_total", "rows read by range", |c| c.rows_by_range.get()),
     ("larder_evicted_shards_total", "shards let go of", |c| c.evictions.get()),
     ("larder_evicted_bytes_total", "bytes of shards let go of", |c| c.evicted_bytes.get()),

@@ -20,7 +20,8 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
-use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::fill::{Filler, ReadThrough, Reader};
+use crate::peers::Peers;
 use crate::preflight;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
@@ -121,7 +122,9 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
     let reader = Arc::new(Reader::new(Arc::clone(&counters)));
     let stopping = CancellationToken::new();
     let handle = runtime.handle().clone();
-    start_workers(&cache, &reader, &handle, &stopping);
+    let ring = Arc::new(ArcSwap::from_pointee(ring));
+    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&ring)));
+    Filler::new(&reader, peers, &counters).start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog: Catalog::new(config.origins().to_vec(), Arc::clone(&cache)),
@@ -129,7 +132,7 @@ fn share(config: Config, ring: Ring, runtime: &Runtime) -> Result<Shared, Error>
         config,
         cache,
         counters,
-        ring: ArcSwap::from_pointee(ring),
+        ring,
         runtime: handle,
         stopping,
     })

@@ -22,6 +22,7 @@ mod stop;
 
 mod data;
 mod gather;
+mod part;
 mod session;
 mod staging;
 

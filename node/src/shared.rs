@@ -29,7 +29,7 @@ pub struct Shared {
     /// What fills have done so far.
     pub counters: Arc<Counters>,
     /// Which node owns which shards, as far as this node knows.
-    pub ring: ArcSwap<Ring>,
+    pub ring: Arc<ArcSwap<Ring>>,
     /// Where async work runs.
     pub runtime: Handle,
     /// Cancelled when the node stops: no new connections, requests in flight are finished.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use larder_dataset::{DatasetRef, IndexOptions, Origin, OriginUri, index};
 use larder_extent::Sealed;
 use larder_store::Budget;
-use larder_wire::Error;
+use larder_wire::{Error, Member, Ring};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -18,8 +19,9 @@ use crate::cache::{Awaited, Cache, Found};
 use crate::catalog::{Catalog, Dataset};
 use crate::clock;
 use crate::counters::Counters;
-use crate::fill::{Priority, ReadThrough, Reader, start_workers};
+use crate::fill::{Filler, Priority, ReadThrough, Reader};
 use crate::flight::Waited;
+use crate::peers::Peers;
 
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -154,7 +156,18 @@ impl Kitchen {
     }
 
     pub(crate) fn start_workers(&self) {
-        start_workers(&self.cache, &self.reader, self.runtime.handle(), &self.stopping);
+        self.start_workers_among(&[]);
+    }
+
+    /// The same on a ring with other members, by their names and data addresses.
+    pub(crate) fn start_workers_among(&self, others: &[(&str, String)]) {
+        let beside = others.iter().map(|(id, address)| member(id, address));
+        let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
+        let ring = Ring::new(1, members).unwrap();
+        let peers = Arc::new(Peers::new("n1", Arc::new(ArcSwap::from_pointee(ring))));
+        peers.meet(others);
+        let filler = Filler::new(&self.reader, peers, &self.counters);
+        filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 
     pub(crate) fn find(&self, shard: u32) -> Found {
@@ -176,6 +189,12 @@ impl Kitchen {
         let tables = 128 + rows as u64 * 4;
         tables.next_multiple_of(4096) + rows_bytes.next_multiple_of(4096)
     }
+}
+
+/// A member of a ring, by the address of its control plane.
+pub(crate) fn member(id: &str, address: &str) -> Member {
+    let [id, host, zone] = [id, "here", ""].map(str::to_owned);
+    Member { id, weight: 1, control: format!("http://{address}"), host, zone }
 }
 
 /// A cache without fills.

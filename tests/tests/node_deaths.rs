@@ -115,3 +115,20 @@ fn with_every_node_dead_training_goes_on_from_the_origin() {
     let last_batch = lines.iter().rev().find(|line| line.starts_with("batch")).expect("batches");
     assert_eq!(last_batch, "batch 0 0 16", "rows come from the origin now");
 }
+
+/// Who stood in for a node gives it what it missed: the origin is not asked for a sample again.
+#[test]
+fn a_node_that_comes_back_reads_its_shards_from_who_stood_in_for_it() {
+    let mut scene = Scene::new();
+    scene.cluster.nodes[0].kill_now();
+    let client = scene.client(1);
+    scene.comes_through(client, "with one node away");
+    scene.cluster.restart(0);
+    scene.server.reset_counts();
+    // It maps nothing, so the node that came back is asked for what it owns.
+    let client = scene.client(3);
+    scene.comes_through(client, "with all nodes back");
+    let counts = scene.server.counts();
+    let samples = counts.reads.objects().filter(|(object, _)| object.ends_with(".safetensors"));
+    assert_eq!(samples.count(), 0, "{:?}", counts.reads);
+}

@@ -44,12 +44,12 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// The array of a tensor.
+    /// The array of a tensor; of a ragged one, that of its elements.
     ///
     /// # Errors
     /// For a shape that can't be counted.
     pub(crate) fn new(tensor: HostTensor) -> Result<Self, Error> {
-        let HostTensor { name, dtype, shape, memory } = tensor;
+        let HostTensor { name, dtype, shape, memory, .. } = tensor;
         let shape: Result<Box<[i64]>, _> = shape.into_iter().map(i64::try_from).collect();
         let shape = shape.map_err(|error| {
             let what = format!("tensor '{name}' has a side that is too long");

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Tensor};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -25,8 +25,17 @@ impl Dataset {
     }
 }
 
-/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample.
-type TensorFacts = (String, &'static str, Vec<u64>);
+/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample; the first dimension of ragged
+/// rows is none.
+pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
+
+/// What is told of each tensor of a snapshot.
+pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
+    let facts = |tensor: &Tensor| {
+        (tensor.name().to_owned(), dtype_name(tensor.dtype()), tensor.sample_shape())
+    };
+    tensors.iter().map(facts).collect()
+}
 
 #[pymethods]
 impl Dataset {
@@ -118,15 +127,12 @@ impl Dataset {
 
     #[getter]
     fn tensors(&self) -> Vec<TensorFacts> {
-        let facts = |tensor: &larder_client::Tensor| {
-            let dtype = dtype_name(tensor.dtype());
-            (tensor.name().to_owned(), dtype, tensor.shape().to_vec())
-        };
-        self.inner.tensors().iter().map(facts).collect()
+        facts(self.inner.tensors())
     }
 
-    /// Chosen samples of the named tensors, or of all: one array a tensor. What is mapped is copied on
-    /// the spot; only for the rest is there a wait.
+    /// Chosen samples of the named tensors, or of all: one array a tensor, and two of a ragged one: its
+    /// elements, and where in them each row begins. What is mapped is copied on the spot; only for the
+    /// rest is there a wait.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -157,11 +163,14 @@ impl Dataset {
         arrays(py, tensors)
     }
 
-    /// One sample, as [`slice`](Self::slice), without the axis that counts samples.
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a ragged
+    /// tensor is one array.
     fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
         let mut tensors = self.rows(py, index..index.saturating_add(1), None)?;
         for tensor in &mut tensors {
-            tensor.shape.remove(0);
+            if tensor.offsets.take().is_none() {
+                tensor.shape.remove(0);
+            }
         }
         arrays(py, tensors)
     }
@@ -192,15 +201,22 @@ impl Dataset {
     }
 }
 
-/// Tensors by name.
+/// Tensors by name: of a ragged one its elements and its offsets.
 pub(crate) fn arrays<'py>(
     py: Python<'py>,
     tensors: Vec<HostTensor>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let arrays = PyDict::new(py);
-    for tensor in tensors {
-        let name = tensor.name.clone();
-        arrays.set_item(&*name, Array::new(tensor).or_raise(py)?)?;
+    for mut tensor in tensors {
+        let (name, offsets) = (tensor.name.clone(), tensor.offsets.take());
+        let elements = Array::new(tensor).or_raise(py)?;
+        match offsets {
+            None => arrays.set_item(&*name, elements)?,
+            Some(offsets) => {
+                let offsets: Vec<u64> = offsets.iter().map(|at| at.unsigned_abs()).collect();
+                arrays.set_item(&*name, (elements, Array::of_integers(&offsets)))?;
+            }
+        }
     }
     Ok(arrays)
 }

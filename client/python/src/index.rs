@@ -6,7 +6,7 @@ use larder_client::{
 };
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::{array::dtype_name, error::OrRaise, wait::watched};
+use crate::{dataset, error::OrRaise, wait::watched};
 
 /// What is asked for, each as [`IndexOptions`] describes it.
 #[derive(FromPyObject)]
@@ -85,16 +85,13 @@ fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
 
 fn report<'py>(py: Python<'py>, indexed: &Indexed) -> PyResult<Bound<'py, PyDict>> {
     let (manifest, report) = (&indexed.manifest, PyDict::new(py));
-    let tensors = manifest.tensors().iter().map(|tensor| {
-        (tensor.name().to_owned(), dtype_name(tensor.dtype()), tensor.shape().to_vec())
-    });
     let left_out = indexed.left_out.iter();
     let left_out = left_out.map(|left| (&*left.object, left.tensor.as_deref(), &*left.why));
     report.set_item("snapshot", manifest.snapshot().to_string())?;
     report.set_item("samples", manifest.samples())?;
     report.set_item("shards", manifest.shard_count())?;
     report.set_item("bytes", manifest.total_bytes())?;
-    report.set_item("tensors", tensors.collect::<Vec<_>>())?;
+    report.set_item("tensors", dataset::facts(manifest.tensors()))?;
     report.set_item("left_out", left_out.collect::<Vec<_>>())?;
     Ok(report)
 }

@@ -37,6 +37,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         write_images(server.folder / "data" / "images")
         write_types(server.folder / "data" / "types")
+        write_ragged(server.folder / "data" / "ragged")
+        write_texts(server.folder / "data" / "texts")
         yield server
 
 
@@ -83,6 +85,49 @@ def write_images(folder: Path) -> None:
     for file, start in enumerate(range(0, SAMPLES, FILE_SAMPLES)):
         part = {name: array[start : start + FILE_SAMPLES] for name, array in all_images().items()}
         save_file(part, folder / f"part-{file:05}.safetensors")
+
+
+#: Samples of the `ragged` dataset, in three files.
+RAGGED_SAMPLES = 240
+
+
+@functools.cache
+def all_ragged() -> dict[str, list[np.ndarray]]:
+    """Rows of texts and boxes, of which some are empty, and labels that say which row it is."""
+    rng = np.random.default_rng(8)
+    lengths = [0 if row % 7 == 0 else int(rng.integers(1, 700)) for row in range(RAGGED_SAMPLES)]
+    return {
+        "text": [rng.integers(0, 1 << 16, size=n, dtype=np.uint16) for n in lengths],
+        "box": [rng.random((n % 5, 4), dtype=np.float32) for n in lengths],
+        "label": list(np.arange(RAGGED_SAMPLES)),
+    }
+
+
+@pytest.fixture(scope="session")
+def ragged(s3: S3Server) -> dict[str, list[np.ndarray]]:
+    """The rows of the dataset s3://data/ragged."""
+    return all_ragged()
+
+
+def flat(name: str, rows: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of any length as they are saved."""
+    return {name: np.concatenate(rows), f"{name}.offsets": np.cumsum([0, *map(len, rows)])}
+
+
+def write_ragged(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for file, part in enumerate([slice(0, 100), slice(100, 101), slice(101, None)]):
+        rows = {name: rows[part] for name, rows in all_ragged().items()}
+        tensors = {**flat("text", rows["text"]), **flat("box", rows["box"])}
+        save_file({**tensors, "label": np.array(rows["label"])}, folder / f"{file}.safetensors")
+
+
+def write_texts(folder: Path) -> None:
+    """The dataset of the pages."""
+    folder.mkdir(parents=True)
+    rows = {name: rows[:100] for name, rows in all_ragged().items()}
+    tensors = {**flat("text", rows["text"]), "label": np.array(rows["label"])}
+    save_file(tensors, folder / "texts.safetensors")
 
 
 #: Every type that safetensors and numpy share, and those that ml_dtypes adds.

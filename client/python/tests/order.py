@@ -1,4 +1,23 @@
-"""What the batches of each rank must be, from the order that the Rust client hands out."""
+"""What the batches of each rank must be, from the order that the Rust client hands out.
+
+Every way to iterate is held against it, in each of these numbers of ranks (`WORLDS`), with so many
+workers, started in each way; most of it in `make test`, the whole cross in `make test-full`:
+
+    way                        arrays         workers                      file
+    own loader                 numpy, jax     0, 2, 4 threads, processes   test_loader_order
+      its ranks as processes   numpy, jax     fork, spawn, forkserver      test_loader_order
+      by torch                 torch          0                            test_data_loaders
+    map style                  numpy, jax     0; 2, 4 of each start        test_map_style
+      DataLoader, stateful     torch, numpy   0; 2, 4 of each start        test_data_loaders
+    iterable, stateful         torch          0; 2, 4 of each start        test_data_loaders
+      of a mixture             torch          0; 2, 4 of each start        test_mixtures
+    Grain                      numpy          0; 2, 4 as Grain starts them test_grain
+
+What is missing makes no sense. JAX's runtime does not outlive a fork, so no forked process makes
+arrays of it (those that fork read numpy's). Iterable datasets and StatefulDataLoader are torch's,
+and have no others' arrays. Grain has an order, a sharding and a way to start workers of its own, so
+only its unshuffled order can be the Rust client's. Where there are no workers, nothing starts them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness import BINARIES
+
+#: How many ranks a job has.
+WORLDS = (1, 2, 4, 3)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness import ROOT
 
 #: What the pages' bucket is here.
-BUCKET, DATASET = "s3://bucket/images", "s3://data/images"
+BUCKET, DATA = "s3://bucket/", "s3://data/"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -18,7 +18,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     text = (ROOT / "docs/python" / page).read_text()
     found = re.findall(r"^```python *([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert found, f"{page} has no code"
-    return [(how, code.replace(BUCKET, DATASET)) for how, code in found]
+    return [(how, code.replace(BUCKET, DATA)) for how, code in found]
 
 
 def run(page: str, folder: Path) -> None:

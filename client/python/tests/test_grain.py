@@ -1,7 +1,11 @@
-"""Grain over a dataset: each sample once, as it was written, with and without worker processes."""
+"""Grain over a dataset: each sample once, as it was written, with and without worker processes.
+
+Its shuffled order is its own; unshuffled it is the Rust client's. How workers start is its choice.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import Any
 
@@ -13,7 +17,9 @@ import pytest
 import larder
 import larder.grain
 from harness import Node
-from order import check_bytes
+from order import WORLDS, Job, check_bytes
+
+FULL = "LARDER_TEST_FULL" in os.environ
 
 
 @pytest.fixture
@@ -61,28 +67,64 @@ def flags() -> None:
     absl.flags.FLAGS(["test"])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+#: Number of workers, number of ranks.
+FEW = [*((0, world) for world in WORLDS), (2, 1)]
+CROSS = [(workers, world) for workers in (0, 2, 4) for world in WORLDS]
+
+
+@pytest.mark.parametrize(("workers", "world"), CROSS if FULL else FEW)
 @pytest.mark.usefixtures("flags")
 def test_grains_loader_brings_each_sample_once(
-    source: larder.grain.DataSource, images: dict[str, np.ndarray], workers: int
+    source: larder.grain.DataSource, images: dict[str, np.ndarray], workers: int, world: int
 ) -> None:
-    sampler = grain.samplers.IndexSampler(
-        num_records=len(source), shuffle=True, seed=1, num_epochs=1
-    )
-    loader = grain.DataLoader(
-        data_source=source,
-        sampler=sampler,
-        worker_count=workers,
-        operations=[grain.transforms.Batch(batch_size=25)],
-    )
-    assert sorted(delivered(loader, images)) == list(range(300))
-
-
-def test_grain_divides_it_among_processes(
-    source: larder.grain.DataSource, images: dict[str, np.ndarray]
-) -> None:
-    seen = []
-    for index in range(3):
-        shard = grain.MapDataset.source(source).shuffle(seed=1)[index::3]
-        seen += delivered((shard.batch(20)[number] for number in range(5)), images)
+    seen: list[int] = []
+    for rank in range(world):
+        sampler = grain.samplers.IndexSampler(
+            num_records=len(source),
+            shard_options=grain.sharding.ShardOptions(rank, world),
+            shuffle=True,
+            seed=1,
+            num_epochs=1,
+        )
+        loader = grain.DataLoader(
+            data_source=source,
+            sampler=sampler,
+            shard_options=grain.sharding.ShardOptions(rank, world),
+            worker_count=workers,
+            operations=[grain.transforms.Batch(batch_size=25)],
+        )
+        seen += delivered(loader, images)
     assert sorted(seen) == list(range(300))
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4] if FULL else [0, 2])
+@pytest.mark.usefixtures("flags")
+def test_unshuffled_it_has_the_rust_clients_order(
+    source: larder.grain.DataSource, node: Node, workers: int
+) -> None:
+    sampler = grain.samplers.IndexSampler(num_records=len(source), num_epochs=1)
+    loader = grain.DataLoader(data_source=source, sampler=sampler, worker_count=workers)
+    order = Job(node.address, 1, shuffle="none").order()
+    assert [int(sample["label"]) for sample in loader] == order
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4] if FULL else [0])
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.usefixtures("flags")
+def test_a_dataset_pipeline_is_divided_among_ranks(
+    source: larder.grain.DataSource, images: dict[str, np.ndarray], workers: int, world: int
+) -> None:
+    seen: list[int] = []
+    for rank in range(world):
+        shard = grain.MapDataset.source(source).shuffle(seed=1)[rank::world].batch(20)
+        pipeline = shard.to_iter_dataset()
+        if workers > 0:
+            pipeline = pipeline.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(workers))
+        seen += delivered(pipeline, images)
+    assert sorted(seen) == list(range(300))
+
+
+def test_a_mixture_has_no_numbers_to_read_by(node: Node) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    with pytest.raises(larder.InvalidArgument, match="of a mixture there is an order only"):
+        larder.grain.DataSource(larder.mix({dataset: 1.0}))

@@ -3,18 +3,22 @@ Rust client, as it was written; whatever the world size, and whoever prefetches.
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 
-import jax
 import numpy as np
 import pytest
 
 import larder
+import transforms
+from conftest import all_images
 from harness import Node
-from order import Job, check_bytes
+from order import WORLDS, Job, check_bytes
 
-WORLDS = (1, 2, 4, 3)
+FULL = "LARDER_TEST_FULL" in os.environ
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -28,23 +32,55 @@ def test_ranks_walk_the_rust_clients_order(
     for rank in range(world):
         loader = ds.loader(**job.options(rank), output=output)
         for epoch in range(2):
-            batches = list(loader)
-            kind = jax.Array if output == "jax" else np.ndarray
-            assert all(isinstance(batch["image"], kind) for batch in batches)
-            assert [check_bytes(batch, images) for batch in batches] == job.batches(rank, epoch)
+            assert walked(loader, output, images) == job.batches(rank, epoch)
 
 
-def one_rank(job: Job, rank: int) -> list[list[int]]:
+def walked(loader: larder.Loader, output: str, images: dict[str, np.ndarray]) -> list[list[int]]:
+    """The samples of each batch of an epoch, once all bytes and the kind of array are checked."""
+    batches = list(loader)
+    kind = importlib.import_module("jax").Array if output == "jax" else np.ndarray
+    assert all(isinstance(batch["image"], kind) for batch in batches)
+    return [check_bytes(batch, images) for batch in batches]
+
+
+#: Kind, number of workers, number of ranks.
+CROSS = list(itertools.product(["thread", "process"], [2, 4], WORLDS))
+FEW = [(kind, *rest) for kind, *rest in CROSS if kind == "thread" or rest == [2, 3]]
+
+
+@pytest.mark.parametrize(("kind", "workers", "world"), CROSS if FULL else FEW)
+@pytest.mark.parametrize("output", ["numpy", "jax"])
+def test_workers_that_transform_change_nothing_in_the_order(
+    output: str, kind: str, workers: int, world: int, node: Node, images: dict[str, np.ndarray]
+) -> None:
+    job = Job(node.address, world)
     ds = larder.open(job.uri, cluster=job.cluster)
-    return [batch.samples.tolist() for batch in ds.loader(**job.options(rank), output="numpy")]
+    for rank in range(world):
+        options = {"transform": transforms.same, "workers": workers, "worker_kind": kind}
+        loader = ds.loader(**job.options(rank), **options, output=output)
+        assert walked(loader, output, images) == job.batches(rank)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_ranks_in_processes_however_they_are_started(method: str, node: Node) -> None:
-    job = Job(node.address, 3)
-    with get_context(method).Pool(3) as pool:
-        ranks = pool.starmap(one_rank, [(job, rank) for rank in range(3)])
-    assert ranks == [job.batches(rank) for rank in range(3)]
+def one_rank(job: Job, rank: int, output: str = "numpy") -> list[list[int]]:
+    ds = larder.open(job.uri, cluster=job.cluster)
+    return walked(ds.loader(**job.options(rank), output=output), output, all_images())
+
+
+@pytest.mark.parametrize("world", WORLDS if FULL else [3])
+@pytest.mark.parametrize(
+    ("output", "method"),
+    [
+        ("numpy", "fork"),
+        *((output, method) for output in ("numpy", "jax") for method in ("spawn", "forkserver")),
+    ],
+)
+def test_ranks_in_processes_however_they_are_started(
+    output: str, method: str, world: int, node: Node
+) -> None:
+    job = Job(node.address, world)
+    with get_context(method).Pool(world) as pool:
+        ranks = pool.starmap(one_rank, [(job, rank, output) for rank in range(world)])
+    assert ranks == [job.batches(rank) for rank in range(world)]
 
 
 def test_ranks_in_threads_of_one_process(node: Node) -> None:

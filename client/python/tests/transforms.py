@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
+import larder
+
 
 def augment(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """A sample made float, with noise, and the noise itself."""
     noise = rng.random(4)
     image = sample["image"].astype(np.float32) + np.float32(noise[0])
     return {"image": image, "label": sample["label"], "noise": noise}
+
+
+def same(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample
 
 
 def noise(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
@@ -61,3 +67,17 @@ def whoami(batch: dict[str, Any]) -> dict[str, Any]:
 def in_place(sample: dict[str, Any]) -> dict[str, Any]:
     sample["image"] //= 2
     return sample
+
+
+def tokenise(sample: dict[str, Any]) -> dict[str, Any]:
+    text = sample["text"][:50].astype(np.int32)
+    return {
+        "text": text,
+        "pairs": larder.Ragged.of([text[: len(text) // 2 * 2].reshape(-1, 2)]),
+        "padded": np.pad(text, (0, 50 - len(text))),
+        "label": sample["label"],
+    }
+
+
+def count_tokens(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "tokens": batch["text"].lengths}

@@ -5,8 +5,26 @@ use std::sync::Arc;
 use larder_extent::{Attached, RowCopy, RowSource, copy_rows_verified};
 use larder_wire::data::{DistinctShards, RowRef};
 
-use super::{ASK_AGAIN_CORRUPT, placed::Placed, session::Session};
-use crate::{process, remote::Batch};
+use larder_dataset::Manifest;
+
+use super::{
+    ASK_AGAIN_CORRUPT,
+    placed::{Lengths, Placed},
+};
+use crate::{local::Slots, process, remote::Batch};
+
+/// What rows are found by.
+#[derive(Clone, Copy)]
+pub(super) struct Means<'a> {
+    pub(super) manifest: &'a Manifest,
+    pub(super) slots: &'a Slots,
+}
+
+/// A shard that is mapped.
+struct Map {
+    shard: u32,
+    extent: Arc<Attached>,
+}
 
 /// Places in the batch that nothing was copied to.
 #[derive(Debug, Default)]
@@ -30,31 +48,28 @@ struct Mapped {
 
 /// Copies the rows of mapped shards into the batch.
 pub(super) fn copy_mapped(
-    session: &Session,
+    Means { manifest, slots }: Means<'_>,
     placed: Placed<'_>,
     shards: &DistinctShards,
     tensors: &[u16],
     batch: &mut Batch<'_, '_>,
 ) -> Rest {
-    let slots = &session.slots;
     if slots.is_empty() {
         let missing = placed.iter().map(|(place, _)| place).collect();
         return Rest { missing, ..Rest::default() };
     }
-    let (maps, mapped, missing) = find_maps(session, placed, shards);
+    let (maps, mapped, missing) = find_maps(slots, placed, shards);
     let mut damaged = Vec::new();
     for (slot, &tensor) in tensors.iter().enumerate() {
-        let sources: Vec<RowSource<'_>> = maps.iter().map(|map| map.rows(tensor.into())).collect();
-        let row_bytes = batch.row_bytes[slot];
-        let wanted = mapped.iter().map(|&Mapped { place, row, source }| RowCopy {
-            source: &sources[source as usize],
-            row: row.into(),
-            at: place as usize * row_bytes,
-        });
-        copy_rows_verified(wanted, batch.out[slot], |copy| {
-            let place = u32::try_from(copy.at / row_bytes).expect("a place of this batch");
-            damaged.push(place);
-        });
+        let (tensor, out) = (tensor.into(), &mut *batch.out[slot]);
+        match batch.lengths[slot] {
+            Lengths::Even(row_bytes) => {
+                copy_even(&maps, &mapped, tensor, row_bytes, out, &mut damaged);
+            }
+            Lengths::Ragged(begins) => {
+                copy_ragged(manifest, &maps, &mapped, tensor, begins, out, &mut damaged);
+            }
+        }
     }
     damaged.sort_unstable();
     damaged.dedup();
@@ -66,16 +81,60 @@ pub(super) fn copy_mapped(
     Rest { missing, damaged }
 }
 
+/// Copies rows of one length, and adds to `damaged` the places of those that are not as they were
+/// filled.
+fn copy_even(
+    maps: &[Map],
+    mapped: &[Mapped],
+    tensor: usize,
+    row_bytes: usize,
+    out: &mut [u8],
+    damaged: &mut Vec<u32>,
+) {
+    let sources: Vec<RowSource<'_>> = maps.iter().map(|map| map.extent.rows(tensor)).collect();
+    let wanted = mapped.iter().map(|&Mapped { place, row, source }| RowCopy {
+        source: &sources[source as usize],
+        row: row.into(),
+        at: place as usize * row_bytes,
+    });
+    copy_rows_verified(wanted, out, |copy| {
+        let place = u32::try_from(copy.at / row_bytes).expect("a place of this batch");
+        damaged.push(place);
+    });
+}
+
+/// The same for rows that differ in length. Their checksums are those of blocks, of which a row is a
+/// part and which may have many rows: each is compared once a map, before the first of its bytes is
+/// copied.
+fn copy_ragged(
+    manifest: &Manifest,
+    maps: &[Map],
+    mapped: &[Mapped],
+    tensor: usize,
+    begins: &[usize],
+    out: &mut [u8],
+    damaged: &mut Vec<u32>,
+) {
+    for &Mapped { place, row, source } in mapped {
+        let Map { shard, extent } = &maps[source as usize];
+        let (begin, bytes) = manifest.row_in_region(*shard, row, tensor);
+        match extent.bytes_verified(tensor, &(begin..begin + bytes)) {
+            Ok(bytes) => out[Lengths::Ragged(begins).range(place)].copy_from_slice(bytes),
+            Err(_) => damaged.push(place),
+        }
+    }
+}
+
 /// The maps of those shards that have one, and of each row which it is, or that there is none.
 fn find_maps(
-    session: &Session,
+    slots: &Slots,
     placed: Placed<'_>,
     shards: &DistinctShards,
-) -> (Vec<Arc<Attached>>, Vec<Mapped>, Vec<u32>) {
+) -> (Vec<Map>, Vec<Mapped>, Vec<u32>) {
     let mut maps = Vec::new();
     let mut find = |&shard: &u32| {
-        let map = session.slots.get(shard)?;
-        maps.push(map);
+        let extent = slots.get(shard)?;
+        maps.push(Map { shard, extent });
         u32::try_from(maps.len() - 1).ok()
     };
     let sources: Vec<Option<u32>> = shards.shards().iter().map(&mut find).collect();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use larder_wire::{ErrorKind, data::Ticket};
+use larder_wire::{ErrorKind, data::Ticket, data_address};
 
 use super::target::Target;
 use crate::{
@@ -64,7 +64,7 @@ impl Node {
             let what = format!("node {} opened snapshot {found} for {wanted}", self.member.id);
             return Err(Error::new(ErrorKind::Internal, what));
         }
-        let address = reachable(&node.data_address, &self.member.control);
+        let address = data_address(&node.data_address, &self.member.control);
         self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
         if target.options.maps(&self.member.id) && !node.socket_path.is_empty() {
             let (manifest, slots) = (target.manifest.clone(), Arc::clone(slots));
@@ -94,30 +94,5 @@ impl Node {
             return Ok(connection);
         }
         Err(Failure::Broken(format!("node {} answers at {}", ok.node_id, access.address)))
-    }
-}
-
-/// A node that listens on all interfaces is reached where its control plane was.
-fn reachable(address: &str, control: &str) -> String {
-    let unspecified =
-        address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
-    let port = address.rsplit(':').next();
-    let host = control.split("://").nth(1).and_then(|rest| rest.rsplit_once(':'));
-    match (unspecified, host, port) {
-        (true, Some((host, _)), Some(port)) => format!("{host}:{port}"),
-        _ => address.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_listens_everywhere_is_reached_where_its_control_plane_is() {
-        assert_eq!(reachable("0.0.0.0:7071", "http://host-a:7070"), "host-a:7071");
-        assert_eq!(reachable("[::]:7071", "http://[fe80::1]:7070"), "[fe80::1]:7071");
-        assert_eq!(reachable("10.0.0.1:7071", "http://host-a:7070"), "10.0.0.1:7071");
-        assert_eq!(reachable("host-b:7071", "http://host-a:7070"), "host-b:7071");
     }
 }

@@ -4,6 +4,7 @@ mod cancel;
 mod fake;
 mod fixture;
 mod late;
+mod ragged;
 mod ring;
 mod waits;
 

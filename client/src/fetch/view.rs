@@ -5,8 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use larder_dataset::RowLocator;
-use larder_extent::Attached;
+use larder_extent::{Attached, CorruptRow};
 use larder_wire::data::RowRef;
 
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
@@ -30,7 +29,7 @@ impl Fetcher {
     }
 
     /// Consecutive rows of a shard where they lie, as [`view`](Self::view); also `None` if they do
-    /// not lie back to back (windows that overlap), and if there are none.
+    /// not lie back to back (windows that overlap; ragged rows always do), and if there are none.
     pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
         let view = self.look(shard, &rows, tensor, Asking::Node(&CancelToken::never()))?;
         Copies::viewed(view.len() as u64).count();
@@ -53,10 +52,15 @@ impl Fetcher {
     ) -> Option<RowsView> {
         let manifest = &self.target.manifest;
         let known = shard < manifest.shard_count() && rows.end <= manifest.shard(shard).rows;
-        let strided = |tensor: &&larder_dataset::Tensor| {
-            matches!(tensor.locator(), RowLocator::Strided { .. }) && tensor.row_bytes() > 0
+        let found = manifest.tensors().get(tensor).filter(|_| known && !rows.is_empty())?;
+        let wanted = match found.is_ragged() {
+            false => Stretch::Rows(rows.start.into()..rows.end.into()),
+            true => {
+                let begin = |row| manifest.row_in_region(shard, row, tensor);
+                let (last, bytes) = begin(rows.end - 1);
+                Stretch::Bytes(begin(rows.start).0..last + bytes)
+            }
         };
-        manifest.tensors().get(tensor).filter(strided).filter(|_| known && !rows.is_empty())?;
         let session = self.session();
         let extent = match session.slots.get(shard) {
             Some(extent) => extent,
@@ -65,11 +69,10 @@ impl Fetcher {
                 Asking::Nobody => return None,
             },
         };
-        let rows = u64::from(rows.start)..u64::from(rows.end);
-        match extent.rows_verified(tensor, rows.clone()) {
+        match wanted.verified(&extent, tensor) {
             Ok(bytes) => {
                 bytes?;
-                Some(RowsView { extent, region: tensor, rows })
+                Some(RowsView { extent, region: tensor, stretch: wanted })
             }
             Err(corrupt) => {
                 tracing::warn!(shard, %corrupt, "a mapped row is damaged: it is fetched anew");
@@ -86,7 +89,29 @@ impl Fetcher {
 pub struct RowsView {
     extent: Arc<Attached>,
     region: usize,
-    rows: Range<u64>,
+    stretch: Stretch,
+}
+
+/// What of a region is seen.
+#[derive(Debug, Clone)]
+enum Stretch {
+    Rows(Range<u64>),
+    /// Of rows that differ in length.
+    Bytes(Range<u64>),
+}
+
+impl Stretch {
+    /// The bytes, as they were filled; `None` if they do not lie back to back.
+    fn verified<'a>(
+        &self,
+        extent: &'a Attached,
+        region: usize,
+    ) -> Result<Option<&'a [u8]>, CorruptRow> {
+        match self {
+            Self::Rows(rows) => extent.rows_verified(region, rows.clone()),
+            Self::Bytes(bytes) => extent.bytes_verified(region, bytes).map(Some),
+        }
+    }
 }
 
 impl RowsView {
@@ -94,7 +119,11 @@ impl RowsView {
     /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written to.
     #[must_use]
     pub fn lend(&self) -> Memory {
-        match self.extent.lend(self.region, self.rows.clone()) {
+        let lent = match &self.stretch {
+            Stretch::Rows(rows) => self.extent.lend(self.region, rows.clone()),
+            Stretch::Bytes(bytes) => self.extent.lend_bytes(self.region, bytes),
+        };
+        match lent {
             Some(lent) => Memory::lent(lent),
             None => {
                 // They were counted as seen where they lie.
@@ -109,7 +138,12 @@ impl Deref for RowsView {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let checked = self.extent.rows_back_to_back(self.region, &self.rows);
-        checked.expect("rows that were found to lie back to back")
+        match &self.stretch {
+            Stretch::Rows(rows) => {
+                let checked = self.extent.rows_back_to_back(self.region, rows);
+                checked.expect("rows that were found to lie back to back")
+            }
+            Stretch::Bytes(bytes) => self.extent.bytes_of_blocks(self.region, bytes),
+        }
     }
 }

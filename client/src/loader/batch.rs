@@ -7,7 +7,8 @@ use larder_dataset::Dtype;
 
 use super::{
     content::Samples,
-    layout::{Column, Layout},
+    layout::{Column, ColumnRows, Layout},
+    ragged::Ragged,
 };
 use crate::{
     HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
@@ -16,6 +17,7 @@ use crate::{
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
 pub struct Batch {
     pub(super) layout: Arc<Layout>,
+    pub(super) ragged: Ragged,
     pub(super) body: Body,
     /// One a row.
     pub(super) samples: Samples,
@@ -94,13 +96,13 @@ impl Batch {
     /// The tensors, in the order in which the loader was asked for them.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
         let rows = self.len();
-        self.layout.columns().iter().enumerate().map(move |(index, column)| BatchTensor {
-            column,
-            rows,
-            bytes: match &self.body {
+        self.layout.columns().iter().enumerate().map(move |(index, column)| {
+            let rows = ColumnRows { rows, ragged: self.ragged.of(index) };
+            let bytes = match &self.body {
                 Body::Gathered(buffer) => column.of(buffer, rows),
                 Body::Viewed(views) => &views[index],
-            },
+            };
+            BatchTensor { column, rows, bytes }
         })
     }
 
@@ -111,8 +113,8 @@ impl Batch {
     pub fn into_tensors(self) -> Vec<HostTensor> {
         let rows = self.len();
         match self.body {
-            Body::Gathered(buffer) => self.layout.lift(&Memory::pooled(buffer), rows),
-            Body::Viewed(views) => self.layout.lift_views(&views, rows),
+            Body::Gathered(buffer) => self.layout.lift(&Memory::pooled(buffer), rows, &self.ragged),
+            Body::Viewed(views) => self.layout.lift_views(&views, rows, &self.ragged),
         }
     }
 
@@ -157,7 +159,7 @@ impl fmt::Debug for Batch {
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,
-    rows: usize,
+    rows: ColumnRows<'a>,
     bytes: &'a [u8],
 }
 
@@ -174,14 +176,21 @@ impl<'a> BatchTensor<'a> {
         self.column.dtype
     }
 
-    /// Number of rows, then the shape of one sample.
+    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
+    /// rows, then the shape of an element.
     #[must_use]
     pub fn shape(&self) -> Vec<u64> {
-        let rows = self.rows as u64;
-        std::iter::once(rows).chain(self.column.shape.iter().copied()).collect()
+        self.column.shape_of(self.rows)
     }
 
-    /// The shape of one sample.
+    /// Of a ragged tensor, one more than there are rows: row `r` is its elements `offsets[r]` to
+    /// `offsets[r + 1]`.
+    #[must_use]
+    pub fn offsets(&self) -> Option<&'a [i64]> {
+        self.rows.ragged.map(|of| &*of.offsets)
+    }
+
+    /// The shape of one sample; of a ragged tensor, that of an element.
     #[must_use]
     pub fn sample_shape(&self) -> &'a [u64] {
         &self.column.shape
@@ -193,7 +202,7 @@ impl<'a> BatchTensor<'a> {
         self.bytes
     }
 
-    /// Bytes of one row.
+    /// Bytes of one row; 0 of a ragged tensor, whose rows differ.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.column.row_bytes
@@ -205,8 +214,12 @@ impl<'a> BatchTensor<'a> {
     /// If there is no such row.
     #[must_use]
     pub fn row(&self, row: usize) -> &'a [u8] {
-        assert!(row < self.rows, "row {row} of a batch of {} rows", self.rows);
-        &self.bytes[row * self.column.row_bytes..][..self.column.row_bytes]
+        let rows = self.rows.rows;
+        assert!(row < rows, "row {row} of a batch of {rows} rows");
+        match self.rows.ragged {
+            None => &self.bytes[row * self.column.row_bytes..][..self.column.row_bytes],
+            Some(of) => &self.bytes[of.begins[row]..of.begins[row + 1]],
+        }
     }
 }
 

@@ -165,7 +165,7 @@ impl LoaderBuilder {
             last: self.last,
         };
         // One more than are fetched ahead: the one in use.
-        let buffers = BufferPool::new(layout.buffer_bytes(), self.prefetch + 1);
+        let buffers = BufferPool::new(self.prefetch + 1);
         let shelf =
             |source: Source| Shelf::new(source.manifest, source.gather, source.look, &layout);
         let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;

@@ -9,6 +9,7 @@ use super::{
     content::Samples,
     layout::{Layout, check_rows},
     pass::Pass,
+    ragged::Ragged,
 };
 use crate::{
     Copies, Error, HostTensor, Memory, RowRef, RowsView, Sources,
@@ -64,8 +65,14 @@ impl Shelf {
         RowRef { shard, row }
     }
 
-    /// These samples where they lie, if they are consecutive rows of a shard that is mapped.
-    fn see(&self, samples: &[u64]) -> Option<Vec<RowsView>> {
+    /// The row of this snapshot, for [`Ragged::new`].
+    fn row(&self, at: RowRef) -> (&Manifest, &[usize], RowRef) {
+        (&self.manifest, &self.tensors, at)
+    }
+
+    /// These samples where they lie, and which row the first of them is, if they are consecutive rows
+    /// of a shard that is mapped.
+    fn see(&self, samples: &[u64]) -> Option<(Vec<RowsView>, RowRef)> {
         let (look, (&first, &last)) = (self.look.as_ref()?, samples.first().zip(samples.last())?);
         if !samples.is_sorted_by(|before, after| before + 1 == *after) {
             return None;
@@ -75,8 +82,17 @@ impl Shelf {
             return None;
         }
         let rows = begin.row..end.row + 1;
-        self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect()
+        let views: Option<Vec<RowsView>> =
+            self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
+        Some((views?, begin))
     }
+}
+
+/// What was fetched of a batch.
+struct Fetched {
+    body: Body,
+    ragged: Ragged,
+    gathered: Gathered,
 }
 
 impl BatchFetcher {
@@ -89,15 +105,17 @@ impl BatchFetcher {
     ) -> Result<Batch, Error> {
         let begun = process::now();
         let (samples, padding) = pass.samples(batch);
-        let (body, gathered) = match self.see(&samples) {
-            Some(views) => (Body::Viewed(views.into()), self.seen(samples.len())),
+        let fetched = match self.see(&samples) {
+            Some(seen) => seen?,
             None => {
-                let (buffer, gathered) = self.read(&samples, cancel)?;
-                (Body::Gathered(buffer), gathered)
+                let (buffer, ragged, gathered) = self.read(&samples, cancel)?;
+                Fetched { body: Body::Gathered(buffer), ragged, gathered }
             }
         };
+        let Fetched { body, ragged, gathered } = fetched;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
+            ragged,
             body,
             padding: usize::try_from(padding).expect("no more than rows in memory"),
             samples,
@@ -109,41 +127,57 @@ impl BatchFetcher {
     }
 
     /// These samples where they lie, if that can be.
-    fn see(&self, samples: &Samples) -> Option<Vec<RowsView>> {
-        match &*self.shelves {
-            [shelf] => shelf.see(&samples.samples),
-            _ => None,
-        }
+    fn see(&self, samples: &Samples) -> Option<Result<Fetched, Error>> {
+        let [shelf] = &*self.shelves else {
+            return None;
+        };
+        let (views, first) = shelf.see(&samples.samples)?;
+        let rows = samples.len();
+        let row_at = |row: usize| {
+            let row = first.row + u32::try_from(row).expect("rows of one shard");
+            shelf.row(RowRef { row, ..first })
+        };
+        let ragged = Ragged::new(&self.layout, rows, row_at);
+        Some(ragged.map(|ragged| {
+            let gathered = seen(&views, rows);
+            Fetched { body: Body::Viewed(views.into()), ragged, gathered }
+        }))
     }
 
-    /// What seeing rows where they lie comes to.
-    fn seen(&self, rows: usize) -> Gathered {
-        let bytes = (rows * self.layout.row_bytes()) as u64;
-        let copies = Copies::viewed(bytes);
-        copies.count();
-        let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
-        Gathered { sources, longest: None }
-    }
-
-    /// The rows of these samples, no more than a buffer has room for, in their order.
-    fn read(&self, samples: &Samples, cancel: &CancelToken) -> Result<(Buffer, Gathered), Error> {
-        let mut buffer = self.buffers.take();
-        let mut parts = self.layout.split(&mut buffer, samples.len());
+    /// The rows of these samples, in their order.
+    fn read(
+        &self,
+        samples: &Samples,
+        cancel: &CancelToken,
+    ) -> Result<(Buffer, Ragged, Gathered), Error> {
+        let shelf_of = |place: usize| match samples.datasets.get(place) {
+            Some(&dataset) => &self.shelves[dataset as usize],
+            None => &self.shelves[0],
+        };
+        let located = samples.samples.iter().enumerate();
+        let rows: Vec<RowRef> =
+            located.map(|(place, &sample)| shelf_of(place).locate(sample)).collect();
+        let row_at = |place: usize| shelf_of(place).row(rows[place]);
+        let ragged = Ragged::new(&self.layout, rows.len(), row_at)?;
+        let mut buffer = self.buffers.take(ragged.buffer_bytes(&self.layout));
+        let mut parts = self.layout.split(&mut buffer, rows.len(), &ragged);
+        let begins = ragged.begins();
         let gathered = match &*self.shelves {
             [shelf] => {
-                let rows: Vec<RowRef> =
-                    samples.samples.iter().map(|&at| shelf.locate(at)).collect();
-                (shelf.gather)(Placed::all(&rows), &shelf.tensors, &mut parts, cancel)?
+                let placed = Placed::all(&rows).beginning(&begins);
+                (shelf.gather)(placed, &shelf.tensors, &mut parts, cancel)?
             }
-            _ => self.read_mixed(samples, &mut parts, cancel)?,
+            _ => self.read_mixed(&rows, &samples.datasets, &begins, &mut parts, cancel)?,
         };
-        Ok((buffer, gathered))
+        Ok((buffer, ragged, gathered))
     }
 
-    /// The same from several snapshots, one after the other: each row to its own place.
+    /// Rows of several snapshots, one after the other: each row to its own place.
     fn read_mixed(
         &self,
-        Samples { samples, datasets, .. }: &Samples,
+        rows: &[RowRef],
+        datasets: &[u32],
+        begins: &[Option<&[usize]>],
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
@@ -157,13 +191,21 @@ impl BatchFetcher {
             if places.is_empty() {
                 continue;
             }
-            let rows: Vec<RowRef> =
-                places.iter().map(|&place| shelf.locate(samples[place as usize])).collect();
-            let placed = Placed::at(&rows, &places);
+            let rows: Vec<RowRef> = places.iter().map(|&place| rows[place as usize]).collect();
+            let placed = Placed::at(&rows, &places).beginning(begins);
             gathered += (shelf.gather)(placed, &shelf.tensors, parts, cancel)?;
         }
         Ok(gathered)
     }
+}
+
+/// What seeing rows where they lie comes to.
+fn seen(views: &[RowsView], rows: usize) -> Gathered {
+    let bytes = views.iter().map(|view| view.len() as u64).sum();
+    let copies = Copies::viewed(bytes);
+    copies.count();
+    let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
+    Gathered { sources, longest: None }
 }
 
 /// Reads chosen samples of `tensors`, or of all, into memory of their own, unless `cancel` is used
@@ -184,29 +226,35 @@ pub(crate) fn take(
     let rows = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     check_rows(rows)?;
     let layout = Layout::new(manifest, tensors, rows)?;
-    let buffers = BufferPool::new(layout.buffer_bytes(), 0);
+    let buffers = BufferPool::new(0);
     let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, &layout)?;
     let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
-    let (buffer, _) = fetcher.read(&samples, cancel)?;
-    Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len()))
+    let (buffer, ragged, _) = fetcher.read(&samples, cancel)?;
+    Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len(), &ragged))
 }
 
 /// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen so.
 ///
 /// # Errors
-/// As [`Layout::new`].
+/// As [`Layout::new`], and `ResourceExhausted` for more bytes of ragged rows than a batch may have.
 pub(crate) fn lend(
     manifest: &Manifest,
     look: impl Fn(usize) -> Option<RowsView>,
-    rows: usize,
+    (shard, rows): (u32, &Range<u32>),
     tensors: Option<&[String]>,
 ) -> Result<Option<Vec<HostTensor>>, Error> {
     let layout = Layout::new(manifest, tensors, 1)?;
-    let views: Option<Vec<RowsView>> =
-        layout.tensors_in(manifest)?.iter().map(|&tensor| look(tensor)).collect();
-    Ok(views.map(|views| {
-        Copies::viewed((rows * layout.row_bytes()) as u64).count();
-        layout.lift_views(&views, rows)
-    }))
+    let tensors = layout.tensors_in(manifest)?;
+    let views: Option<Vec<RowsView>> = tensors.iter().map(|&tensor| look(tensor)).collect();
+    let Some(views) = views else {
+        return Ok(None);
+    };
+    let row_at = |row: usize| {
+        let row = rows.start + u32::try_from(row).expect("rows of one shard");
+        (manifest, &*tensors, RowRef { shard, row })
+    };
+    let ragged = Ragged::new(&layout, rows.len(), row_at)?;
+    seen(&views, rows.len());
+    Ok(Some(layout.lift_views(&views, rows.len(), &ragged)))
 }

@@ -1,17 +1,20 @@
-//! Where each tensor lies in the buffer of a batch: back to back, each at a page border.
+//! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those whose rows
+//! differ in length lie behind the others: see [`Ragged`].
 
 use std::{iter, sync::Arc};
 
-use larder_dataset::{Dtype, Manifest, RowLocator, Tensor};
+use larder_dataset::{Dtype, Manifest, Tensor};
 use larder_wire::limits;
 
+use super::ragged::{Ragged, RaggedRows};
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};
 
-/// The tensors of a batch, and the bytes of a full one.
+/// The tensors of a batch, and the bytes of a full one, ragged tensors apart.
 #[derive(Debug)]
 pub(super) struct Layout {
     columns: Box<[Column]>,
     buffer_bytes: usize,
+    is_ragged: bool,
 }
 
 /// One tensor of a batch.
@@ -19,9 +22,11 @@ pub(super) struct Layout {
 pub(super) struct Column {
     pub(super) name: Arc<str>,
     pub(super) dtype: Dtype,
-    /// Of one sample.
+    /// Of one sample; of a ragged one, of an element.
     pub(super) shape: Box<[u64]>,
+    /// 0 of a ragged one.
     pub(super) row_bytes: usize,
+    pub(super) is_ragged: bool,
     offset: usize,
 }
 
@@ -29,8 +34,8 @@ impl Layout {
     /// Batches of up to `rows` rows of the tensors with these names, or of all tensors.
     ///
     /// # Errors
-    /// For a name that the dataset has not or that is given twice, for tensors whose rows differ in
-    /// length, and for a batch that can't be addressed.
+    /// For a name that the dataset has not or that is given twice, and for a batch that can't be
+    /// addressed.
     pub(super) fn new(
         manifest: &Manifest,
         names: Option<&[String]>,
@@ -53,17 +58,18 @@ impl Layout {
             columns.push(column);
             buffer_bytes = end;
         }
-        Ok(Arc::new(Self { columns: columns.into(), buffer_bytes }))
+        let is_ragged = columns.iter().any(|column: &Column| column.is_ragged);
+        Ok(Arc::new(Self { columns: columns.into(), buffer_bytes, is_ragged }))
     }
 
-    /// Bytes of a buffer for a full batch.
+    /// Bytes of a buffer for a full batch, without ragged tensors.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// Bytes of one row of all tensors.
-    pub(super) fn row_bytes(&self) -> usize {
-        self.columns.iter().map(|column| column.row_bytes).sum()
+    /// Whether a tensor of it is ragged.
+    pub(super) fn is_ragged(&self) -> bool {
+        self.is_ragged
     }
 
     pub(super) fn columns(&self) -> &[Column] {
@@ -78,8 +84,15 @@ impl Layout {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
             let tensor = &manifest.tensors()[index];
-            if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape {
+            let is_alike = tensor.is_ragged() == column.is_ragged;
+            if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape && is_alike {
                 return Ok(index);
+            }
+            if !is_alike {
+                let name = &column.name;
+                return Err(invalid(format!(
+                    "tensor '{name}' is ragged in some and not in others"
+                )));
             }
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
             let (its_dtype, its_shape) = (tensor.dtype(), tensor.shape());
@@ -91,29 +104,85 @@ impl Layout {
     }
 
     /// The parts of a buffer that `rows` rows of each tensor go into.
-    pub(super) fn split<'a>(&self, buffer: &'a mut [u8], rows: usize) -> Vec<&'a mut [u8]> {
-        let mut parts = Vec::with_capacity(self.columns.len());
-        let (mut rest, mut passed) = (buffer, 0);
-        for column in &self.columns {
-            let (part, after) =
-                rest[column.offset - passed..].split_at_mut(rows * column.row_bytes);
-            passed = column.offset + part.len();
-            parts.push(part);
-            rest = after;
-        }
-        parts
+    pub(super) fn split<'a>(
+        &self,
+        buffer: &'a mut [u8],
+        rows: usize,
+        ragged: &Ragged,
+    ) -> Vec<&'a mut [u8]> {
+        let (even, behind) = buffer.split_at_mut(self.buffer_bytes);
+        let (mut even, mut behind) = (Rest::new(even, 0), Rest::new(behind, self.buffer_bytes));
+        let columns = self.columns.iter().enumerate();
+        let part = |(index, column): (usize, &Column)| match ragged.of(index) {
+            None => even.take(column.offset, rows * column.row_bytes),
+            Some(of) => behind.take(of.at, of.bytes()),
+        };
+        columns.map(part).collect()
     }
 
     /// The tensors of `rows` rows, in the memory that a buffer has become.
-    pub(super) fn lift(&self, memory: &Memory, rows: usize) -> Vec<HostTensor> {
-        let part = |column: &Column| memory.part(column.offset, rows * column.row_bytes);
-        self.columns.iter().map(|column| column.tensor(rows, part(column))).collect()
+    pub(super) fn lift(&self, memory: &Memory, rows: usize, ragged: &Ragged) -> Vec<HostTensor> {
+        self.lift_each(rows, ragged, |index, column| match ragged.of(index) {
+            None => memory.part(column.offset, rows * column.row_bytes),
+            Some(of) => memory.part(of.at, of.bytes()),
+        })
     }
 
     /// The tensors of `rows` rows that are seen where they lie, in the order of the columns.
-    pub(super) fn lift_views(&self, views: &[RowsView], rows: usize) -> Vec<HostTensor> {
-        let columns = self.columns.iter().zip(views);
-        columns.map(|(column, view)| column.tensor(rows, view.lend())).collect()
+    pub(super) fn lift_views(
+        &self,
+        views: &[RowsView],
+        rows: usize,
+        ragged: &Ragged,
+    ) -> Vec<HostTensor> {
+        self.lift_each(rows, ragged, |index, _| views[index].lend())
+    }
+
+    fn lift_each(
+        &self,
+        rows: usize,
+        ragged: &Ragged,
+        memory: impl Fn(usize, &Column) -> Memory,
+    ) -> Vec<HostTensor> {
+        let columns = self.columns.iter().enumerate();
+        let tensor = |(index, column): (usize, &Column)| {
+            let rows = ColumnRows { rows, ragged: ragged.of(index) };
+            HostTensor {
+                name: Arc::clone(&column.name),
+                dtype: column.dtype,
+                shape: column.shape_of(rows),
+                memory: memory(index, column),
+                offsets: rows.ragged.map(|of| Arc::clone(&of.offsets)),
+            }
+        };
+        columns.map(tensor).collect()
+    }
+}
+
+/// How many rows of a column there are, and where they are if it is a ragged one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ColumnRows<'a> {
+    pub(super) rows: usize,
+    pub(super) ragged: Option<&'a RaggedRows>,
+}
+
+/// What is left of a buffer from which parts are taken in ascending order.
+struct Rest<'a> {
+    bytes: &'a mut [u8],
+    passed: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn new(bytes: &'a mut [u8], passed: usize) -> Self {
+        Self { bytes, passed }
+    }
+
+    /// The bytes at `offset` of the buffer.
+    fn take(&mut self, offset: usize, bytes: usize) -> &'a mut [u8] {
+        let rest = std::mem::take(&mut self.bytes);
+        let (part, after) = rest[offset - self.passed..].split_at_mut(bytes);
+        (self.bytes, self.passed) = (after, offset + bytes);
+        part
     }
 }
 
@@ -121,15 +190,12 @@ impl Column {
     /// The column of a tensor that begins at `offset` of the buffer, and where the next may begin.
     fn after(offset: usize, tensor: &Tensor, rows: u32) -> Result<(Self, usize), Error> {
         let (name, row_bytes) = (tensor.name(), tensor.row_bytes());
-        if tensor.locator() == RowLocator::Spans {
-            return Err(invalid(format!("tensor '{name}' has rows of different lengths"))
-                .hint("they can't be batched yet: name the other tensors with tensors([...])"));
-        }
         let column = usize::try_from(row_bytes).ok().map(|row_bytes| Self {
             name: name.into(),
             dtype: tensor.dtype(),
             shape: tensor.shape().into(),
             row_bytes,
+            is_ragged: tensor.is_ragged(),
             offset,
         });
         // An allocation is at most isize::MAX bytes, with room to align it.
@@ -145,18 +211,18 @@ impl Column {
         })
     }
 
-    fn tensor(&self, rows: usize, memory: Memory) -> HostTensor {
-        HostTensor {
-            name: Arc::clone(&self.name),
-            dtype: self.dtype,
-            shape: iter::once(rows as u64).chain(self.shape.iter().copied()).collect(),
-            memory,
-        }
+    /// The shape of these rows together.
+    pub(super) fn shape_of(&self, rows: ColumnRows<'_>) -> Vec<u64> {
+        let first = rows.ragged.map_or(rows.rows as u64, RaggedRows::elements);
+        iter::once(first).chain(self.shape.iter().copied()).collect()
     }
 
-    /// The first `rows` rows of this tensor.
-    pub(super) fn of<'a>(&self, buffer: &'a [u8], rows: usize) -> &'a [u8] {
-        &buffer[self.offset..][..rows * self.row_bytes]
+    /// These rows of this tensor.
+    pub(super) fn of<'a>(&self, buffer: &'a [u8], rows: ColumnRows<'_>) -> &'a [u8] {
+        match rows.ragged {
+            None => &buffer[self.offset..][..rows.rows * self.row_bytes],
+            Some(of) => &buffer[of.at..][..of.bytes()],
+        }
     }
 }
 

@@ -362,10 +362,12 @@ fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
         return Err(format!("it has {found} regions for {wanted} tensors"));
     }
     for (index, tensor) in manifest.tensors().iter().enumerate() {
-        let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator() else {
-            continue;
+        let wanted = match tensor.locator() {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                Region::Rows { rows: wanted_rows, row_bytes, stride_bytes }
+            }
+            RowLocator::Spans => Region::Blocks { bytes: manifest.region(shard, tensor).bytes },
         };
-        let wanted = Region::Rows { rows: wanted_rows, row_bytes, stride_bytes };
         if layout.region(index) != wanted {
             let found = layout.region(index);
             return Err(format!("tensor {} lies as {found:?}, not as {wanted:?}", tensor.name()));

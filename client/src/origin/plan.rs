@@ -78,7 +78,8 @@ impl Asked<'_> {
     }
 }
 
-/// The reads for one tensor of these rows: those that touch or overlap in an object together.
+/// The reads for one tensor of these rows: those that touch or overlap in an object together. Rows
+/// without bytes need none.
 pub(super) fn plain(
     manifest: &Manifest,
     order: &[u32],
@@ -90,6 +91,9 @@ pub(super) fn plain(
     for &at in order {
         let row = asked.rows[at as usize];
         let part = manifest.row_read(row.shard, row.row, tensor);
+        if part.bytes == 0 {
+            continue;
+        }
         if let Some(read) = reads.last_mut()
             && let Some(offset) = join(&mut read.parts[0], &part)
         {
@@ -129,6 +133,9 @@ pub(super) fn checked(
     let mut runs: Vec<Run> = Vec::new();
     for &at in order {
         let (begin, bytes) = manifest.row_in_region(shard, asked.rows[at as usize].row, tensor);
+        if bytes == 0 {
+            continue;
+        }
         let own = units.covering(&(begin..begin + bytes));
         if let Some(Run { units: run, rows }) = runs.last_mut()
             && own.start <= run.end

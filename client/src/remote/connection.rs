@@ -17,10 +17,10 @@ use larder_wire::{
 
 use super::{
     Failure, Job, Progress, Wanted,
-    receive::{Run, receive},
+    receive::{Run, is_contiguous, receive, receive_ragged},
     stream::Stream,
 };
-use crate::{Copies, patience::CancelToken};
+use crate::{Copies, fetch::Lengths, patience::CancelToken};
 
 /// What is read ahead of a frame: headers and most tables come with one system call, and little
 /// payload is copied twice.
@@ -167,17 +167,24 @@ impl Connection {
         wanted: &mut Wanted<'_, '_>,
     ) -> Result<(), Failure> {
         let batch = &mut wanted.batch;
-        self.is_due(job, *progress, batch.row_bytes)?;
+        self.is_due(job, *progress, batch.lengths)?;
         let slot = job.slots.start + progress.slots;
-        let rows = self.data.rows();
-        let run =
-            Run { at: &job.at[rows], crcs: self.data.crcs(), row_bytes: batch.row_bytes[slot] };
-        let mut done = 0;
-        let out = &mut *batch.out[slot];
-        let received = receive(&mut self.reader, &run, out, &mut self.staging, &mut done);
+        let (at, crcs) = (&job.at[self.data.rows()], self.data.crcs());
+        let (out, lengths) = (&mut *batch.out[slot], batch.lengths[slot]);
+        let (mut done, reader, staging) = (0, &mut self.reader, &mut self.staging);
+        let (received, times) = match lengths {
+            Lengths::Even(row_bytes) => {
+                let run = Run { at, crcs, row_bytes };
+                (receive(reader, &run, out, staging, &mut done), run.copies())
+            }
+            Lengths::Ragged(_) => {
+                let times = if is_contiguous(at) { 1 } else { 2 };
+                (receive_ragged(reader, (at, crcs), lengths, out, staging, &mut done), times)
+            }
+        };
         let first = progress.rows;
         job.advance(progress, done);
-        wanted.copies += Copies::remote((done * run.row_bytes) as u64, run.copies());
+        wanted.copies += Copies::remote(lengths.sum(&at[..done]) as u64, times);
         received.map_err(|failure| match failure {
             Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
             other => other,
@@ -185,7 +192,12 @@ impl Connection {
     }
 
     /// Whether the run that was announced is the next one of the job, and its bytes those of its rows.
-    fn is_due(&self, job: &Job, progress: Progress, row_bytes: &[usize]) -> Result<(), Failure> {
+    fn is_due(
+        &self,
+        job: &Job,
+        progress: Progress,
+        lengths: &[Lengths<'_>],
+    ) -> Result<(), Failure> {
         let (slot, rows) = (usize::from(self.data.tensor_slot()), self.data.rows());
         let in_turn = !job.is_complete(progress)
             && slot == progress.slots
@@ -198,10 +210,19 @@ impl Connection {
             );
             return Err(Failure::Protocol(why));
         }
-        let expected = row_bytes[job.slots.start + slot] as u64 * rows.len() as u64;
-        if self.data.is_ragged() || self.data.payload_bytes() != expected {
+        let lengths = lengths[job.slots.start + slot];
+        let expected = lengths.sum(&job.at[rows.clone()]) as u64;
+        let in_length = match lengths {
+            Lengths::Even(_) => !self.data.is_ragged(),
+            Lengths::Ragged(_) => {
+                let bytes = job.at[rows.clone()].iter().map(|&at| lengths.range(at).len() as u64);
+                self.data.is_ragged()
+                    && bytes.enumerate().all(|(row, bytes)| self.data.row_bytes(row) == bytes)
+            }
+        };
+        if !in_length || self.data.payload_bytes() != expected {
             let (rows, bytes) = (rows.len(), self.data.payload_bytes());
-            let why = format!("{rows} rows came as {bytes} bytes, they are {expected}");
+            let why = format!("{rows} rows came as {bytes} bytes, they are {expected}, row by row");
             return Err(Failure::Protocol(why));
         }
         Ok(())

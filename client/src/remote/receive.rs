@@ -9,12 +9,19 @@
 //! | scattered, 4 KiB and more | by a scattered read, straight into place |
 //! | scattered and small | into a staging buffer, then copied: cheaper than a place each for the kernel |
 //! | one row larger than a piece | in pieces of its own, under one running checksum |
+//!
+//! Rows that differ in length have a way of their own, so that these need not look at each.
 
 use std::io::{self, IoSliceMut, Read};
 
 use larder_extent::crc::{Crc32c, crc32c};
 
 use super::Failure;
+use crate::fetch::Lengths;
+
+mod ragged;
+
+pub(super) use ragged::receive_ragged;
 
 /// Bytes received between two checks: they are still in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
@@ -25,10 +32,10 @@ const SCATTER_ROW_BYTES_MIN: usize = 4 << 10;
 /// Places of one scattered read: as many rows of the smallest size as fill a piece.
 const PLACES_MAX: usize = PIECE_BYTES / SCATTER_ROW_BYTES_MIN;
 
-/// The buffers of a batch, one a tensor, and the bytes of a row in each.
+/// The buffers of a batch, one a tensor, and how long the rows in each are.
 pub(crate) struct Batch<'a, 'b> {
     pub(crate) out: &'a mut [&'b mut [u8]],
-    pub(crate) row_bytes: &'a [usize],
+    pub(crate) lengths: &'a [Lengths<'a>],
 }
 
 /// The rows of one frame.
@@ -49,7 +56,7 @@ impl Run<'_> {
 }
 
 /// Whether rows at these places, which ascend, stand side by side.
-fn is_contiguous(at: &[u32]) -> bool {
+pub(super) fn is_contiguous(at: &[u32]) -> bool {
     at.first().zip(at.last()).is_none_or(|(first, last)| (last - first) as usize == at.len() - 1)
 }
 
@@ -101,18 +108,26 @@ fn receive_large(
     done: &mut usize,
 ) -> Result<(), Failure> {
     for (&at, &crc) in run.at.iter().zip(run.crcs) {
-        let mut computed = Crc32c::new();
         let row = &mut out[at as usize * run.row_bytes..][..run.row_bytes];
-        for piece in row.chunks_mut(PIECE_BYTES) {
-            reader.read_exact(piece).map_err(|error| Failure::from_io(&error))?;
-            computed.update(piece);
-        }
-        if computed.finish() != crc {
-            return Err(Failure::Corrupt { slot: 0, row: *done });
-        }
+        receive_row(reader, row, crc, *done)?;
         *done += 1;
     }
     Ok(())
+}
+
+/// Receives one row, the `index`-th of its run, in pieces.
+fn receive_row(
+    reader: &mut impl Read,
+    row: &mut [u8],
+    crc: u32,
+    index: usize,
+) -> Result<(), Failure> {
+    let mut computed = Crc32c::new();
+    for piece in row.chunks_mut(PIECE_BYTES) {
+        reader.read_exact(piece).map_err(|error| Failure::from_io(&error))?;
+        computed.update(piece);
+    }
+    if computed.finish() == crc { Ok(()) } else { Err(Failure::Corrupt { slot: 0, row: index }) }
 }
 
 /// Fills the places of at most [`PLACES_MAX`] rows, in order.

@@ -2,7 +2,12 @@
 
 use std::cmp::Reverse;
 
-use crate::board::Board;
+use crate::board::{Board, percent};
+
+/// The walk fills nobody above this, in percent of the share. What has no holder must go somewhere
+/// anyhow, so placing it more evenly than is asked for moves nothing more; it costs an exception for
+/// another hundredth of the shards, and saves moves at the next change.
+const FILL_PERCENT: u64 = 105;
 
 /// Finds all owners that are missing: first those of the walk that have room, then the emptiest, with
 /// the largest shards first.
@@ -28,7 +33,8 @@ pub(crate) fn fill(board: &mut Board<'_>) {
 fn fill_by_walk(board: &mut Board<'_>, lot: usize) {
     for at in 0..board.copies {
         let member = board.natural(lot)[at];
-        let room = board.loads.has_room(member, board.lots[lot].bytes);
+        let full = percent(board.loads.share(member), FILL_PERCENT);
+        let room = board.loads.bytes(member) + board.lots[lot].bytes <= full;
         if room && board.may_own(lot, member) {
             board.assign(lot, member);
         }

@@ -2,33 +2,51 @@
 
 use larder_wire::{Placement, Ring, ring::Owners};
 
-use crate::board::Board;
+use crate::board::{Board, Lot};
 
-/// Owners of the present placement as members of the next ring.
+/// Who owns the shards of a snapshot at present.
 pub(crate) struct Present<'a> {
-    placement: &'a Placement,
+    ring: &'a Ring,
+    copies: usize,
+    /// By lot: its owners, as members of the present ring.
+    owners: Vec<u16>,
     /// By index in the present ring: the index in the next, unless the member goes.
     next: Vec<Option<u16>>,
 }
 
 impl<'a> Present<'a> {
-    pub(crate) fn new(placement: &'a Placement, next: &Ring) -> Self {
+    pub(crate) fn new(placement: &'a Placement, lots: &[Lot], next: &Ring) -> Self {
+        let ring = placement.ring();
+        let copies = ring.spread().copies(placement.replicas());
+        let mut owners = Vec::with_capacity(lots.len() * copies);
+        for lot in lots {
+            owners.extend_from_slice(&placement.owners_at(lot.place));
+        }
         let index = |id: &str| {
             next.index(id).map(|index| u16::try_from(index).expect("members are at most 1,024"))
         };
-        let members = placement.ring().members();
-        Self { placement, next: members.iter().map(|member| index(&member.id)).collect() }
+        let next = ring.members().iter().map(|member| index(&member.id)).collect();
+        Self { ring, copies, owners, next }
     }
 
-    /// Who owns what lies at `place`: the index in the present ring, and in the next.
-    pub(crate) fn owners(&self, place: u64) -> impl Iterator<Item = (u16, Option<u16>)> + '_ {
-        let owners = self.placement.owners_at(place);
-        (0..owners.len()).map(move |at| (owners[at], self.next[usize::from(owners[at])]))
+    /// Who owns a lot, as indices in the present ring.
+    pub(crate) fn owners(&self, lot: usize) -> &[u16] {
+        &self.owners[lot * self.copies..][..self.copies]
+    }
+
+    /// The index in the next ring, unless the member goes.
+    pub(crate) fn next(&self, owner: u16) -> Option<u16> {
+        self.next[usize::from(owner)]
     }
 
     /// The ring that it is a placement on.
     pub(crate) fn ring(&self) -> &Ring {
-        self.placement.ring()
+        self.ring
+    }
+
+    /// How many owners a lot has.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies
     }
 }
 
@@ -39,7 +57,7 @@ pub(crate) fn keep(board: &mut Board<'_>, present: Option<&Present<'_>>) {
         let held: Owners = match (board.lots[lot].settled, present) {
             (Some(settled), _) => settled,
             (None, Some(present)) => {
-                present.owners(board.lots[lot].place).filter_map(|(_, next)| next).collect()
+                present.owners(lot).iter().filter_map(|&owner| present.next(owner)).collect()
             }
             (None, None) => continue,
         };

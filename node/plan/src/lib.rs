@@ -19,8 +19,8 @@
 //! member's index:
 //!
 //! 1. *Keep*: what is in place stays, unless its holder goes or copies would stand too close.
-//! 2. *Fill*: a copy without a holder goes to where the next ring's walk says, if there is room below
-//!    1.10; else to the emptiest member.
+//! 2. *Fill*: a copy without a holder goes to where the next ring's walk says, while that leaves it
+//!    below 1.05; else to the emptiest member.
 //! 3. *Raise*: a member that is new or was given more weight takes up to its share, first what the walk
 //!    gives it, from the fullest; then from whoever is fullest.
 //! 4. *Shed*: a member above 1.10 gives away until it is not.

@@ -53,19 +53,19 @@ pub(crate) fn moves(
     let gone: Vec<bool> =
         present.ring().members().iter().map(|member| change.is_gone(&member.id)).collect();
     let mut moves = Vec::new();
-    for (lot, owners) in lots.iter().zip(decided).filter(|(lot, _)| lot.settled.is_none()) {
-        let held: Vec<(u16, Option<u16>)> = present.owners(lot.place).collect();
-        if owners.iter().all(|&to| held.iter().any(|&(_, next)| next == Some(to))) {
+    for (lot, (one, owners)) in lots.iter().zip(decided).enumerate() {
+        let held = present.owners(lot);
+        let is_new = |to: &u16| held.iter().all(|&from| present.next(from) != Some(*to));
+        if one.settled.is_some() || !owners.iter().any(&is_new) {
             continue;
         }
-        let stays = |next: Option<u16>| next.is_some_and(|next| owners.contains(&next));
-        let living = || held.iter().filter(|(from, _)| !gone[usize::from(*from)]);
+        let living = || held.iter().copied().filter(|&from| !gone[usize::from(from)]);
+        let stays = |from: &u16| present.next(*from).is_some_and(|next| owners.contains(&next));
         // Who hands a copy over is asked for it before who keeps one.
-        let leaving = living().filter(|(_, next)| !stays(*next));
-        let mut sources = leaving.chain(living().filter(|(_, next)| stays(*next)).cycle());
-        for &to in owners.iter().filter(|&&to| held.iter().all(|&(_, next)| next != Some(to))) {
-            let from = sources.next().map(|&(from, _)| from);
-            moves.push(Move { shard: lot.id, bytes: lot.bytes, from, to });
+        let leaving = living().filter(|from| !stays(from));
+        let mut sources = leaving.chain(living().filter(stays)).cycle();
+        for &to in owners.iter().filter(|to| is_new(to)) {
+            moves.push(Move { shard: one.id, bytes: one.bytes, from: sources.next(), to });
         }
     }
     moves
@@ -80,7 +80,7 @@ pub(crate) fn summary(
 ) -> Summary {
     let lots = board.lots;
     let (held_before, shares_before) =
-        present.map_or_else(Default::default, |present| before(lots, present, board.copies));
+        present.map_or_else(Default::default, |present| before(lots, present));
     let bytes_ideal = present.map_or(0, |present| ideal(&board, present, &shares_before));
     let (held, shares) = board.loads.into_parts();
     Summary {
@@ -101,12 +101,13 @@ pub(crate) fn summary(
 }
 
 /// What everyone holds at present, and its share.
-fn before(lots: &[Lot], present: &Present<'_>, copies: usize) -> (Vec<u64>, Vec<u64>) {
+fn before(lots: &[Lot], present: &Present<'_>) -> (Vec<u64>, Vec<u64>) {
     let mut held = vec![0; present.ring().members().len()];
-    for lot in lots {
-        present.owners(lot.place).for_each(|(owner, _)| held[usize::from(owner)] += lot.bytes);
+    for (lot, one) in lots.iter().enumerate() {
+        present.owners(lot).iter().for_each(|&owner| held[usize::from(owner)] += one.bytes);
     }
-    (held, shares(present.ring(), lots.iter().map(|lot| lot.bytes).sum(), copies))
+    let bytes = lots.iter().map(|lot| lot.bytes).sum();
+    (held, shares(present.ring(), bytes, present.copies()))
 }
 
 /// What the shares of those grow by that grow.

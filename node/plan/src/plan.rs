@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Error, ErrorKind, Member, Placement, Ring};
+use larder_wire::{Error, ErrorKind, Member, Placement, Ring, placement::Exceptions};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Change, Step, Summary};
@@ -158,7 +158,7 @@ fn identify(change: &Change, present: &Ring, next: &Ring, snapshots: &[SnapshotP
     for part in snapshots {
         hash.0.update(part.snapshot.as_bytes());
         hash.number(part.placement.replicas() as u64);
-        hash.0.update(&part.placement.exceptions().map(|table| table.digest()).unwrap_or_default());
+        hash.0.update(&part.placement.exceptions().map(Exceptions::digest).unwrap_or_default());
         hash.number(part.moves.len() as u64);
         part.moves.iter().for_each(|each| hash.step_of_move(each));
     }

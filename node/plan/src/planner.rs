@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::{
     Error, ErrorKind, Placement, Ring, limits,
+    placement::Exceptions,
     ring::{Owners, place_of},
 };
 
@@ -118,7 +119,7 @@ fn plan_one(
     snapshot: &Snapshot<'_>,
     lots: &[Lot],
 ) -> (SnapshotPlan, Vec<Owners>) {
-    let present = snapshot.present.map(|placement| Present::new(placement, next));
+    let present = snapshot.present.map(|placement| Present::new(placement, lots, next));
     let mut board = Board::new(next, lots, snapshot.replicas);
     keep(&mut board, present.as_ref());
     fill(&mut board);
@@ -131,7 +132,7 @@ fn plan_one(
         .as_ref()
         .map(|present| outcome::moves(lots, &decided, present, change))
         .unwrap_or_default();
-    let before = snapshot.present.and_then(Placement::exceptions).map_or(0, |table| table.len());
+    let before = snapshot.present.and_then(Placement::exceptions).map_or(0, Exceptions::len);
     let counted = (before as u64, exceptions.len() as u64);
     let summary = outcome::summary(board, present.as_ref(), &moves, counted);
     let placement = Placement::new(next.clone(), exceptions).expect("exceptions to this ring");

@@ -1,9 +1,6 @@
 //! The third step: a member that is new, or was given more weight, takes up to its share.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use larder_wire::Ring;
 
@@ -15,12 +12,11 @@ pub(crate) fn raise(board: &mut Board<'_>, present: &Ring) {
     if grown.is_empty() {
         return;
     }
-    let mut wanted = wanted(board, &grown);
-    for &member in &grown {
-        let lots = wanted.remove(&member).unwrap_or_default();
-        take_wanted(board, member, &lots);
-        take_from_fullest(board, member);
+    let wanted = wanted(board, &grown);
+    for too_much in [true, false] {
+        wanted.iter().for_each(|&(lot, member)| take_wanted(board, lot as usize, member, too_much));
     }
+    take_from_fullest(board, grown);
 }
 
 /// The members that are new or heavier and hold less than their share, by more than is tolerated above
@@ -38,79 +34,93 @@ fn grown(board: &Board<'_>, present: &Ring) -> Vec<u16> {
     grown.filter(lacks).collect()
 }
 
-/// The lots that the walk gives to each of these members, and that another owns.
-fn wanted(board: &Board<'_>, grown: &[u16]) -> HashMap<u16, Vec<u32>> {
-    let mut wanted: HashMap<u16, Vec<u32>> = HashMap::new();
+/// The lots that the walk gives to one of these members, and that another owns.
+fn wanted(board: &Board<'_>, grown: &[u16]) -> Vec<(u32, u16)> {
+    let mut wanted = Vec::new();
     let mut is_grown = vec![false; board.ring.members().len()];
     grown.iter().for_each(|&member| is_grown[usize::from(member)] = true);
     for lot in 0..board.lots.len() {
         for &member in board.natural(lot) {
             if is_grown[usize::from(member)] && !board.owners(lot).contains(&member) {
-                let lot = u32::try_from(lot).expect("at most 2^24 shards");
-                wanted.entry(member).or_default().push(lot);
+                wanted.push((u32::try_from(lot).expect("at most 2^24 shards"), member));
             }
         }
     }
     wanted
 }
 
-/// Takes what the walk gives: first from those that hold too much, then from those above their share.
-fn take_wanted(board: &mut Board<'_>, member: u16, lots: &[u32]) {
-    for too_much in [true, false] {
-        for &lot in lots {
-            let lot = lot as usize;
-            if board.owners(lot).contains(&member) || !fits(board, member, lot) {
-                continue;
-            }
-            let gives = |&owner: &u16| {
-                let loads = &board.loads;
-                let full = if too_much { loads.cap(owner) } else { loads.share(owner) };
-                loads.bytes(owner) > full && board.may_replace(lot, owner, member)
-            };
-            let givers = board.owners(lot).iter().copied().filter(gives);
-            // Rather from an owner that the walk does not name.
-            let stands_in = |owner: u16| !board.natural(lot).contains(&owner);
-            let giver = givers.max_by_key(|&owner| {
-                (stands_in(owner), board.loads.pressure(owner, 0), Reverse(owner))
-            });
-            if let Some(giver) = giver {
-                board.replace(lot, giver, member);
-            }
-        }
+/// Takes what the walk gives: from owners that hold more than is tolerated, or than their share.
+fn take_wanted(board: &mut Board<'_>, lot: usize, member: u16, too_much: bool) {
+    if board.owners(lot).contains(&member) || !fits(board, member, board.lots[lot].bytes) {
+        return;
+    }
+    let gives = |&owner: &u16| {
+        let loads = &board.loads;
+        let full = if too_much { loads.cap(owner) } else { loads.share(owner) };
+        loads.bytes(owner) > full && board.may_replace(lot, owner, member)
+    };
+    // Rather from an owner that the walk does not name.
+    let stands_in = |owner: u16| !board.natural(lot).contains(&owner);
+    let givers = board.owners(lot).iter().copied().filter(gives);
+    let giver = givers
+        .max_by_key(|&owner| (stands_in(owner), board.loads.pressure(owner, 0), Reverse(owner)));
+    if let Some(giver) = giver {
+        board.replace(lot, giver, member);
     }
 }
 
-/// Takes from whoever is fullest, one lot at a time, while there is somebody above its share: of each
-/// those first that the walk does not give it, then the largest.
-fn take_from_fullest(board: &mut Board<'_>, member: u16) {
-    let above = |board: &Board<'_>, other| board.loads.bytes(other) > board.loads.share(other);
-    let mut lots = board.lots_of(|other| other != member && above(board, other));
-    for (owner, lots) in (0_u16..).zip(&mut lots) {
-        lots.sort_by_key(|&lot| {
-            let lot = lot as usize;
-            (!board.natural(lot).contains(&owner), board.lots[lot].bytes, Reverse(lot))
-        });
-    }
-    let others = (0_u16..).zip(&lots).filter(|(_, lots)| !lots.is_empty());
+/// A lot that its owner may give, the better the greater: one that the walk does not give to the owner,
+/// then the larger.
+type Offer = (bool, u64, Reverse<u32>);
+
+/// Takes from whoever is fullest, one lot at a time, while there is somebody above its share.
+fn take_from_fullest(board: &mut Board<'_>, mut grown: Vec<u16>) {
+    let smallest = board.lots.iter().map(|lot| lot.bytes).min().unwrap_or(0);
+    let above = |board: &Board<'_>, owner| board.loads.bytes(owner) > board.loads.share(owner);
+    let mut offers = offers(board, |owner| !grown.contains(&owner) && above(board, owner));
+    let givers = (0_u16..).zip(&offers).filter(|(_, offers)| !offers.is_empty());
     let mut fullest: BinaryHeap<(u64, Reverse<u16>)> =
-        others.map(|(owner, _)| (board.loads.pressure(owner, 0), Reverse(owner))).collect();
+        givers.map(|(owner, _)| (board.loads.pressure(owner, 0), Reverse(owner))).collect();
     while let Some((_, Reverse(owner))) = fullest.pop() {
-        if !above(board, owner) {
+        grown.retain(|&member| fits(board, member, smallest));
+        if grown.is_empty() || !above(board, owner) {
             break;
         }
-        let takes = |&lot: &u32| {
-            fits(board, member, lot as usize) && board.may_replace(lot as usize, owner, member)
-        };
-        let lots = &mut lots[usize::from(owner)];
-        let next = std::iter::from_fn(|| lots.pop()).find(takes);
-        if let Some(lot) = next {
-            board.replace(lot as usize, owner, member);
+        let offers = &mut offers[usize::from(owner)];
+        let taken = std::iter::from_fn(|| offers.pop()).find_map(|(_, _, Reverse(lot))| {
+            taker(board, &grown, lot as usize, owner).map(|member| (lot as usize, member))
+        });
+        if let Some((lot, member)) = taken {
+            board.replace(lot, owner, member);
             fullest.push((board.loads.pressure(owner, 0), Reverse(owner)));
         }
     }
 }
 
-/// Whether a lot leaves the member at or below its share.
-fn fits(board: &Board<'_>, member: u16, lot: usize) -> bool {
-    board.loads.bytes(member) + board.lots[lot].bytes <= board.loads.share(member)
+/// What each of these owners may give.
+fn offers(board: &Board<'_>, gives: impl Fn(u16) -> bool) -> Vec<BinaryHeap<Offer>> {
+    let offers = (0_u16..).zip(board.lots_of(gives)).map(|(owner, lots)| {
+        let offer = |lot: u32| {
+            let stands_in = !board.natural(lot as usize).contains(&owner);
+            (stands_in, board.lots[lot as usize].bytes, Reverse(lot))
+        };
+        lots.into_iter().map(offer).collect()
+    });
+    offers.collect()
+}
+
+/// The emptiest of these members that may take a lot from its owner.
+fn taker(board: &Board<'_>, grown: &[u16], lot: usize, owner: u16) -> Option<u16> {
+    let bytes = board.lots[lot].bytes;
+    let takes = |&member: &u16| fits(board, member, bytes) && board.may_replace(lot, owner, member);
+    grown
+        .iter()
+        .copied()
+        .filter(takes)
+        .min_by_key(|&member| (board.loads.pressure(member, 0), member))
+}
+
+/// Whether so many bytes more leave the member at or below its share.
+fn fits(board: &Board<'_>, member: u16, bytes: u64) -> bool {
+    board.loads.bytes(member) + bytes <= board.loads.share(member)
 }

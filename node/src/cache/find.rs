@@ -116,6 +116,20 @@ impl Cache {
         found
     }
 
+    /// A shard if it is here; nothing begins because of it.
+    ///
+    /// # Panics
+    /// If the dataset has no such shard.
+    #[must_use]
+    pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
+        let mut found = [Found::NotKept];
+        self.look_up(dataset, &[shard], &mut found, clock::now());
+        match found {
+            [Found::Resident(sealed)] => Some(sealed),
+            _ => None,
+        }
+    }
+
     /// Takes what is resident; returns the indices and shards that are not.
     fn look_up(
         &self,

@@ -11,7 +11,7 @@ use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Reader;
+use super::{Piece, Reader};
 use crate::catalog::Dataset;
 use crate::counters::Counters;
 
@@ -85,7 +85,7 @@ impl ReadThrough {
         let reads = merged(dataset, rows);
         let pieces = pieces(reads, target)?;
         let reads = pieces.into_iter().map(|(read, piece)| async move {
-            self.reader.read(dataset, &read, &self.gets, piece).await
+            self.reader.read(dataset, &read, &self.gets, &mut Piece::new(piece)).await
         });
         let reading = stream::iter(reads).buffer_unordered(limits::RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_dataset::Shard;
 use larder_extent::{ExtentId, Filling, PagePreference, Sealed};
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
@@ -12,52 +11,23 @@ use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3Default;
 
+use super::lender::Lender;
 use super::{Reader, ShardPlan};
 use crate::cache::{Cache, GaveUp, Job};
+use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};
+use crate::peers::Peers;
 
 /// Times a whole shard is read when it does not have the checksum that the manifest pins: bytes can
 /// be damaged on their way once.
 const CHECKSUM_TRIES: u32 = 2;
 
-/// Starts the workers; they end with `stopping`.
-pub(crate) fn start_workers(
-    cache: &Arc<Cache>,
-    reader: &Arc<Reader>,
-    runtime: &Handle,
-    stopping: &CancellationToken,
-) {
-    let filler = Arc::new(Filler {
-        reader: Arc::clone(reader),
-        memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
-        gets: Semaphore::new(limits::FILL_WORKERS),
-    });
-    for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
-        let (cache, filler) = (Arc::clone(cache), Arc::clone(&filler));
-        let work = work(cache, filler);
-        let stopping = stopping.clone();
-        runtime.spawn(async move { stopping.run_until_cancelled_owned(work).await });
-    }
-}
-
-async fn work(cache: Arc<Cache>, filler: Arc<Filler>) {
-    loop {
-        let job = cache.next_job().await;
-        let (id, filler) = (job.flight().id(), Arc::clone(&filler));
-        // A task of its own, so that a panic ends this fill and neither the worker nor the node.
-        // Its set ends it with the worker.
-        let mut fill = task::JoinSet::new();
-        fill.spawn(async move { filler.fill(job).await });
-        if let Some(Err(death)) = fill.join_next().await {
-            tracing::error!(shard = %id, "a fill died and is handed over: {death}");
-        }
-    }
-}
-
 /// What the workers share.
-struct Filler {
+pub(crate) struct Filler {
     reader: Arc<Reader>,
+    peers: Arc<Peers>,
+    counters: Arc<Counters>,
     /// Fills that take memory at once: in turn, so that the first can read while the next take theirs.
     memory: Semaphore,
     /// GETs of parts at once, over all fills.
@@ -65,6 +35,49 @@ struct Filler {
 }
 
 impl Filler {
+    /// What reads from `peers` where they have it, else from the origin.
+    pub(crate) fn new(
+        reader: &Arc<Reader>,
+        peers: Arc<Peers>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            reader: Arc::clone(reader),
+            peers,
+            counters: Arc::clone(counters),
+            memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
+            gets: Semaphore::new(limits::FILL_WORKERS),
+        })
+    }
+
+    /// Starts the workers; they end with `stopping`.
+    pub(crate) fn start_workers(
+        self: &Arc<Self>,
+        cache: &Arc<Cache>,
+        runtime: &Handle,
+        stopping: &CancellationToken,
+    ) {
+        for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
+            let work = Arc::clone(self).work(Arc::clone(cache));
+            let stopping = stopping.clone();
+            runtime.spawn(async move { stopping.run_until_cancelled_owned(work).await });
+        }
+    }
+
+    async fn work(self: Arc<Self>, cache: Arc<Cache>) {
+        loop {
+            let job = cache.next_job().await;
+            let (id, filler) = (job.flight().id(), Arc::clone(&self));
+            // A task of its own, so that a panic ends this fill and neither the worker nor the node.
+            // Its set ends it with the worker.
+            let mut fill = task::JoinSet::new();
+            fill.spawn(async move { filler.fill(job).await });
+            if let Some(Err(death)) = fill.join_next().await {
+                tracing::error!(shard = %id, "a fill died and is handed over: {death}");
+            }
+        }
+    }
+
     async fn fill(&self, job: Job) {
         job.flight().begin_attempt();
         let filled = time::timeout(limits::FILL_DEADLINE, self.try_fill(&job)).await;
@@ -81,11 +94,18 @@ impl Filler {
     async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
-        for _ in 0..CHECKSUM_TRIES {
+        let (mut may_borrow, mut tries) = (true, 0);
+        while tries < CHECKSUM_TRIES {
             let filling = self.take_memory(job, &plan).await?;
-            self.read_parts(job, &plan, &filling).await?;
+            let borrowed = self.read_parts(job, &plan, &filling, may_borrow).await?;
             if let Some(sealed) = seal(job, filling).await? {
                 return Ok(sealed);
+            }
+            if borrowed {
+                tracing::warn!(shard = %job.flight().id(), "a peer gave wrong bytes: read again from the origin");
+                may_borrow = false;
+            } else {
+                tries += 1;
             }
         }
         let why = Error::new(
@@ -111,14 +131,39 @@ impl Filler {
         Ok(filling)
     }
 
+    /// Reads what is missing. Returns whether a peer gave some of it.
     async fn read_parts(
         &self,
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-    ) -> Result<(), GaveUp> {
-        let parts = (0..plan.reads.len()).map(|index| self.read_part(job, plan, filling, index));
-        stream::iter(parts).buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
+        may_borrow: bool,
+    ) -> Result<bool, GaveUp> {
+        let lender = if may_borrow { self.find_lender(job, plan, filling).await } else { None };
+        let read = |index| self.read_part(job, plan, filling, lender.as_ref(), index);
+        let parts = stream::iter((0..plan.reads.len()).map(read));
+        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await?;
+        Ok(lender.is_some())
+    }
+
+    /// Asks who may have the shard for the first part that is missing.
+    async fn find_lender<'a>(
+        &'a self,
+        job: &'a Job,
+        plan: &ShardPlan,
+        filling: &Arc<Filling>,
+    ) -> Option<Lender<'a>> {
+        let holders = self.peers.holders(job.flight().id());
+        if holders.is_empty() {
+            return None;
+        }
+        let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
+        let read = &plan.reads[part.index()];
+        let lender = Lender::find(job, holders, &self.counters, read, &mut part).await?;
+        // What could not be finished is given back, and read again with the others.
+        part.finish().ok()?;
+        job.flight().part_is_in();
+        Some(lender)
     }
 
     /// Reads one part, unless an earlier worker did.
@@ -127,37 +172,45 @@ impl Filler {
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
+        lender: Option<&Lender<'_>>,
         index: usize,
     ) -> Result<(), GaveUp> {
         let Some(mut part) = filling.take_part(index) else {
             return Ok(());
         };
         let read = &plan.reads[index];
-        self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
-        part.finish();
+        let lent = match lender {
+            Some(lender) => lender.read(read, &mut part).await,
+            None => false,
+        };
+        if !lent {
+            self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
+        }
+        part.finish().map_err(errors::of_extent)?;
         job.flight().part_is_in();
         Ok(())
     }
 }
 
-/// Seals, unless the bytes don't have the checksum that the manifest pins: then all is forgotten.
+/// Seals, unless the bytes are not those that the manifest pins or that a peer has: then all is
+/// forgotten.
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
     let sealed = sealed.map_err(errors::of_extent)?;
-    if holds(&sealed, job.dataset().manifest().shard(job.shard())) {
+    let pinned = job.dataset().manifest().shard(job.shard()).checksum;
+    let digest = digest(&sealed);
+    if pinned.is_none_or(|pinned| pinned == digest) && job.flight().is_of(digest) {
         return Ok(Some(sealed));
     }
     job.flight().begin_again();
     Ok(None)
 }
 
-fn holds(sealed: &Sealed, shard: Shard) -> bool {
-    let Some(pinned) = shard.checksum else {
-        return true;
-    };
+/// A digest of the checksums of all rows: what the manifest pins, and what peers compare.
+pub(crate) fn digest(sealed: &Sealed) -> u64 {
     let mut hasher = Xxh3Default::new();
     sealed.unit_crcs().for_each(|crc| hasher.update(&crc.to_le_bytes()));
-    hasher.digest() == pinned
+    hasher.digest()
 }
 
 /// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as

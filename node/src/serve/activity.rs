@@ -17,6 +17,8 @@ pub(crate) struct Activity {
     pub(crate) rows_origin: Counter,
     /// Payload sent.
     pub(crate) sent_bytes: Counter,
+    /// Bytes of shards sent to other nodes.
+    pub(crate) peer_bytes: Counter,
     /// Descriptors handed out.
     pub(crate) attaches: Counter,
     /// Times a client was asked to drop a map.

@@ -9,13 +9,14 @@ mod open;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::Stream;
 use larder_wire::control::node_server::Node;
 use larder_wire::control::{
-    DescribeRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
-    ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse, ListShardsRequest,
-    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
-    Ring,
+    DescribeRequest, FetchManifestRequest, GetRingRequest, IntroduceRequest, IntroduceResponse,
+    ListDatasetsRequest, ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse,
+    ListShardsRequest, ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest,
+    OpenDatasetResponse, Ring,
 };
 use larder_wire::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
@@ -54,6 +55,16 @@ impl Node for Service {
     ) -> Answer<Self::FetchManifestStream> {
         let chunks = open::manifest_chunks(&self.0, &request.into_inner())?;
         Ok(Response::new(Box::pin(chunks)))
+    }
+
+    async fn introduce(&self, request: Request<IntroduceRequest>) -> Answer<IntroduceResponse> {
+        let context = &self.0;
+        tracing::debug!(peer = %request.get_ref().node_id, "met a peer");
+        Ok(Response::new(IntroduceResponse {
+            node_id: context.shared.config.node_id().to_owned(),
+            data_address: context.data_address.clone(),
+            ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
+        }))
     }
 
     async fn list_datasets(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use larder_dataset::SnapshotId;
 use larder_wire::data::{
-    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, PeerLimits, Ping, Pong, WireError,
-    read_body, read_header, read_hello,
+    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, PeerLimits, Ping, Pong, ReadPart,
+    WireError, read_body, read_header, read_hello,
 };
 use larder_wire::{Error, ErrorKind, limits};
 
@@ -15,6 +15,7 @@ use super::Context;
 use super::acceptor::{Slot, frame_deadline};
 use super::allowance::Held;
 use super::gather::{self, Ended};
+use super::part;
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::InUse;
@@ -111,7 +112,19 @@ impl<'a> Session<'a> {
                 self.send(|out| Pong.encode(header.request(), out))
             }
             Kind::Gather => self.gather(header),
-            found => Err(WireError::Unexpected { found, expected: "GATHER or PING" }.into()),
+            Kind::ReadPart => self.read_part(header),
+            found => {
+                Err(WireError::Unexpected { found, expected: "GATHER, READ_PART or PING" }.into())
+            }
+        }
+    }
+
+    fn read_part(&mut self, header: &FrameHeader) -> Result<(), Closing> {
+        let wanted = ReadPart::decode(self.body(header)?)?;
+        match part::answer(self.context, self.peer, header.request(), wanted, &mut self.scratch) {
+            Ok(()) => Ok(()),
+            Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
+            Err(Ended::Broken(why)) => Err(why.into()),
         }
     }
 

@@ -35,7 +35,8 @@ use crate::cache::Cache;
 use crate::catalog::{Catalog, Dataset};
 use crate::config::{Args, Config};
 use crate::counters::Counters;
-use crate::fill::{ReadThrough, Reader, start_workers};
+use crate::fill::{Filler, ReadThrough, Reader};
+use crate::peers::Peers;
 use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::Folder;
@@ -100,7 +101,13 @@ impl TestNode {
         let data = listeners.data.local_addr().unwrap();
         let control = format!("http://{listen}");
         let host = "here".to_owned();
-        let member = larder_wire::Member { id: "n1".to_owned(), weight: 1, control, host, zone: String::new() };
+        let member = larder_wire::Member {
+            id: "n1".to_owned(),
+            weight: 1,
+            control,
+            host,
+            zone: String::new(),
+        };
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
             catalog: Catalog::new(vec![folder.uri()], Arc::clone(&cache)),
@@ -108,7 +115,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
-            ring: ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap()),
+            ring: Arc::new(ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap())),
             runtime: handle,
             stopping: CancellationToken::new(),
         });
@@ -126,8 +133,9 @@ impl TestNode {
     }
 
     fn start_workers(&self) {
-        let Shared { cache, runtime, stopping, .. } = &*self.shared;
-        start_workers(cache, &self.reader, runtime, stopping);
+        let Shared { cache, runtime, stopping, ring, counters, .. } = &*self.shared;
+        let peers = Arc::new(Peers::new("n1", Arc::clone(ring)));
+        Filler::new(&self.reader, peers, counters).start_workers(cache, runtime, stopping);
     }
 
     fn socket_path(&self) -> std::path::PathBuf {

@@ -66,6 +66,12 @@ impl Tensor {
         &self.shape
     }
 
+    /// The shape of one sample, in which the first dimension of ragged rows is not given.
+    pub fn sample_shape(&self) -> Vec<Option<u64>> {
+        let any = self.is_ragged().then_some(None);
+        any.into_iter().chain(self.shape.iter().copied().map(Some)).collect()
+    }
+
     /// Bytes of one row, 0 when rows differ in length.
     pub fn row_bytes(&self) -> u64 {
         match self.locator {

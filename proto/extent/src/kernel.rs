@@ -3,8 +3,9 @@
 //! What is best was measured against plain copies of the same rows. Rows of a few pages and more, in
 //! batches that no cache would hold, are hashed a page at a time where they lie, which brings the
 //! page into the first-level cache, and go from there to the target by stores that do not read the
-//! target first: a fifth to a third faster than a copy that checks nothing. Everything else is copied
-//! and then hashed in the target, with the memory of later rows asked for some rows ahead.
+//! target first: a fifth to a third faster than a copy that checks nothing. Everything else is hashed
+//! on its way through the registers ([`fused`]) where the processor can, and else in the target after
+//! it was copied; with the memory of later rows asked for some rows ahead.
 //!
 //! Thread rule: plain functions. Non-goals: which rows (see `rows`), which checksum (see `crc`).
 
@@ -12,9 +13,12 @@
     target_arch = "x86_64",
     expect(
         unsafe_code,
-        reason = "prefetch and non-temporal stores; each block says what holds it up"
+        reason = "prefetch, vectors and non-temporal stores; each block says what holds it up"
     )
 )]
+
+#[cfg(target_arch = "x86_64")]
+mod fused;
 
 use crate::crc::{Crc32c, crc32c};
 
@@ -49,9 +53,28 @@ fn prefetch_line(byte: &u8) {
 #[inline]
 fn prefetch_line(_: &u8) {}
 
-/// Copies, and returns the checksum of what was copied, read from the target.
+/// Whether rows of this length are hashed while they are copied, and not after.
+#[inline]
+pub(crate) fn hashes_on_the_way(bytes: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let on_the_way = fused::is_for(bytes);
+    #[cfg(not(target_arch = "x86_64"))]
+    let on_the_way = false;
+    on_the_way
+}
+
+/// Copies, and returns the checksum of what was copied: of the registers it went through, or read
+/// from the target.
 #[inline]
 pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if fused::is_for(source.len()) {
+        return fused::copy_hashed(source, target);
+    }
+    copy_then_hash(source, target)
+}
+
+fn copy_then_hash(source: &[u8], target: &mut [u8]) -> u32 {
     if source.len() <= CACHED_PIECE_BYTES {
         target.copy_from_slice(source);
         return crc32c(target);
@@ -124,12 +147,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_copy_every_byte_and_no_more_and_give_its_checksum() {
+    fn all_ways_copy_every_byte_and_no_more_and_give_its_checksum() {
         let source: Vec<u8> = (0..70_000_u32).map(|at| at.to_le_bytes()[0] ^ 0x5a).collect();
-        for bytes in [0, 1, 63, 64, 65, 4095, 4096, 4097, 8192, 16_384, 16_385, 65_000] {
+        let lengths = (0..1100).chain([4095, 4096, 4097, 8192, 16_384, 16_385, 65_000]);
+        for bytes in lengths {
             for shift in [0, 1, 16, 63] {
                 let from = &source[shift / 2..][..bytes];
-                for copy in [copy_hashed, stream_hashed] {
+                for copy in [copy_hashed, copy_then_hash, stream_hashed] {
                     let mut out = vec![0xee; shift + bytes + 64];
                     let crc = copy(from, &mut out[shift..][..bytes]);
                     assert_eq!(crc, crc32c(from), "{bytes} bytes");

@@ -33,7 +33,7 @@ const HASHED_BYTES_MAX: u64 = 1 << 40;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Bytes of a checksum unit where rows give no better one.
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// Rows shorter than this share a checksum: four bytes for each would weigh too much.
 const ROW_BYTES_OWN_CRC: u64 = 64;
@@ -132,6 +132,11 @@ impl Placed {
         let first = unit * per_unit;
         let last = (first + per_unit).min(self.region.rows()) - 1;
         self.row_range(first).start..self.row_range(last).end
+    }
+
+    /// Whether units share bytes.
+    pub(crate) fn units_overlap(&self) -> bool {
+        matches!(self.region, Region::Rows { row_bytes, stride_bytes, .. } if stride_bytes < row_bytes)
     }
 
     /// The units that lie wholly in `range`. They are consecutive, because both the starts and the

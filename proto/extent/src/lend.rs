@@ -32,7 +32,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::layout::{Layout, Region, index, indices};
+use crate::layout::{BLOCK_BYTES, Layout, Region, index, indices};
 use crate::map::PrivateMap;
 use crate::{Attached, CorruptRow, fork_count, pagemap};
 
@@ -228,6 +228,47 @@ impl Attached {
     pub fn lend(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<Lent> {
         let lender = self.lender.as_ref()?;
         let range = indices(&self.dense(region, &rows)?);
+        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
+    }
+
+    /// Bytes of a region without rows ([`Region::Blocks`]). The checksums of their blocks are compared
+    /// unless they were before.
+    ///
+    /// # Errors
+    /// The first block found not to be as it was filled.
+    ///
+    /// # Panics
+    /// If the region has rows, or has not these bytes.
+    pub fn bytes_verified(&self, region: usize, bytes: &Range<u64>) -> Result<&[u8], CorruptRow> {
+        let read = self.bytes_of_blocks(region, bytes);
+        let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
+        let mut blocks = if bytes.is_empty() { 0..0 } else { blocks };
+        match blocks.find(|&block| !self.is_intact(region, block)) {
+            None => Ok(read),
+            Some(row) => Err(CorruptRow { region, row }),
+        }
+    }
+
+    /// As [`bytes_verified`](Self::bytes_verified), without looking at checksums.
+    ///
+    /// # Panics
+    /// As [`bytes_verified`](Self::bytes_verified).
+    #[must_use]
+    pub fn bytes_of_blocks(&self, region: usize, bytes: &Range<u64>) -> &[u8] {
+        let has_rows = matches!(self.placed(region).region, Region::Rows { .. });
+        assert!(!has_rows, "region {region} has rows, which are not looked at as bytes");
+        &self.region(region)[indices(bytes)]
+    }
+
+    /// Lends bytes of a region without rows, as [`lend`](Self::lend) lends rows.
+    ///
+    /// # Panics
+    /// As [`bytes_verified`](Self::bytes_verified).
+    #[must_use]
+    pub fn lend_bytes(self: &Arc<Self>, region: usize, bytes: &Range<u64>) -> Option<Lent> {
+        let _ = self.bytes_of_blocks(region, bytes);
+        let (lender, offset) = (self.lender.as_ref()?, self.placed(region).offset);
+        let range = indices(&(offset + bytes.start..offset + bytes.end));
         lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
     }
 

@@ -11,15 +11,23 @@ use std::ops::Range;
 
 use crate::CorruptRow;
 use crate::crc::crc32c;
-use crate::kernel::{copy_hashed, prefetch, stream_hashed};
+use crate::kernel::{copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 use crate::layout::{Placed, index, indices};
+
+/// Rows whose memory is asked for ahead.
+const ROWS_AHEAD: usize = 8;
 
 /// Rows whose memory is asked for at once, while as many before them are copied. One after the other
 /// each would wait for its page to be found before the next could be asked for.
 const BLOCK_ROWS: usize = 8;
 
-/// Rows up to this length are checked when all of their block are copied, which is still in the
-/// first-level cache then: a copy that is read at once has not reached the cache yet.
+/// Rows up to this length that are hashed on the way are asked for one by one, which spreads the
+/// waits: a block of them is over before the memory can answer.
+const SPREAD_ROW_BYTES_MAX: usize = 1 << 10;
+
+/// Rows up to this length that can't be hashed on the way are checked when all of their block are
+/// copied, which is still in the first-level cache then: a copy that is read at once has not reached
+/// the cache yet.
 const TOGETHER_ROW_BYTES_MAX: usize = 2 << 10;
 
 /// Rows of this length and more, in batches of [`STREAMED_BATCH_BYTES_MIN`] and more, are copied past
@@ -175,8 +183,9 @@ impl<'a> RowSource<'a> {
 /// `damaged` is in place and as it was filled. The bytes at the places that are reported are not to be
 /// used.
 ///
-/// A row is checked in `out` after it was copied. A long one of a large batch may be checked where it
-/// lies while it is copied; the file is sealed, so both are the same bytes.
+/// A row is checked in `out` after it was copied, or in the registers that it is copied through. A
+/// long one of a large batch may be checked where it lies while it is copied; the file is sealed, so
+/// both are the same bytes.
 ///
 /// # Panics
 /// If a row or a place does not exist.
@@ -190,7 +199,7 @@ pub fn copy_rows_verified<'a>(
         for wanted in block.clone() {
             let target = wanted.target(out);
             let copied = match target.len() {
-                ..=TOGETHER_ROW_BYTES_MAX => {
+                bytes if is_checked_together(bytes) => {
                     target.copy_from_slice(wanted.bytes());
                     Ok(())
                 }
@@ -205,13 +214,15 @@ pub fn copy_rows_verified<'a>(
         }
         for wanted in block {
             let copy = wanted.target(out);
-            if copy.len() <= TOGETHER_ROW_BYTES_MAX
-                && !wanted.source.is_intact_copy(wanted.row, copy)
-            {
+            if is_checked_together(copy.len()) && !wanted.source.is_intact_copy(wanted.row, copy) {
                 damaged(wanted);
             }
         }
     });
+}
+
+fn is_checked_together(bytes: usize) -> bool {
+    bytes <= TOGETHER_ROW_BYTES_MAX && !hashes_on_the_way(bytes)
 }
 
 /// Copies rows to their places in `out`, unchecked: for whoever sends the checksums along.
@@ -231,14 +242,18 @@ fn for_each_block<'a, R: Iterator<Item = RowCopy<'a>> + Clone>(
     mut rows: R,
     mut work: impl FnMut(std::iter::Take<R>),
 ) {
+    let Some(first) = rows.clone().next() else { return };
+    let bytes = first.bytes().len();
+    let spread = bytes <= SPREAD_ROW_BYTES_MAX && hashes_on_the_way(bytes);
+    let block_rows = if spread { 1 } else { BLOCK_ROWS };
     let mut ahead = rows.clone();
-    let mut ask_for_next =
-        || ahead.by_ref().take(BLOCK_ROWS).for_each(|wanted| wanted.source.prefetch(wanted.row));
-    ask_for_next();
+    let mut ask_for =
+        |rows| ahead.by_ref().take(rows).for_each(|wanted| wanted.source.prefetch(wanted.row));
+    ask_for(ROWS_AHEAD);
     loop {
-        ask_for_next();
-        work(rows.clone().take(BLOCK_ROWS));
-        if rows.nth(BLOCK_ROWS - 1).is_none() {
+        ask_for(block_rows);
+        work(rows.clone().take(block_rows));
+        if rows.nth(block_rows - 1).is_none() {
             return;
         }
     }

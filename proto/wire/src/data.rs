@@ -47,6 +47,7 @@ mod hello;
 mod ids;
 
 mod gather;
+mod part;
 mod rows;
 mod shards;
 
@@ -66,6 +67,7 @@ pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
+pub use part::{Part, ReadPart};
 pub use rows::{Data, DataRun};
 pub use shards::DistinctShards;
 

@@ -14,6 +14,7 @@
 
 pub mod limits;
 
+mod address;
 mod error;
 mod size;
 
@@ -22,6 +23,7 @@ pub mod data;
 pub mod placement;
 pub mod ring;
 
+pub use address::data_address;
 pub use error::{Advice, Error, ErrorKind};
 pub use placement::Placement;
 pub use ring::{Member, Ring};

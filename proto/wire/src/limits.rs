@@ -289,9 +289,9 @@ pub const FILL_QUEUE_MAX: usize = 4_096;
 /// workers are spread, and so how long one fill takes.
 pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 
-/// Fills that have their memory faulted in at once. That is work for a core (0.4 s per GiB in 4 KiB
-/// pages), and nothing is read for a fill before it has its memory: side by side they would all be
-/// ready late, and the origin idle until then.
+/// Fills that have their memory taken in huge pages at once. That is work for a core (0.1 s per GiB),
+/// and nothing is read for a fill before it has its memory: side by side they would all be ready late,
+/// and the origin idle until then.
 pub const FILLS_TAKING_MEMORY_MAX: usize = 2;
 
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
@@ -366,6 +366,14 @@ pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Connections of a node to another, over which it reads shards that the other has: enough for a link of
+/// 25 Gbit/s, and few threads there.
+pub const PEER_CONNECTIONS_MAX: usize = 4;
+
+/// For one part of a shard to come from another node; else it is read from the origin. A link that takes
+/// longer for 8 MiB is not worth the wait.
+pub const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// A node that was silent is asked again after this.
 pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -397,6 +405,10 @@ pub const PREFETCH_DEPTH_MAX: usize = 64;
 /// Batches a loader prepares ahead when the caller does not say, beside the one in use: two gathers
 /// outstanding gain 23 % over one, more gain only latency.
 pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
+
+/// Bytes of the ragged rows of one batch, of all its tensors: what the manifest says they come to is
+/// taken as memory, several batches at a time. Images and sound in batches of thousands stay below.
+pub const RAGGED_BATCH_BYTES_MAX: u64 = 8 << 30;
 
 /// Slow batches that a loader keeps the story of: enough to see what they have in common.
 pub const SLOW_BATCHES_KEPT_MAX: usize = 32;

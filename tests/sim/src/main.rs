@@ -27,6 +27,9 @@ struct Options {
     /// Tell the story of one seed, and nothing else.
     #[arg(long)]
     tell: Option<u64>,
+    /// The planted bug of that story, as `--bug-seeds` shows its name.
+    #[arg(long, requires = "tell")]
+    bug: Option<String>,
     /// How many runs go on at once; as many as there are cores by default.
     #[arg(long)]
     threads: Option<usize>,
@@ -35,7 +38,8 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Some(seed) = options.tell {
-        println!("{:#?}", tell(seed, None));
+        let named = |bug: &&Bug| options.bug.as_deref() == Some(format!("{bug:?}").as_str());
+        println!("{:#?}", tell(seed, ALL.iter().find(named).copied()));
         return ExitCode::SUCCESS;
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -33,7 +33,8 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Report {
     World::new(seed, bug).run()
 }
 
-/// The first of these seeds that shows the bug.
+/// The first of these seeds that shows the bug: wrong with it, and right without it.
 pub fn find(bug: Bug, seeds: impl IntoIterator<Item = u64>) -> Option<Report> {
-    seeds.into_iter().map(|seed| run(seed, Some(bug))).find(|report| report.violation.is_some())
+    let mut reports = seeds.into_iter().map(|seed| run(seed, Some(bug)));
+    reports.find(|report| report.violation.is_some() && run(report.seed, None).violation.is_none())
 }

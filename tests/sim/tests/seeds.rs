@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use larder_sim::{Report, run};
+use larder_sim::{ALL, Report, find, run};
 
 const SEEDS: u64 = 10_000;
 
@@ -34,4 +34,12 @@ fn a_seed_goes_the_same_way_twice() {
         (run(seed, None) != first).then_some(first)
     });
     assert!(other.is_empty(), "{other:#?}");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let count = ALL.len() as u64;
+    let at = |index: u64| ALL[usize::try_from(index).expect("few")];
+    let found = wrong(count, |index| find(at(index), 0..400));
+    assert!(found.len() >= 40, "only {} of {count} planted bugs found", found.len());
 }

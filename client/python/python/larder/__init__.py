@@ -27,6 +27,7 @@ from larder._index import IndexReport, index
 from larder._larder import Array, __version__, stats
 from larder._loader import Batch, Explanation, Loader
 from larder._mixture import Mixture, mix
+from larder._ragged import Ragged
 
 __all__ = [
     "Array",
@@ -45,6 +46,7 @@ __all__ = [
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
+    "Ragged",
     "ResourceExhausted",
     "TensorSpec",
     "TransformError",
@@ -67,6 +69,7 @@ for _public in (
     Loader,
     Mixture,
     Node,
+    Ragged,
     TensorSpec,
     index,
     mix,

@@ -14,7 +14,7 @@ from larder import _larder
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
-from larder._output import convert_all, each_row, to_numpy
+from larder._output import Tensor, convert_all, each_row, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A named column of a dataset: the type of an element, and the shape of one sample."""
+    """A named column of a dataset: the type of an element, and the shape of one sample.
+
+    The first dimension of a ragged tensor, in which its rows differ, is None.
+    """
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,8 @@ class Dataset(Loads):
     def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
         """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
+        Several rows of a ragged tensor are a :class:`larder.Ragged`.
+
         The arrays are views where the data lies if it is in the memory of a node on this host: of
         one sample, and of a slice without a step within one shard. They may be written to: nobody
         else sees that.
@@ -214,8 +219,8 @@ class Dataset(Loads):
 
     def _take(
         self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
-    ) -> dict[str, _larder.Array]:
-        """Samples by one read, stacked: one array a tensor."""
+    ) -> dict[str, Tensor]:
+        """Samples by one read, stacked: one array a tensor, and two a ragged one."""
         positions = [self._position(operator.index(index)) for index in indices]
         return self._native.take(positions, tensors)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from larder import _distributed
 from larder._output import Convert, Output, convert_all, converter, resolve
+from larder._ragged import Ragged
 from larder._transform import Transform
 from larder._transformed import Facts, Transformed, WorkerKind
 
@@ -69,7 +70,8 @@ def settings_of(
 
 
 class Batch(dict[str, Any]):
-    """The rows of some samples: a dict from each tensor's name to its array.
+    """The rows of some samples: a dict from each tensor's name to its array, or
+    :class:`larder.Ragged` of rows that differ in length.
 
     Frameworks that rebuild a batch of its items (``type(batch)(items)``) get one without the
     attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
@@ -100,7 +102,7 @@ class Batch(dict[str, Any]):
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The batch on another device or of another type: ``to`` of each of its torch tensors."""
         batch = copy(self)
-        batch.update({name: tensor.to(*args, **kwargs) for name, tensor in self.items()})
+        batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,6 +116,16 @@ class Batch(dict[str, Any]):
                 "batch's items (by a framework, on its way to a device)"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor after ``to``; offsets go to another device with their data, but keep their type."""
+    if not isinstance(value, Ragged):
+        return value.to(*args, **kwargs)
+    data = value.data.to(*args, **kwargs)
+    return Ragged(
+        data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
+    )
 
 
 class Loader:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from larder._errors import InvalidArgument, NotFound
 from larder._larder import Array
+from larder._ragged import Ragged
 
 Output = Literal["auto", "numpy", "torch", "jax"]
 
@@ -37,14 +38,25 @@ def resolve(output: Output) -> Output:
     return output
 
 
-def convert_all(tensors: Mapping[str, Array], convert: Convert) -> dict[str, Any]:
+#: A tensor as the native module hands it out: a ragged one as its elements and its offsets.
+Tensor: TypeAlias = Array | tuple[Array, Array]
+
+
+def convert_all(tensors: Mapping[str, Tensor], convert: Convert) -> dict[str, Any]:
     """Each array converted, under its name."""
-    return {name: convert(array) for name, array in tensors.items()}
+    return {
+        name: Ragged(*map(convert, tensor)) if isinstance(tensor, tuple) else convert(tensor)
+        for name, tensor in tensors.items()
+    }
 
 
 def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
     """The rows of stacked columns one by one, as views."""
-    return [{name: column[row] for name, column in columns.items()} for row in range(rows)]
+    listed = {
+        name: column.rows() if isinstance(column, Ragged) else column
+        for name, column in columns.items()
+    }
+    return [{name: column[row] for name, column in listed.items()} for row in range(rows)]
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -26,7 +26,8 @@ import numpy as np
 
 from larder._errors import InvalidArgument, TransformError
 from larder._output import as_numpy, is_array
-from larder._transform import Allocate, Arrays, Rows, Transform
+from larder._ragged import Leaf, Leaves, Ragged, flatten, unflatten
+from larder._transform import Allocate, Rows, Shapes, Transform
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -44,7 +45,7 @@ _END_SECONDS = 10
 class _Field(NamedTuple):
     """Where an array lies in an arena."""
 
-    name: str
+    leaf: Leaf
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
@@ -78,21 +79,25 @@ class _Arena:
         os.close(self.descriptor)
 
 
-def _place(shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[list[_Field], int]:
-    """A place for each array, and how long an arena must be."""
-    fields, end = [], 0
-    for name, (shape, dtype) in shapes.items():
+def _place(shapes: Shapes, end: int = 0) -> tuple[list[_Field], int]:
+    """A place for each array from ``end`` on, and how long an arena must be."""
+    fields = []
+    for leaf, (shape, dtype) in shapes.items():
         offset = -(-end // _ALIGNMENT) * _ALIGNMENT
-        fields.append(_Field(name, dtype, shape, offset))
+        fields.append(_Field(leaf, dtype, shape, offset))
         end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return fields, max(end, 1)
 
 
-def _arrays(memory: np.ndarray[Any, Any], fields: list[_Field]) -> Arrays:
-    arrays = {}
-    for name, dtype, shape, offset in fields:
+def _shapes(leaves: Leaves) -> Shapes:
+    return {leaf: (array.shape, array.dtype) for leaf, array in leaves.items()}
+
+
+def _arrays(memory: np.ndarray[Any, Any], fields: list[_Field]) -> Leaves:
+    arrays: Leaves = {}
+    for leaf, dtype, shape, offset in fields:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        arrays[name] = memory[offset : offset + size].view(dtype).reshape(shape)
+        arrays[leaf] = memory[offset : offset + size].view(dtype).reshape(shape)
     return arrays
 
 
@@ -189,10 +194,11 @@ class Worker:
         connection, process = self._connection, self._process
         assert connection is not None
         assert process is not None
-        fields, size = _place({n: (a.shape, a.dtype) for n, a in rows.columns.items()})
+        leaves = flatten(rows.columns)
+        fields, size = _place(_shapes(leaves))
         self._rows.reserve(size)
-        for name, array in _arrays(self._rows.bytes(), fields).items():
-            np.copyto(array, rows.columns[name])
+        for leaf, array in _arrays(self._rows.bytes(), fields).items():
+            np.copyto(array, leaves[leaf])
         number = self._arena()
         new = (not self._rows_sent, number == self._sent)
         connection.send(_Task(rows._replace(columns={}), fields, size, number, new))
@@ -224,9 +230,9 @@ class Worker:
         if number < _LENT_MAX:
             weakref.finalize(memory, self._free.append, number).atexit = False
         else:
-            arrays = {name: array.copy() for name, array in arrays.items()}
+            arrays = {leaf: array.copy() for leaf, array in arrays.items()}
             self._free.append(number)
-        values = {**arrays, **done.others}
+        values = {**unflatten(arrays), **done.others}
         return {name: values[name] for name in done.order}
 
     def _died(self, rows: Rows) -> TransformError:
@@ -343,27 +349,37 @@ def _unpack(payload: bytes, rows: Rows) -> Transform:
 
 
 def _work(transform: Transform, task: _Task, rows: _Arena, out: _Arena) -> _Done:
-    given = task.rows._replace(columns=_arrays(rows.bytes(), task.fields))
+    given = task.rows._replace(columns=unflatten(_arrays(rows.bytes(), task.fields)))
     allocate, fields = _allocator(out)
     results = transform.apply(given, allocate)
     if transform.whole is None:
         return _Done(fields, out.size, {}, list(results))
-    arrays = {n: as_numpy(v) for n, v in results.items() if is_array(v)}
-    room = allocate({name: (array.shape, array.dtype) for name, array in arrays.items()})
-    for name, array in arrays.items():
-        np.copyto(room[name], array)
-    others = {name: value for name, value in results.items() if name not in arrays}
+    columns = {name: value for name, value in results.items() if _is_column(value)}
+    leaves = {leaf: as_numpy(value) for leaf, value in flatten(columns).items()}
+    for leaf, room in allocate(_shapes(leaves)).items():
+        np.copyto(room, leaves[leaf])
+    others = {name: value for name, value in results.items() if name not in columns}
     return _Done(fields, out.size, others, list(results))
+
+
+def _is_column(value: Any) -> bool:
+    """Whether it is made of arrays."""
+    return all(map(is_array, value)) if isinstance(value, Ragged) else is_array(value)
 
 
 def _allocator(arena: _Arena) -> tuple[Allocate, list[_Field]]:
     """What makes room in an arena, and the list that it fills in."""
     placed: list[_Field] = []
 
-    def allocate(shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> Arrays:
-        placed[:], size = _place(shapes)
-        arena.reserve(size)
-        return _arrays(arena.bytes(), placed)
+    end = 0
+
+    def allocate(shapes: Shapes) -> Leaves:
+        nonlocal end
+        fields, end = _place(shapes, end)
+        # What was made room for before stays where it is, also if the arena is mapped anew.
+        arena.reserve(end)
+        placed.extend(fields)
+        return _arrays(arena.bytes(), fields)
 
     return allocate, placed
 

@@ -7,6 +7,7 @@ Non-goals: where they run (see ``_pipeline`` and ``_process``).
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,16 +18,18 @@ import numpy as np
 from larder import _random
 from larder._errors import InvalidArgument, TransformError
 from larder._output import Output, as_numpy, from_numpy
+from larder._ragged import Columns, Leaf, Leaves, Ragged, unflatten
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-#: Makes room for columns of these shapes and types.
-Allocate = Callable[[dict[str, tuple[tuple[int, ...], np.dtype[Any]]]], Arrays]
+#: The shapes and types of arrays.
+Shapes = dict[Leaf, tuple[tuple[int, ...], np.dtype[Any]]]
+#: Makes room for them; what it made before stays.
+Allocate = Callable[[Shapes], Leaves]
 
 
 class Rows(NamedTuple):
     """The rows of a batch, before they are transformed."""
 
-    columns: Arrays
+    columns: Columns
     #: The number of each row's sample in its dataset.
     samples: np.ndarray[Any, Any]
     #: In a mixture, which dataset each row is of.
@@ -46,9 +49,9 @@ class Rows(NamedTuple):
         return self.source(row), number, int(self.samples[row])
 
 
-def on_the_heap(columns: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> Arrays:
-    """Room for columns in memory of this process."""
-    return {name: np.empty(shape, dtype) for name, (shape, dtype) in columns.items()}
+def on_the_heap(shapes: Shapes) -> Leaves:
+    """Room for arrays in memory of this process."""
+    return {leaf: np.empty(shape, dtype) for leaf, (shape, dtype) in shapes.items()}
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ class Transform:
         for name, function in (("transform", self.each), ("batch_transform", self.whole)):
             if not (function is None or callable(function)):
                 raise InvalidArgument(f"{name} is {function!r}, which can't be called")
+        if self.each is not None or self.whole is not None:
+            # Numpy imports it when it is first used. That would be in a thread, in the midst of
+            # which a child may be forked: there the lock of that import is held for ever.
+            importlib.import_module("numpy.random")
 
     def apply(self, rows: Rows, allocate: Allocate = on_the_heap) -> dict[str, Any]:
         """The columns that come of it: arrays of numpy, or what ``whole`` returned.
@@ -76,36 +83,34 @@ class Transform:
             columns = self._whole(rows, columns)
         return columns
 
-    def _each(self, rows: Rows, allocate: Allocate) -> Arrays:
+    def _each(self, rows: Rows, allocate: Allocate) -> Columns:
         assert self.each is not None
         streams = _streams(self.each, rows, _random.SAMPLE)
-        stacked: Arrays = {}
+        ragged = {name for name, column in rows.columns.items() if isinstance(column, Ragged)}
+        stack = Stack(len(rows.samples), ragged, allocate)
         for row in range(len(rows.samples)):
-            # With an ellipsis, scalars too are arrays that can be written to.
-            given = {n: self._as_output(column[row, ...]) for n, column in rows.columns.items()}
+            given = {n: self._as_output(_row(column, row)) for n, column in rows.columns.items()}
             rng = {} if streams is None else {"rng": streams.at(*rows.draw(row))}
             try:
-                values = _arrays(self.each(given, **rng))
-                if row == 0:
-                    count = len(rows.samples)
-                    shapes = {n: ((count, *v.shape), v.dtype) for n, v in values.items()}
-                    stacked = allocate(shapes)
-                _check_alike(values, stacked)
+                stack.add(self.each(given, **rng))
             except Exception as error:
                 raise _failed("transform", rows, row) from error
-            for name, value in values.items():
-                stacked[name][row] = value
-        return stacked
+        return stack.columns()
 
-    def _whole(self, rows: Rows, columns: Arrays) -> dict[str, Any]:
+    def _whole(self, rows: Rows, columns: Columns) -> dict[str, Any]:
         assert self.whole is not None
         streams = _streams(self.whole, rows, _random.BATCH)
         rng = {} if streams is None else {"rng": streams.at(*rows.draw(0))}
-        given = {name: self._as_output(column) for name, column in columns.items()}
+        given = {name: self._as_column(column) for name, column in columns.items()}
         try:
             return dict(_mapping(self.whole(given, **rng)))
         except Exception as error:
             raise _failed("batch_transform", rows, None) from error
+
+    def _as_column(self, column: Any) -> Any:
+        if isinstance(column, Ragged):
+            return Ragged(*map(self._as_output, column))
+        return self._as_output(column)
 
     def _as_output(self, array: np.ndarray[Any, Any]) -> Any:
         # Transforms of rows are no work for JAX, which would compile for each: it gets numpy's.
@@ -127,28 +132,121 @@ def _mapping(result: Any) -> Mapping[str, Any]:
     return result
 
 
-def _arrays(result: Any) -> Arrays:
-    values = {name: as_numpy(value) for name, value in _mapping(result).items()}
-    for name, value in values.items():
-        if value.dtype.hasobject:
-            kind = type(result[name]).__name__
-            raise TypeError(f"{name!r} is a {kind}, which can't be put into an array")
-    return values
+def _row(column: Any, row: int) -> np.ndarray[Any, Any]:
+    # With an ellipsis, scalars too are arrays that can be written to.
+    array: np.ndarray[Any, Any] = (
+        column.row(row) if isinstance(column, Ragged) else column[row, ...]
+    )
+    return array
 
 
-def _check_alike(values: Arrays, stacked: Arrays) -> None:
-    """Rows of a batch have the same columns, each of one shape and type."""
-    if values.keys() != stacked.keys():
-        first, now = sorted(stacked), sorted(values)
-        raise ValueError(f"it returned {now}, and {first} for the first sample of the batch")
-    for name, value in values.items():
-        column = stacked[name]
-        if (value.shape, value.dtype) != (column.shape[1:], column.dtype):
-            raise ValueError(
-                f"{name!r} is {value.dtype} of shape {value.shape}, and for the first sample of "
-                f"the batch it was {column.dtype} of shape {column.shape[1:]}: samples are "
-                "stacked, so pad them here, or do this in a batch_transform"
+def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
+    array = as_numpy(value)
+    if array.dtype.hasobject:
+        raise TypeError(f"{name!r} is a {type(value).__name__}, which can't be put into an array")
+    return array
+
+
+class Stack:
+    """What a function returned for each sample of a batch, put together as columns.
+
+    Rows are stacked, so they must be of one shape. Those that may differ in their first dimension
+    become a :class:`Ragged`: under the name of a column that is one already, and what is returned
+    as a :class:`Ragged` of one row.
+    """
+
+    def __init__(self, count: int, ragged: set[str], allocate: Allocate) -> None:
+        self._count = count
+        self._ragged = ragged
+        self._allocate = allocate
+        self._done = 0
+        #: The names of the columns, in their order.
+        self._order: list[str] = []
+        self._stacked: Leaves = {}
+        self._rows: dict[str, list[np.ndarray[Any, Any]]] = {}
+
+    def add(self, result: Any) -> None:
+        """What was returned for the next sample."""
+        values = dict(_mapping(result))
+        arrays = {n: _array(n, v) for n, v in values.items() if not self._is_ragged(n, v)}
+        rows = {n: _ragged_row(n, v) for n, v in values.items() if n not in arrays}
+        if self._done == 0:
+            self._order = list(values)
+            self._rows = {name: [] for name in rows}
+            self._stacked = self._allocate(
+                {(n, "array"): ((self._count, *a.shape), a.dtype) for n, a in arrays.items()}
             )
+        self._check_alike(arrays, rows)
+        for name, array in arrays.items():
+            self._stacked[name, "array"][self._done] = array
+        for name, row in rows.items():
+            # A copy, since the function may use its memory again for the next sample.
+            self._rows[name].append(row.copy())
+        self._done += 1
+
+    def columns(self) -> Columns:
+        """The columns of all samples."""
+        columns = {**unflatten(self._stacked), **self._ragged_columns()}
+        return {name: columns[name] for name in self._order}
+
+    def _is_ragged(self, name: str, value: Any) -> bool:
+        return name in self._ragged or isinstance(value, Ragged)
+
+    def _ragged_columns(self) -> Columns:
+        shapes: Shapes = {}
+        for name, rows in self._rows.items():
+            elements = sum(len(row) for row in rows)
+            shapes[name, "data"] = ((elements, *rows[0].shape[1:]), rows[0].dtype)
+            shapes[name, "offsets"] = ((len(rows) + 1,), np.dtype(np.int64))
+        room = self._allocate(shapes) if shapes else {}
+        for name, rows in self._rows.items():
+            np.concatenate(rows, out=room[name, "data"])
+            np.cumsum([0, *map(len, rows)], out=room[name, "offsets"])
+        return unflatten(room)
+
+    def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
+        """Rows of a batch have the same columns, each of one shape and type."""
+        if arrays.keys() | rows.keys() != set(self._order):
+            names, now = sorted(self._order), sorted([*arrays, *rows])
+            raise ValueError(f"it returned {now}, and {names} for the first sample of the batch")
+        for name, array in arrays.items():
+            column = self._stacked.get((name, "array"))
+            if column is None:
+                raise ValueError(f"{name!r} was a larder.Ragged for the first sample of the batch")
+            if (array.shape, array.dtype) != (column.shape[1:], column.dtype):
+                raise ValueError(
+                    f"{name!r} is {array.dtype} of shape {array.shape}, and for the first sample "
+                    f"of the batch it was {column.dtype} of shape {column.shape[1:]}: samples are "
+                    "stacked, so pad them here, return larder.Ragged.of([value]) if they are to "
+                    "differ in length, or do this in a batch_transform"
+                )
+        for name, row in rows.items():
+            if name not in self._rows:
+                raise ValueError(f"{name!r} was no larder.Ragged for the first sample of the batch")
+            first = self._rows[name][0] if self._rows[name] else row
+            if (row.shape[1:], row.dtype) != (first.shape[1:], first.dtype):
+                raise ValueError(
+                    f"{name!r} is {row.dtype} of shape {row.shape}, and for the first sample "
+                    f"of the batch it was {first.dtype} of shape {first.shape}: rows of a "
+                    "ragged column differ in their first dimension only"
+                )
+
+
+def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """A row that may have any length."""
+    if isinstance(value, Ragged):
+        if len(value.offsets) != 2:
+            raise ValueError(
+                f"{name!r} is a larder.Ragged of {len(value.offsets) - 1} rows, and each "
+                "sample has one"
+            )
+        value = value.row(0)
+    row = _array(name, value)
+    if row.ndim == 0:
+        raise ValueError(
+            f"{name!r} is a scalar, and rows of a ragged column have a first dimension"
+        )
+    return row
 
 
 def _failed(which: str, rows: Rows, row: int | None) -> TransformError:

@@ -19,6 +19,7 @@ from larder import _process
 from larder._errors import InvalidArgument
 from larder._output import convert_all, from_numpy, to_numpy
 from larder._pipeline import ahead
+from larder._ragged import Ragged
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
@@ -164,4 +165,6 @@ class _Job:
 
 def _converted(value: Any, output: Any) -> Any:
     """An array of numpy as one of the output; what a transform made otherwise stays as it is."""
+    if isinstance(value, Ragged):
+        return Ragged(*(_converted(part, output) for part in value))
     return from_numpy(value, output) if isinstance(value, np.ndarray) else value

@@ -42,9 +42,10 @@ _to_torch = converter("torch")
 class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
     """The samples of a dataset by their number, as dicts of tensors.
 
-    A DataLoader reads each batch of it by one request. With ``batch_size=None`` and a
-    :class:`BatchSampler` as its ``sampler`` it also spares the collation: an index that is a list
-    brings a whole batch.
+    A DataLoader reads each batch of it by one request. Rows of a ragged tensor differ in length,
+    and so need a ``collate_fn``, or whole batches. With ``batch_size=None`` and a
+    :class:`BatchSampler` as its ``sampler`` it spares the collation: an index that is a list brings
+    a whole batch, with ragged tensors as :class:`larder.Ragged`.
 
     Args:
         dataset: what :func:`larder.open` returned.

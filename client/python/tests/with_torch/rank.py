@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import larder
@@ -85,6 +85,12 @@ def fsdp(ds: larder.Dataset) -> Any:
     return train(ds, model, sharded)
 
 
+def fsdp1(ds: larder.Dataset) -> Any:
+    model = network()
+    sharded = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    return train(ds, model, sharded)
+
+
 def network() -> torch.nn.Module:
     torch.manual_seed(1)
     return torch.nn.Sequential(
@@ -106,14 +112,19 @@ def train(ds: larder.Dataset, model: torch.nn.Module, trained: torch.nn.Module) 
             loss.backward()
             optimizer.step()
             steps += 1
-    weights = [
-        weight.full_tensor() if hasattr(weight, "full_tensor") else weight
-        for weight in model.parameters()
-    ]
-    return {"steps": steps, "weights": [weight.sum().item() for weight in weights]}
+    return {"steps": steps, "weights": weights(model, trained)}
 
 
-PARTS = {part.__name__: part for part in (found, mesh, group, ddp, fsdp)}
+def weights(model: torch.nn.Module, trained: torch.nn.Module) -> list[float]:
+    """The sum of each weight, of all ranks' shards of it."""
+    if isinstance(trained, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(trained):
+            return [weight.sum().item() for weight in model.parameters()]
+    whole = (getattr(weight, "full_tensor", lambda w=weight: w)() for weight in model.parameters())
+    return [weight.sum().item() for weight in whole]
+
+
+PARTS = {part.__name__: part for part in (found, mesh, group, ddp, fsdp, fsdp1)}
 
 
 def main() -> None:

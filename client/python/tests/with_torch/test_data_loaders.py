@@ -18,10 +18,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import larder
 import larder.torch
 from harness import Node
-from order import Job, check_bytes
+from order import WORLDS, Job, check_bytes
 
 FULL = os.environ.get("LARDER_TEST_FULL") == "1"
-WORLDS = (1, 2, 4, 3)
 
 Make = Callable[[larder.Dataset, Job, int, dict[str, Any]], Iterable[dict[str, Any]]]
 
@@ -55,6 +54,21 @@ def stateful_map(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any
     return StatefulDataLoader(larder.torch.Dataset(ds), batch_sampler=order, **workers)
 
 
+def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def map_of_numpy(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    """The dataset itself, which is map style too, and batches of numpy."""
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return DataLoader(ds, batch_sampler=order, collate_fn=stacked, **workers)
+
+
+def stateful_map_of_numpy(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return StatefulDataLoader(ds, batch_sampler=order, collate_fn=stacked, **workers)
+
+
 KINDS: tuple[Make, ...] = (
     iterable,
     iterable_of_samples,
@@ -62,7 +76,10 @@ KINDS: tuple[Make, ...] = (
     map_by_batches,
     map_collated,
     stateful_map,
+    map_of_numpy,
+    stateful_map_of_numpy,
 )
+NUMPY = (map_of_numpy, stateful_map_of_numpy)
 
 
 def check(make: Make, job: Job, images: dict[str, np.ndarray], workers: dict[str, Any]) -> None:
@@ -72,7 +89,7 @@ def check(make: Make, job: Job, images: dict[str, np.ndarray], workers: dict[str
     for rank in range(job.world):
         batches = []
         for batch in make(ds, job, rank, workers):
-            assert isinstance(batch["image"], torch.Tensor)
+            assert isinstance(batch["image"], np.ndarray if make in NUMPY else torch.Tensor)
             batches.append(check_bytes(batch, images))
         assert batches == job.batches(rank)
         seen += [sample for batch in batches for sample in batch]

@@ -39,7 +39,7 @@ def torchrun(world: int, folder: Path, *arguments: str, script: str = "rank.py")
 def four(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What four ranks found."""
     folder = tmp_path_factory.mktemp("four")
-    parts = ["found", "mesh", "group", "ddp", "fsdp"]
+    parts = ["found", "mesh", "group", "ddp", "fsdp", "fsdp1"]
     return torchrun(4, folder, node.address, str(folder), *parts)
 
 
@@ -47,7 +47,7 @@ def four(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 def two(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What two ranks found."""
     folder = tmp_path_factory.mktemp("two")
-    return torchrun(2, folder, node.address, str(folder), "found", "ddp", "fsdp")
+    return torchrun(2, folder, node.address, str(folder), "found", "ddp", "fsdp", "fsdp1")
 
 
 @pytest.mark.parametrize("world", ["two", "four"])
@@ -103,7 +103,7 @@ def alone(node: Node) -> Any:
     return rank.train(larder.open(rank.URI, cluster=node.address), model, model)
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp1"])
 @pytest.mark.parametrize("world", ["two", "four"])
 def test_ranks_learn_together_what_one_process_learns_alone(
     way: str, world: str, alone: Any, request: pytest.FixtureRequest

@@ -308,12 +308,15 @@ impl State {
                 let payload: Vec<&[u8]> =
                     wanted.iter().map(|&row| self.fixture.row(row, tensor.into())).collect();
                 let crcs: Vec<u32> = payload.iter().map(|row| crc32c(row)).collect();
+                let lengths: Vec<u32> =
+                    payload.iter().map(|row| u32::try_from(row.len()).unwrap()).collect();
+                let ragged = self.fixture.manifest.tensors()[usize::from(tensor)].is_ragged();
                 let mut payload = payload.concat();
                 let run = DataRun {
                     tensor_slot: slot,
                     first: u32::try_from(rows.start).unwrap(),
                     crcs: &crcs,
-                    lengths: None,
+                    lengths: ragged.then_some(&lengths),
                     payload_bytes: payload.len() as u64,
                 };
                 let mut out = Vec::new();
@@ -462,6 +465,13 @@ impl node_server::Node for Control {
         Ok(Response::new(stream::iter(pieces)))
     }
 
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
+        Err(Status::unimplemented("for nodes among themselves"))
+    }
+
     async fn list_datasets(
         &self,
         _: Request<schema::ListDatasetsRequest>,
@@ -473,6 +483,13 @@ impl node_server::Node for Control {
         &self,
         _: Request<schema::ListShardsRequest>,
     ) -> Result<Response<schema::ListShardsResponse>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
         Err(Status::unimplemented("not in the script"))
     }
 

@@ -165,7 +165,11 @@ impl Manifest {
         self.tensors().iter().fold(0, |sum: u64, t| sum.saturating_add(self.region(shard, t).bytes))
     }
 
-    pub(crate) fn region(&self, shard: u32, tensor: &Tensor) -> RegionPlan {
+    /// What memory one of the tensors takes in a shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn region(&self, shard: u32, tensor: &Tensor) -> RegionPlan {
         let rows = self.shard_record(shard).rows;
         let (row_bytes, stride_bytes, bytes) = match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {

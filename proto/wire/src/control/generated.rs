@@ -178,6 +178,24 @@ pub struct Member {
     pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IntroduceRequest {
+    /// The name in the ring of the node that asks.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IntroduceResponse {
+    /// The name in the ring of the node that answers.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Where its data plane listens, as "host:port".
+    #[prost(string, tag = "2")]
+    pub data_address: ::prost::alloc::string::String,
+    /// The right to read from it, 16 bytes: shown in HELLO, kept secret.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub ticket: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetRequest {
     /// The dataset, with a tag or without: "s3://bucket/prefix@v3". Without one: "latest".
     #[prost(string, tag = "1")]
@@ -659,6 +677,28 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "ListFailures"));
             self.inner.unary(req, path, codec).await
         }
+        /// How another node of the ring reads shards that this one has, instead of the origin.
+        pub async fn introduce(
+            &mut self,
+            request: impl tonic::IntoRequest<super::IntroduceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::IntroduceResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/larder.v1.Node/Introduce");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "Introduce"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -730,6 +770,14 @@ pub mod node_server {
             request: tonic::Request<super::ListFailuresRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListFailuresResponse>,
+            tonic::Status,
+        >;
+        /// How another node of the ring reads shards that this one has, instead of the origin.
+        async fn introduce(
+            &self,
+            request: tonic::Request<super::IntroduceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::IntroduceResponse>,
             tonic::Status,
         >;
     }
@@ -1099,6 +1147,49 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListFailuresSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/Introduce" => {
+                    #[allow(non_camel_case_types)]
+                    struct IntroduceSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::IntroduceRequest>
+                    for IntroduceSvc<T> {
+                        type Response = super::IntroduceResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::IntroduceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::introduce(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = IntroduceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

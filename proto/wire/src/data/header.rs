@@ -54,7 +54,7 @@ frame_kinds! {
     Pong = 5, 0;
     /// Client: many rows of many shards, please.
     Gather = 16, 32 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
-    /// Node: a run of rows of one tensor. The only kind with a payload.
+    /// Node: a run of rows of one tensor; they follow as payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
     /// Node: that was all of a gather.
     GatherEnd = 18, 24;
@@ -76,6 +76,21 @@ frame_kinds! {
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: it may, and here is how I am reached.
     Admitted = 40, ADMITTED_BYTES_MAX;
+    /// Node to node: bytes of an extent, please.
+    ReadPart = 48, 40;
+    /// Node: here they are, as payload.
+    Part = 49, 16;
+}
+
+impl Kind {
+    /// Most bytes that follow the body.
+    pub const fn payload_bytes_max(self) -> u64 {
+        match self {
+            Self::Data => limits::ROW_BYTES_MAX,
+            Self::Part => limits::FILL_PART_BYTES,
+            _ => 0,
+        }
+    }
 }
 
 /// What stands before each body.
@@ -87,7 +102,7 @@ frame_kinds! {
 ///      5     1  flags, 0
 ///      6     2  reserved, 0
 ///      8     8  request: chosen by the client, repeated in each answer; 0 in RELEASE and RECALL
-///     16     8  payload bytes that follow the body; 0 except in DATA
+///     16     8  payload bytes that follow the body; 0 except in DATA and PART
 ///     24     4  body bytes that follow this header
 ///     28     4  CRC32C over bytes 0..28 and the body
 ///     32
@@ -133,10 +148,9 @@ impl FrameHeader {
     }
 
     fn within_limits(&self) -> Result<(), WireError> {
-        let payload_max = if self.kind == Kind::Data { limits::ROW_BYTES_MAX } else { 0 };
         let checks = [
             ("a body", u64::from(self.body_bytes), u64::from(self.kind.body_bytes_max())),
-            ("a payload", self.payload_bytes, payload_max),
+            ("a payload", self.payload_bytes, self.kind.payload_bytes_max()),
         ];
         let exceeded = checks.into_iter().find(|(_, value, limit)| value > limit);
         exceeded.map_or(Ok(()), |(what, value, limit)| {
@@ -203,8 +217,7 @@ impl FrameHeader {
         self.body_bytes as usize
     }
 
-    /// Bytes of payload that follow the body: 0 except in DATA. At most
-    /// [`limits::ROW_BYTES_MAX`]; do not take memory by it before the body was checked and compared
+    /// Bytes of payload that follow the body: at most [`Kind::payload_bytes_max`]; do not take memory by it before the body was checked and compared
     /// with what was asked for.
     pub fn payload_bytes(&self) -> u64 {
         self.payload_bytes

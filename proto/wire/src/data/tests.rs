@@ -36,6 +36,12 @@ fn admitted() -> Admitted {
     Admitted { ticket: Ticket::from_bytes([9; 16]), memory_bytes: 8 << 30, pid: 4321, control }
 }
 
+const PART_BYTES: u32 = 1_234;
+
+fn read_part() -> ReadPart {
+    ReadPart { snapshot: SNAPSHOT, shard: 3, tensor: 1, offset: 1 << 40, bytes: PART_BYTES }
+}
+
 fn gather(rows: usize) -> Gather {
     let row = |row: u32| RowRef { shard: row.wrapping_mul(2_654_435_761), row };
     let rows = (0..u32::try_from(rows).unwrap()).map(row).collect();
@@ -62,7 +68,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
         payload_bytes: 15,
     };
     type Encode<'a> = Box<dyn Fn(&mut Vec<u8>) + 'a>;
-    let encoders: [Encode<'_>; 17] = [
+    let encoders: [Encode<'_>; 19] = [
         Box::new(|out| hello().encode(1, out)),
         Box::new(|out| ok.encode(1, out)),
         Box::new(|out| error.encode(2, out)),
@@ -80,6 +86,8 @@ fn one_of_each() -> Vec<Vec<u8>> {
         Box::new(|out| recall.encode(0, out)),
         Box::new(|out| Admit { prefix: "s3://bucket/data".to_owned() }.encode(7, out)),
         Box::new(|out| admitted().encode(7, out)),
+        Box::new(|out| read_part().encode(8, out)),
+        Box::new(|out| Part { digest: 1, crc32c: 2 }.encode(8, PART_BYTES.into(), out)),
     ];
     let frame = |encode: &Encode<'_>| {
         let mut out = Vec::new();
@@ -109,6 +117,8 @@ fn decode_any(header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
         Kind::Recall => Recall::decode(body).map(drop),
         Kind::Admit => Admit::decode(body).map(drop),
         Kind::Admitted => Admitted::decode(body).map(drop),
+        Kind::ReadPart => ReadPart::decode(body).map(drop),
+        Kind::Part => Part::decode(header, body, PART_BYTES).map(drop),
     }
 }
 
@@ -179,6 +189,20 @@ fn what_is_said_to_share_a_node_arrives_as_it_was_sent() {
     let (_, body) = sent(|request, out| admitted().encode(request, out));
     assert_eq!(Admitted::decode(&body).unwrap(), admitted());
     assert!(!format!("{:?}", admitted()).contains("9, 9"), "its ticket is never shown");
+}
+
+#[test]
+fn a_part_is_asked_for_within_its_limit_and_comes_as_long_as_it_was_asked_for() {
+    let (_, body) = sent(|request, out| read_part().encode(request, out));
+    assert_eq!(ReadPart::decode(&body).unwrap(), read_part());
+    for bytes in [0, (8 << 20) + 1] {
+        let (_, body) = sent(|request, out| ReadPart { bytes, ..read_part() }.encode(request, out));
+        ReadPart::decode(&body).unwrap_err();
+    }
+    let part = Part { digest: 7, crc32c: 8 };
+    let (header, body) = sent(|request, out| part.encode(request, PART_BYTES.into(), out));
+    assert_eq!(Part::decode(&header, &body, PART_BYTES).unwrap(), part);
+    Part::decode(&header, &body, PART_BYTES + 1).unwrap_err();
 }
 
 #[test]

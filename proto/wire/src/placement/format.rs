@@ -52,7 +52,7 @@ impl Header {
             snapshot: [0; 16],
             count: shards,
             members: u16::MAX,
-            replicas: crate::limits::REPLICAS_MAX as u8,
+            replicas: u8::try_from(crate::limits::REPLICAS_MAX).expect("at most 8"),
             fan_bits: fan_bits(shards),
         }
     }
@@ -65,7 +65,8 @@ impl Header {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        let header_bytes = u32::try_from(HEADER_BYTES).expect("96");
+        out.extend_from_slice(&header_bytes.to_le_bytes());
         out.extend_from_slice(&self.hash);
         out.extend_from_slice(&self.table_bytes.to_le_bytes());
         out.extend_from_slice(&self.ring_version.to_le_bytes());

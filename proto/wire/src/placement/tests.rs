@@ -196,7 +196,7 @@ proptest! {
             let length = bytes.len() as u64;
             bytes[..8].copy_from_slice(&format::MAGIC);
             bytes[8..12].copy_from_slice(&format::VERSION.to_le_bytes());
-            bytes[12..16].copy_from_slice(&(format::HEADER_BYTES as u32).to_le_bytes());
+            bytes[12..16].copy_from_slice(&96_u32.to_le_bytes());
             bytes[32..40].copy_from_slice(&length.to_le_bytes());
             let (count, bits) = (u32::from(bytes[72]) % 20, bytes[79] % 3);
             bytes[72..76].copy_from_slice(&count.to_le_bytes());

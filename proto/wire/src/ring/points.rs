@@ -13,6 +13,9 @@ use crate::limits;
 /// Changing it moves every shard.
 const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
 
+/// Points of one arc of the circle, about.
+const POINTS_PER_ARC: usize = 64;
+
 /// One point: sixteen `Copy` bytes, so that the lookup table is small and cheap to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
@@ -56,12 +59,18 @@ impl BuildHasher for PassThrough {
 }
 
 /// All points of a ring of members that are sorted by id and named here by their index.
+///
+/// The circle is cut into equal arcs of a few dozen points, each a [`HashRing`] of its own: one search
+/// over the points of a thousand members would wait for memory at every other step.
 #[derive(Clone)]
 pub(super) struct Points {
     members: usize,
-    owners: HashRing<Point, PassThrough>,
-    /// The same points, sorted by position; no two share one.
+    /// All points, sorted by position; no two share one.
     sorted: Vec<Point>,
+    /// By arc, and one more: how many points lie before it.
+    starts: Vec<u32>,
+    /// By arc: its points, and the one that follows them on the circle.
+    arcs: Vec<HashRing<Point, PassThrough>>,
 }
 
 impl Points {
@@ -76,20 +85,36 @@ impl Points {
         sorted.sort_unstable();
         // Two points in one place would leave the owner to the search's chance.
         sorted.dedup_by_key(|point| point.position);
-        let mut owners = HashRing::with_hasher(PassThrough::default());
-        owners.batch_add(sorted.clone());
-        Self { members: members.len(), owners, sorted }
+        let count = sorted.len().div_ceil(POINTS_PER_ARC).next_power_of_two();
+        let starts = (0..=count).map(|arc| {
+            let before = sorted.partition_point(|point| arc_of(point.position, count) < arc);
+            u32::try_from(before).expect("points are far fewer")
+        });
+        let starts: Vec<u32> = starts.collect();
+        let arc = |bounds: &[u32]| {
+            let (from, to) = (bounds[0] as usize, bounds[1] as usize);
+            let follows = sorted[to % sorted.len()];
+            let mut ring = HashRing::with_hasher(PassThrough::default());
+            ring.batch_add(sorted[from..to].iter().copied().chain([follows]).collect());
+            ring
+        };
+        let arcs = starts.windows(2).map(arc).collect();
+        Self { members: members.len(), sorted, starts, arcs }
     }
 
     /// Index of the member that owns what lies at `place`.
     pub(super) fn owner(&self, place: u64) -> usize {
-        let point = self.owners.get(&place);
-        usize::from(point.expect("a ring has at least one member, each at least one point").member)
+        // A key beyond the last point of an arc belongs to the point that follows; where that lies at
+        // the begin of the circle the search goes round to it.
+        let point = self.arcs[arc_of(place, self.arcs.len())].get(&place);
+        usize::from(point.expect("an arc has at least the point that follows it").member)
     }
 
     /// Indices of all members, each once, from the owner of `place` on.
     pub(super) fn walk(&self, place: u64) -> impl Iterator<Item = usize> {
-        let start = self.sorted.partition_point(|point| point.position < place);
+        let arc = arc_of(place, self.arcs.len());
+        let (from, to) = (self.starts[arc] as usize, self.starts[arc + 1] as usize);
+        let start = from + self.sorted[from..to].partition_point(|point| point.position < place);
         let (before, from) = self.sorted.split_at(start);
         let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
         let distinct = from.iter().chain(before).filter_map(move |point| {
@@ -154,6 +179,12 @@ fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
         bytes.extend_from_slice(&number.to_le_bytes());
         xxh3_64_with_seed(&bytes, SEED)
     })
+}
+
+/// The arc of a place, of so many equal ones: a power of two.
+fn arc_of(place: u64, arcs: usize) -> usize {
+    let arc = (u128::from(place) * arcs as u128) >> 64;
+    usize::try_from(arc).expect("below the number of arcs")
 }
 
 /// Where a shard lies on every ring: the xxh3 of its id.

@@ -123,6 +123,10 @@ impl World {
         match self.serve(place, shard) {
             Some(copy) => self.answer_read(number, copy),
             None => {
+                if self.origin_up && !self.overwritten[shard] {
+                    let words = format!("n{place} refused shard {shard}, which the origin has");
+                    self.checks.violate(self.now, words);
+                }
                 if let Some(read) = self.reads.get_mut(&number) {
                     read.next += 1;
                 }

@@ -86,6 +86,9 @@ impl World {
         if self.scene.late {
             return self.newcomer_dies();
         }
+        if self.seed / 8 % 4 == 3 {
+            return self.drain_without_hope();
+        }
         if dies {
             if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
                 let place = self.some_node();
@@ -94,6 +97,20 @@ impl World {
         } else {
             self.operate();
         }
+    }
+
+    /// A node drains that nobody can pull from, while the origin is away: only the deadline ends that.
+    fn drain_without_hope(&mut self) {
+        if !self.origin_up {
+            return;
+        }
+        (self.origin_up, self.origin_since) = (false, self.now);
+        for other in (0..self.nodes.len()).filter(|other| *other != 1) {
+            self.network.cut(other, 1);
+        }
+        self.network_changed = self.now;
+        let deadline = Some(Duration::from_secs(20));
+        self.command(0, Command::Drain { id: self.nodes[1].id.clone(), deadline });
     }
 
     /// The node that came late dies before it is in the ring, and for long.
@@ -151,7 +168,9 @@ impl World {
             }
             6 => {
                 let here: Vec<usize> = self.nodes[place].copies.keys().copied().collect();
-                if let Some(shard) = self.rng.choice(here) {
+                if let Some(shard) = self.rng.choice(here)
+                    && self.nodes[place].answers(self.now)
+                {
                     self.evict(place, shard);
                 }
             }
@@ -303,7 +322,6 @@ impl World {
         let since = self.now;
         self.coordinator_up(since, true);
         for place in 0..self.nodes.len() {
-            self.nodes[place].paused_until = self.nodes[place].paused_until.min(self.now);
             self.after(Duration::from_millis(1), Item::Start(place));
         }
         // Twice, in case the first is asked while the coordinator is still thought to be away.

@@ -1,9 +1,6 @@
 //! A snapshot as it is shown: its tensors, its size, where its manifest lies.
 
-use larder_client::{
-    Tensor,
-    admin::{LeftOut, Manifest, ManifestLocation},
-};
+use larder_client::admin::{LeftOut, Manifest, ManifestLocation};
 use serde::Serialize;
 
 use crate::output::{Align, Ink, Page, Table, units};
@@ -38,7 +35,7 @@ impl Description {
         let tensors = manifest.tensors().iter().map(|tensor| TensorFacts {
             name: tensor.name().to_owned(),
             dtype: tensor.dtype().to_string(),
-            shape: sample_shape(tensor),
+            shape: tensor.sample_shape(),
             row_bytes: (!tensor.is_ragged()).then_some(tensor.row_bytes()),
         });
         Self {
@@ -80,12 +77,6 @@ impl Description {
         }
         page.table(table);
     }
-}
-
-/// The shape of one sample; the first dimension of ragged rows is any.
-pub(super) fn sample_shape(tensor: &Tensor) -> Vec<Option<u64>> {
-    let any = tensor.is_ragged().then_some(None);
-    any.into_iter().chain(tensor.shape().iter().copied().map(Some)).collect()
 }
 
 /// `224 x 224 x 3`, `any x 4`, or `scalar`.

@@ -1,7 +1,7 @@
 //! Verifying what nodes deliver: one pass of a loader over all samples.
 
 use larder_client::{
-    Batch, Dataset, Tensor,
+    Batch, Dataset, Manifest, Tensor,
     admin::{DatasetRef, Origin, OriginUri},
     sampler::{Last, Shuffle},
 };
@@ -27,13 +27,14 @@ pub(super) fn verify(
         false => None,
     };
     let manifest = dataset.manifest().clone();
-    let row_bytes: u64 = manifest.tensors().iter().map(Tensor::row_bytes).sum();
-    let rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, 4096);
+    let bytes = bytes_of_rows(&manifest);
+    let mean = bytes / manifest.samples().max(1);
+    let rows = (BATCH_BYTES / mean.max(1)).clamp(1, 4096);
     let rows = u32::try_from(rows).expect("clamped to 4,096");
     let loader = dataset.loader().shuffle(Shuffle::None).last(Last::Uneven).batch_size(rows);
     let mut loader = loader.build()?;
     let progress = context.progress("verifying");
-    progress.bytes("verifying", manifest.samples().saturating_mul(row_bytes));
+    progress.bytes("verifying", bytes);
     let mut problems = Problems::default();
     for batch in loader.epoch(0)? {
         let batch = batch?;
@@ -64,6 +65,15 @@ pub(super) fn verify(
         verified: problems.count == 0,
         problems,
     })
+}
+
+/// Bytes of all rows; of windows that overlap, more than there are in the shards.
+fn bytes_of_rows(manifest: &Manifest) -> u64 {
+    let of = |tensor: &Tensor| match tensor.is_ragged() {
+        false => manifest.samples().saturating_mul(tensor.row_bytes()),
+        true => (0..manifest.shard_count()).map(|shard| manifest.region(shard, tensor).bytes).sum(),
+    };
+    manifest.tensors().iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// Holds the shard that is compared at the moment.

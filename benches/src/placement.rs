@@ -1,0 +1,133 @@
+//! Placement at its largest: a million shards on a thousand members. How long a plan takes, how long a lookup.
+//!
+//! The baseline of lookups is what a client would need without a ring: a hash map of all shards, 18 bytes each and
+//! more. Plans have none; what they move stands beside the ideal.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
+use larder_wire::placement::Exceptions;
+use larder_wire::{Member, Placement, Ring};
+
+use crate::Error;
+use crate::measure::seconds;
+use crate::report::Report;
+
+const MEMBERS: usize = 1_000;
+const SHARDS: u64 = 1_000_000;
+/// Lookups of one round: seconds are then tenths of a microsecond each.
+const LOOKUPS: u64 = 10_000_000;
+const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
+
+pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
+    for replicas in [1, 3] {
+        let shards: Vec<SizedShard> = (0..SHARDS).map(shard).collect();
+        let empty = Arc::new(Ring::new(1, (0..MEMBERS).map(member).collect())?);
+        let placed = planned(&empty, &shards, None, replicas, Vec::new())?;
+        plans(report, &placed, &shards, replicas)?;
+        lookups(report, &placed.snapshots()[0].placement, &shards, replicas);
+    }
+    Ok(())
+}
+
+/// Plans of one member more, one less, and twenty more at once.
+fn plans(
+    report: &mut Report,
+    placed: &Plan,
+    shards: &[SizedShard],
+    replicas: usize,
+) -> Result<(), Error> {
+    let (ring, present) = (placed.next(), &placed.snapshots()[0].placement);
+    let leaver = ring.members()[MEMBERS / 2].id.clone();
+    let changes: [(&str, Option<&Placement>, Vec<Step>); 4] = [
+        ("placed for the first time", None, Vec::new()),
+        ("one member more", Some(present), vec![Step::Add(member(MEMBERS))]),
+        ("one member less", Some(present), vec![Step::Drain { id: leaver }]),
+        (
+            "twenty more",
+            Some(present),
+            (MEMBERS..MEMBERS + 20).map(|i| Step::Add(member(i))).collect(),
+        ),
+    ];
+    let (mut names, mut times) = (Vec::new(), Vec::new());
+    for (name, present, steps) in changes {
+        let mut rounds = Vec::new();
+        let mut summary = None;
+        for _ in 0..report.rounds() {
+            let (took, plan) = seconds(|| planned(ring, shards, present, replicas, steps.clone()));
+            rounds.push(took);
+            summary = Some(plan?.summary());
+        }
+        let summary = summary.ok_or("no rounds")?;
+        let of_ideal = summary.share_of_ideal().unwrap_or(0.0);
+        names.push(format!("{name} ({of_ideal:.3} of ideal, skew {:.3})", summary.skew()));
+        times.push(rounds);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let title = format!("plan of {SHARDS} shards on {MEMBERS} members, {replicas} copies");
+    report.add_times(&title, &names, &times);
+    Ok(())
+}
+
+fn lookups(report: &mut Report, placement: &Placement, shards: &[SizedShard], replicas: usize) {
+    let map: HashMap<ShardId, u16> =
+        shards.iter().map(|shard| (shard.id, placement.owners(shard.id)[0])).collect();
+    let (mut in_map, mut in_placement) = (Vec::new(), Vec::new());
+    for _ in 0..report.rounds() {
+        in_map.push(lookup(shards, |id| map[&id]));
+        in_placement.push(lookup(shards, |id| placement.owners(id)[0]));
+    }
+    let title = format!(
+        "{LOOKUPS} lookups in random order, {replicas} copies (1 s is 100 ns each); exceptions {}",
+        placement.exceptions().map_or(0, Exceptions::len)
+    );
+    report.add_times(&title, &["hash map of all shards", "placement"], &[in_map, in_placement]);
+}
+
+/// Seconds for all lookups: a stride coprime to the number of shards visits them out of order.
+fn lookup(shards: &[SizedShard], owner: impl Fn(ShardId) -> u16) -> f64 {
+    let (took, sum) = seconds(|| {
+        let index = |number: u64| (number * 7_919 % SHARDS) as usize;
+        (0..LOOKUPS).map(|number| u64::from(owner(shards[index(number)].id))).sum::<u64>()
+    });
+    black_box(sum);
+    took
+}
+
+fn planned(
+    ring: &Arc<Ring>,
+    shards: &[SizedShard],
+    present: Option<&Placement>,
+    replicas: usize,
+    steps: Vec<Step>,
+) -> Result<Plan, Error> {
+    let change = Change { ring_version: ring.version(), steps };
+    let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas };
+    Ok(plan(ring, change, &[snapshot])?)
+}
+
+fn member(index: usize) -> Member {
+    Member {
+        id: format!("node-{index}"),
+        weight: 1,
+        control: format!("http://node-{index}:7070"),
+        host: format!("host-{index}"),
+        zone: String::new(),
+    }
+}
+
+/// A shard of 16 to 128 MiB, the same in every run.
+fn shard(index: u64) -> SizedShard {
+    let mixed = |salt: u64| {
+        let mixed = (index ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&mixed(1).to_le_bytes());
+    id[8..].copy_from_slice(&index.to_le_bytes());
+    let bytes = (16 << 20) + (mixed(2) >> 16) % (112 << 20);
+    SizedShard { id: ShardId::from_bytes(id), bytes }
+}

@@ -1,0 +1,82 @@
+"""Rows of different lengths, and what several columns of a batch are made of.
+
+Thread rule: values. Non-goals: computing with them, for which frameworks have types of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+
+class Ragged(NamedTuple):
+    """A column whose rows differ in their first dimension: its rows one after the other.
+
+    A tuple of two arrays, so that frameworks take it apart and put it together as any other:
+    ``data, offsets = batch["text"]``.
+
+    Attributes:
+        data: the elements of all rows.
+        offsets: row ``r`` is ``data[offsets[r]:offsets[r + 1]]`` (int64): one more than rows.
+    """
+
+    data: Any
+    offsets: Any
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Self:
+        """These rows, at least one, which may differ in their first dimension: arrays of numpy."""
+        arrays = [np.asarray(row) for row in rows]
+        ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
+        return cls(np.concatenate(arrays), ends)
+
+    @property
+    def lengths(self) -> Any:
+        """How many elements each row has."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def row(self, index: int) -> Any:
+        """One row: a view of the data."""
+        rows = len(self.offsets) - 1
+        position = index + rows if index < 0 else index
+        if not 0 <= position < rows:
+            raise IndexError(f"there is no row {index} of {rows}")
+        return self.data[int(self.offsets[position]) : int(self.offsets[position + 1])]
+
+    def rows(self) -> list[Any]:
+        """All rows, each a view of the data."""
+        offsets = self.offsets.tolist()
+        return [self.data[begin:end] for begin, end in pairwise(offsets)]
+
+
+#: A column of a batch in arrays of numpy.
+Column = np.ndarray[Any, Any] | Ragged
+Columns = dict[str, Column]
+#: An array that a column is made of: the name of the column, and which part of it.
+Leaf = tuple[str, Literal["array", "data", "offsets"]]
+Leaves = dict[Leaf, np.ndarray[Any, Any]]
+
+
+def flatten(columns: Mapping[str, Any]) -> Leaves:
+    """The arrays that columns are made of."""
+    leaves: Leaves = {}
+    for name, column in columns.items():
+        if isinstance(column, Ragged):
+            leaves[name, "data"], leaves[name, "offsets"] = column
+        else:
+            leaves[name, "array"] = column
+    return leaves
+
+
+def unflatten(leaves: Leaves) -> Columns:
+    """The columns that are made of these arrays."""
+    columns: Columns = {}
+    for (name, part), leaf in leaves.items():
+        if part == "array":
+            columns[name] = leaf
+        elif part == "data":
+            columns[name] = Ragged(leaf, leaves[name, "offsets"])
+    return columns

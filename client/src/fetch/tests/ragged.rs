@@ -1,0 +1,170 @@
+//! Rows of different lengths, by every way that rows come.
+
+use super::*;
+use crate::{Copies, fetch::begins};
+
+const TEXT: usize = 0;
+const LABEL: usize = 1;
+
+fn text_begins(fixture: &Fixture, rows: &[RowRef]) -> Box<[usize]> {
+    begins("text", rows.iter().map(|&row| fixture.row(row, TEXT).len() as u64), 0).unwrap()
+}
+
+/// Gathers both tensors and compares every byte with the source.
+fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sources, Error> {
+    let begins = text_begins(fixture, rows);
+    let mut texts = vec![0xee; *begins.last().unwrap()];
+    let mut labels = vec![0xee; rows.len() * LABEL_BYTES];
+    let sources = fetcher.gather(rows, &[TEXT, LABEL], &mut [&mut texts, &mut labels])?;
+    for (index, &row) in rows.iter().enumerate() {
+        assert_eq!(&labels[index * LABEL_BYTES..][..LABEL_BYTES], fixture.row(row, LABEL));
+        assert!(&texts[begins[index]..begins[index + 1]] == fixture.row(row, TEXT), "{row:?}");
+    }
+    let rows = rows.len() as u64;
+    assert_eq!(sources.rows_local + sources.rows_remote + sources.rows_origin, rows);
+    assert_eq!(sources.bytes, (texts.len() + labels.len()) as u64);
+    assert_eq!(sources.copies.delivered_bytes(), sources.bytes);
+    Ok(sources)
+}
+
+fn alone(fixture: &Fixture) -> Arc<Fetcher> {
+    Fetcher::new(fixture.manifest.clone(), &name(fixture), None, FetchOptions::default())
+}
+
+#[test]
+fn rows_of_different_lengths_come_from_nodes_from_memory_and_from_the_origin() {
+    let fixture = Fixture::ragged();
+    let rows = shuffled(&fixture);
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let far = fetcher(&fixture, &address, true);
+    for _again in 0..2 {
+        assert_eq!(gather(&fixture, &far, &rows).unwrap().rows_remote, SAMPLES);
+    }
+    assert!(nodes.iter().all(|node| node.state.connections.load(SeqCst) == 1));
+    assert_eq!(gather(&fixture, &alone(&fixture), &rows).unwrap().rows_origin, SAMPLES);
+
+    let (_nodes, address) = cluster(&fixture, 2, true);
+    let near = fetcher(&fixture, &address, true);
+    let deadline = process::now() + Duration::from_secs(20);
+    while gather(&fixture, &near, &rows).unwrap().rows_local < SAMPLES {
+        assert!(process::now() < deadline, "not all shards were mapped");
+    }
+    let copies = gather(&fixture, &near, &rows).unwrap().copies;
+    assert_eq!(copies.copied_bytes, copies.local_bytes, "each byte is copied once");
+    // Rows without a byte alone, and none at all.
+    for few in [&fixture.refs([0, 4, 8].into_iter())[..], &[]] {
+        for fetcher in [&far, &near, &alone(&fixture)] {
+            gather(&fixture, fetcher, few).unwrap();
+        }
+    }
+}
+
+#[test]
+fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
+    let fixture = Fixture::ragged();
+    let (_far, far) = cluster(&fixture, 2, false);
+    let (_near, near) = cluster(&fixture, 1, true);
+    // At every third place stands a row of this gather, at the others one of somebody else's.
+    let all = fixture.refs((0..SAMPLES).map(|sample| sample * 41 % SAMPLES));
+    let places: Vec<u32> = (1..u32::try_from(SAMPLES).unwrap()).step_by(3).collect();
+    let rows: Vec<RowRef> = places.iter().map(|&place| all[place as usize]).collect();
+    let begins = text_begins(&fixture, &all);
+    let room = *begins.last().unwrap();
+    for fetcher in [fetcher(&fixture, &far, false), fetcher(&fixture, &near, true), alone(&fixture)]
+    {
+        for _again in 0..2 {
+            let mut texts = vec![0xee; room];
+            let said = [Some(&*begins)];
+            let placed = Placed::at(&rows, &places).beginning(&said);
+            let out = &mut [&mut texts[..]];
+            fetcher.gather_unless(placed, &[TEXT], out, &CancelToken::never()).unwrap();
+            for (place, &row) in (0..).zip(&all) {
+                let text = &texts[begins[place as usize]..begins[place as usize + 1]];
+                match places.contains(&place) {
+                    true => assert!(text == fixture.row(row, TEXT), "{place}"),
+                    false => assert!(text.iter().all(|&byte| byte == 0xee), "{place}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_and_broken_off_rows_are_fetched_anew() {
+    let acts: [fn() -> Act; 4] = [
+        || Act::Flip { frame: 1 },
+        || Act::Flip { frame: 3 },
+        || Act::Die { frames: 2 },
+        || {
+            Act::Raw(|request| {
+                // Rows of other lengths than the manifest says.
+                let (crcs, lengths, mut out) = ([0; 5], [3, 1, 4, 1, 5], Vec::new());
+                let (lengths, payload_bytes) = (Some(&lengths[..]), 14);
+                DataRun { tensor_slot: 0, first: 0, crcs: &crcs, lengths, payload_bytes }
+                    .encode(request, &mut out);
+                out.extend_from_slice(&[0; 14]);
+                out
+            })
+        },
+    ];
+    for act in acts {
+        let fixture = Fixture::ragged();
+        let (nodes, address) = cluster(&fixture, 2, false);
+        let fetcher = fetcher(&fixture, &address, true);
+        nodes.iter().for_each(|node| node.plan([act()]));
+        gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
+        assert!(nodes.iter().any(|node| node.asked().len() > 1), "a node misbehaved");
+    }
+}
+
+#[test]
+fn rows_of_one_shard_are_seen_where_they_lie() {
+    let fixture = Fixture::ragged();
+    let (_nodes, address) = cluster(&fixture, 1, true);
+    let fetcher = fetcher(&fixture, &address, true);
+    for shard in 0..fixture.manifest.shard_count() {
+        let rows = fixture.manifest.shard(shard).rows;
+        let row = |row| fixture.row(RowRef { shard, row }, TEXT);
+        let before = Copies::of_process().copied_bytes;
+        let whole = fetcher.view_rows(shard, 0..rows, TEXT).unwrap();
+        assert!(*whole == (0..rows).flat_map(row).copied().collect::<Vec<_>>());
+        assert_eq!(&*fetcher.view(RowRef { shard, row: rows - 1 }, TEXT).unwrap(), row(rows - 1));
+        assert!(fetcher.view_rows(shard, 0..rows + 1, TEXT).is_none());
+        assert!(fetcher.view_rows(shard, 1..1, TEXT).is_none());
+        let lent = whole.lend();
+        assert_eq!((lent.len(), Copies::of_process().copied_bytes), (whole.len(), before));
+    }
+}
+
+#[test]
+fn buffers_that_are_not_for_these_rows_are_refused() {
+    let fixture = Fixture::ragged();
+    let fetcher = alone(&fixture);
+    let rows = fixture.refs([5, 6, 7].into_iter());
+    let begins = text_begins(&fixture, &rows);
+    let bytes = *begins.last().unwrap();
+    let swapped = [0, begins[2] - begins[1], begins[2], bytes];
+    let cases: [(&[usize], usize); 5] = [
+        (&begins, bytes + 4),
+        (&begins, bytes - 4),
+        (&begins[..3], begins[2]),
+        (&swapped, bytes),
+        (&[], 0),
+    ];
+    for (begins, bytes) in cases {
+        let (mut texts, said) = (vec![0; bytes], [Some(begins)]);
+        let placed = Placed::all(&rows).beginning(&said);
+        let out = &mut [&mut texts[..]];
+        let error = fetcher.gather_unless(placed, &[TEXT], out, &CancelToken::never());
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument, "{begins:?}");
+    }
+    let beyond = [RowRef { shard: 0, row: 10_000 }];
+    let error = fetcher.gather(&beyond, &[TEXT], &mut [&mut []]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let error = begins_of_too_much().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+}
+
+fn begins_of_too_much() -> Result<Box<[usize]>, Error> {
+    begins("text", [1 << 30; 9].into_iter(), 0)
+}

@@ -1,0 +1,111 @@
+//! Where the ragged rows of one batch lie in its buffer: what the manifest says of their lengths, added
+//! up before memory is taken.
+//!
+//! Tensors whose rows have one length have their place in every batch of a loader. Those of the others
+//! follow behind them, each at a page border, back to back, and so differ from batch to batch.
+//!
+//! Thread rule: immutable values. Non-goals: tensors whose rows have one length.
+
+use std::sync::Arc;
+
+use larder_dataset::Manifest;
+use larder_wire::limits;
+
+use super::layout::{Column, Layout};
+use crate::{Error, RowRef, buffer::ALIGNMENT, fetch};
+
+/// The ragged rows of a batch, by column of its layout; empty if none are.
+#[derive(Debug, Default)]
+pub(super) struct Ragged {
+    columns: Box<[Option<RaggedRows>]>,
+    /// Where in the buffer the last of them ends.
+    end: usize,
+}
+
+/// The rows of one ragged tensor.
+#[derive(Debug)]
+pub(super) struct RaggedRows {
+    /// Where in the buffer the first begins.
+    pub(super) at: usize,
+    /// From there on, where each begins and the last ends.
+    pub(super) begins: Box<[usize]>,
+    /// The same in elements.
+    pub(super) offsets: Arc<[i64]>,
+}
+
+impl RaggedRows {
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.begins.last().copied().unwrap_or(0)
+    }
+
+    /// Elements of all of them.
+    pub(super) fn elements(&self) -> u64 {
+        self.offsets.last().map_or(0, |end| end.unsigned_abs())
+    }
+}
+
+impl Ragged {
+    /// For `rows` rows, of which `row_at` says for each which it is, and of which snapshot; and
+    /// `tensor_of` which tensor of that snapshot a column is.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` for more bytes than a batch may have.
+    pub(super) fn new<'a>(
+        layout: &Layout,
+        rows: usize,
+        row_at: impl Fn(usize) -> (&'a Manifest, &'a [usize], RowRef),
+    ) -> Result<Self, Error> {
+        if !layout.is_ragged() {
+            return Ok(Self::default());
+        }
+        let (mut columns, mut end, mut total) = (Vec::new(), layout.buffer_bytes(), 0);
+        for (index, column) in layout.columns().iter().enumerate() {
+            if !column.is_ragged {
+                columns.push(None);
+                continue;
+            }
+            let lengths = (0..rows).map(|row| {
+                let (manifest, tensors, at) = row_at(row);
+                manifest.row_in_region(at.shard, at.row, tensors[index]).1
+            });
+            let begins = fetch::begins(&column.name, lengths, total)?;
+            let element = element_bytes(column);
+            let count = |&begin: &usize| i64::try_from(begin / element).expect("below the limit");
+            let offsets = begins.iter().map(count).collect();
+            let of = RaggedRows { at: end, begins, offsets };
+            total += of.bytes() as u64;
+            end += of.bytes().next_multiple_of(ALIGNMENT);
+            columns.push(Some(of));
+        }
+        Ok(Self { columns: columns.into(), end })
+    }
+
+    /// The rows of a column, if it is a ragged one.
+    pub(super) fn of(&self, column: usize) -> Option<&RaggedRows> {
+        self.columns.get(column)?.as_ref()
+    }
+
+    /// Where the rows of each column begin, as a gather wants it said.
+    pub(super) fn begins(&self) -> Vec<Option<&[usize]>> {
+        self.columns.iter().map(|of| of.as_ref().map(|of| &*of.begins)).collect()
+    }
+
+    /// Bytes of a buffer for them and for the other tensors. Batches differ, so that a buffer which is
+    /// a little larger serves the next one too.
+    pub(super) fn buffer_bytes(&self, layout: &Layout) -> usize {
+        if self.columns.is_empty() {
+            return layout.buffer_bytes();
+        }
+        let slack = (self.end / 8).next_power_of_two();
+        self.end.next_multiple_of(slack.max(ALIGNMENT))
+    }
+}
+
+/// Bytes of one element of a ragged row: at least 1, as manifests have none of 0.
+fn element_bytes(column: &Column) -> usize {
+    let bytes = column.shape.iter().product::<u64>() * column.dtype.size_bytes();
+    usize::try_from(bytes).expect("of a parsed manifest").max(1)
+}
+
+const _: () = assert!(limits::RAGGED_BATCH_BYTES_MAX < isize::MAX as u64 / 4);

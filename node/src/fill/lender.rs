@@ -1,0 +1,70 @@
+//! A peer that has the shard which is being filled, and is asked for its parts before the origin is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use larder_dataset::PartRead;
+use larder_wire::data::ReadPart;
+
+use super::Target;
+use crate::cache::Job;
+use crate::counters::Counters;
+use crate::peers::{Missed, Peer};
+
+/// Who gave the first part that was asked for, and is asked for the others.
+pub(super) struct Lender<'a> {
+    peer: Arc<Peer>,
+    job: &'a Job,
+    counters: &'a Counters,
+    /// It failed once: the rest comes from the origin.
+    failed: AtomicBool,
+}
+
+impl<'a> Lender<'a> {
+    /// Brings a part to `target` from the first of `holders` that has the shard.
+    pub(super) async fn find(
+        job: &'a Job,
+        holders: Vec<Arc<Peer>>,
+        counters: &'a Counters,
+        read: &PartRead,
+        target: &mut impl Target,
+    ) -> Option<Self> {
+        for peer in holders {
+            let lender = Self { peer, job, counters, failed: AtomicBool::new(false) };
+            if lender.read(read, target).await {
+                return Some(lender);
+            }
+        }
+        None
+    }
+
+    /// Brings a part to `target`, if it still gives any.
+    pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
+        if self.failed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let lent = self.try_read(read, target).await;
+        if let Err(missed) = &lent {
+            self.failed.store(true, Ordering::Relaxed);
+            tracing::debug!(peer = %self.peer.id(), %missed, "a peer does not lend a shard");
+        }
+        lent.is_ok()
+    }
+
+    async fn try_read(&self, read: &PartRead, target: &mut impl Target) -> Result<(), Missed> {
+        let wrong = |what: &str| Missed::Wrong(format!("{what} is beyond what can be asked for"));
+        let wanted = ReadPart {
+            snapshot: self.job.dataset().snapshot(),
+            shard: self.job.shard(),
+            tensor: u32::try_from(read.tensor).map_err(|_| wrong("the tensor"))?,
+            offset: read.region_offset,
+            bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
+        };
+        let digest = self.peer.read(&wanted, target).await?;
+        if !self.job.flight().is_to_have(digest) {
+            return Err(Missed::Wrong("it is another digest than before".to_owned()));
+        }
+        self.counters.peer_bytes.add(read.bytes);
+        Ok(())
+    }
+}

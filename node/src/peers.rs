@@ -1,0 +1,78 @@
+//! The other nodes of the ring, as far as this one reads shards from them.
+//!
+//! A shard may be in memory elsewhere: with who owned it before the ring changed, or with who stood in
+//! while its owner was away. Such a node is asked before the origin: for bytes of the extent, as they
+//! lie in memory, since the layout follows from the manifest and is the same everywhere. A peer gives
+//! what it has and fills nothing because of it.
+//!
+//! What comes is trusted no more than the origin: each piece has a checksum, and the whole is compared
+//! with a digest of the checksums that the peer took of the rows when it got them.
+//!
+//! Thread rule: tokio tasks. Nobody waits long: a peer that does not answer is passed over for a while.
+//! Non-goals: rows for clients, filling in a peer's place.
+
+mod connection;
+mod peer;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use larder_dataset::ShardId;
+use larder_wire::Ring;
+
+pub(crate) use peer::{Missed, Peer};
+
+/// Members asked for a shard: its owner and the one that stands in for that.
+const ASKED_MAX: usize = 2;
+
+/// The members of the ring but this node, connected to when they are first asked.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    own_id: String,
+    ring: Arc<ArcSwap<Ring>>,
+    /// By control address.
+    known: Mutex<HashMap<String, Arc<Peer>>>,
+}
+
+impl Peers {
+    /// The peers of the node that the ring calls `own_id`.
+    pub(crate) fn new(own_id: &str, ring: Arc<ArcSwap<Ring>>) -> Self {
+        Self { own_id: own_id.to_owned(), ring, known: Mutex::default() }
+    }
+
+    /// Who may have a shard, in the order in which they are to be asked; without those that did not
+    /// answer lately.
+    pub(crate) fn holders(&self, shard: ShardId) -> Vec<Arc<Peer>> {
+        let ring = self.ring.load();
+        let others = ring.walk(shard).filter(|member| member.id != self.own_id);
+        let holders: Vec<_> =
+            others.take(ASKED_MAX).map(|member| self.peer(&member.id, &member.control)).collect();
+        holders.into_iter().filter(|peer| peer.answers()).collect()
+    }
+
+    /// Makes it known how members are reached, by their names and data addresses.
+    #[cfg(test)]
+    pub(crate) fn meet(&self, members: &[(&str, String)]) {
+        let mut known = self.known.lock().unwrap();
+        for (id, address) in members {
+            let control = self.ring.load().member(id).unwrap().control.clone();
+            known.insert(control, Arc::new(Peer::met(id, address)));
+        }
+    }
+
+    fn peer(&self, id: &str, control: &str) -> Arc<Peer> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = known.get(control).filter(|peer| peer.id() == id) {
+            return Arc::clone(peer);
+        }
+        // Who has left the ring is forgotten when somebody new is met.
+        let ring = self.ring.load();
+        known.retain(|address, _| ring.members().iter().any(|member| member.control == *address));
+        let peer = Arc::new(Peer::new(id, control, &self.own_id));
+        known.insert(control.to_owned(), Arc::clone(&peer));
+        peer
+    }
+}

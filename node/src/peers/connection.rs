@@ -1,0 +1,121 @@
+//! One data connection to a peer: HELLO, then one part after the other.
+
+use std::io;
+
+use larder_extent::crc::Crc32c;
+use larder_wire::data::{
+    ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
+    WireError,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::Missed;
+use crate::fill::Target;
+
+/// Bytes received at a time: they stay in the second-level cache until they are where they belong.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A socket that said HELLO.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    request: u64,
+    frame: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to `address` as node `own_id`; learns who answers there.
+    pub(super) async fn open(
+        address: &str,
+        ticket: Ticket,
+        own_id: &str,
+    ) -> Result<(Self, HelloOk), Missed> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut connection = Self { stream, request: 0, frame: Vec::new(), body: Vec::new() };
+        let hello = Hello::new(ticket, std::process::id(), format!("node {own_id}"));
+        hello.encode(connection.request, &mut connection.frame);
+        connection.send().await?;
+        let header = connection.header().await?;
+        match header.kind() {
+            Kind::HelloOk => {
+                let ok = HelloOk::decode(&connection.body)?;
+                ok.check(&hello).map_err(|why| Missed::Away(why.to_string()))?;
+                Ok((connection, ok))
+            }
+            _ => Err(connection.refusal(&header, "HELLO_OK")),
+        }
+    }
+
+    /// Asks for a part and brings it to `target`; what is there after an error is worth nothing. An error other than [`Missed::NotThere`] leaves the
+    /// connection in the middle of an answer: it is of no further use.
+    pub(super) async fn read(
+        &mut self,
+        wanted: &ReadPart,
+        target: &mut impl Target,
+    ) -> Result<Part, Missed> {
+        self.request += 1;
+        wanted.encode(self.request, &mut self.frame);
+        self.send().await?;
+        let header = self.header().await?;
+        if header.kind() != Kind::Part {
+            return Err(self.refusal(&header, "PART"));
+        }
+        let part = Part::decode(&header, &self.body, wanted.bytes)?;
+        let found = self.payload(wanted.bytes, target).await?;
+        if found == part.crc32c {
+            return Ok(part);
+        }
+        let why = format!("its bytes have checksum {found:08x}, not {:08x}", part.crc32c);
+        Err(Missed::Wrong(why))
+    }
+
+    /// Brings so many bytes to `target`, and takes their checksum while they are warm.
+    async fn payload(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
+        target.begin();
+        let (mut left, mut crc) = (bytes as usize, Crc32c::new());
+        self.body.resize(CHUNK_BYTES, 0);
+        while left > 0 {
+            let room = left.min(CHUNK_BYTES);
+            let got = self.stream.read(&mut self.body[..room]).await?;
+            if got == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            let chunk = &self.body[..got];
+            crc.update(chunk);
+            target.put(chunk).map_err(|why| Missed::Away(why.to_string()))?;
+            left -= got;
+        }
+        Ok(crc.finish())
+    }
+
+    async fn send(&mut self) -> io::Result<()> {
+        let sent = self.stream.write_all(&self.frame).await;
+        self.frame.clear();
+        sent
+    }
+
+    /// The header of the next frame; its body is in `self.body`.
+    async fn header(&mut self) -> Result<FrameHeader, Missed> {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        self.stream.read_exact(&mut bytes).await?;
+        let header = FrameHeader::parse(&bytes)?;
+        self.body.clear();
+        self.body.resize(header.body_len(), 0);
+        self.stream.read_exact(&mut self.body).await?;
+        header.check(&self.body)?;
+        Ok(header)
+    }
+
+    fn refusal(&self, header: &FrameHeader, expected: &'static str) -> Missed {
+        if header.kind() != Kind::Error {
+            return WireError::Unexpected { found: header.kind(), expected }.into();
+        }
+        match ErrorReply::decode(&self.body) {
+            Ok(reply) => Missed::from(reply.error),
+            Err(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One peer: how it is reached, whether it answers, and the connections to it.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{self, IntroduceRequest};
+use larder_wire::data::{ReadPart, Ticket, WireError};
+use larder_wire::{Error, ErrorKind, data_address, limits};
+use tokio::sync::Semaphore;
+use tokio::time;
+use tonic::transport::Endpoint;
+
+use super::connection::Connection;
+use crate::clock;
+use crate::fill::Target;
+
+/// A member of the ring that is not this node.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    id: String,
+    control: String,
+    own_id: String,
+    /// One of these is held while a part is read, so there are never more connections.
+    turns: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    access: Option<Access>,
+    idle: Vec<Connection>,
+    /// It is not asked before this.
+    away_until: Option<Instant>,
+}
+
+/// Where its data plane is and the right to use it, since its last start.
+#[derive(Debug, Clone)]
+struct Access {
+    address: String,
+    ticket: Ticket,
+}
+
+/// Why a peer did not give what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Missed {
+    /// It does not have the shard.
+    #[error("it does not have the shard")]
+    NotThere,
+    /// It does not know us any more: it was started anew.
+    #[error("it does not know this node any more")]
+    Stranger,
+    /// It can't be reached, or does not answer as it should.
+    #[error("it can't be asked: {0}")]
+    Away(String),
+    /// It gave what is not right.
+    #[error("it gave wrong bytes: {0}")]
+    Wrong(String),
+}
+
+impl From<io::Error> for Missed {
+    fn from(why: io::Error) -> Self {
+        Self::Away(why.to_string())
+    }
+}
+
+impl From<WireError> for Missed {
+    fn from(why: WireError) -> Self {
+        Self::Away(why.to_string())
+    }
+}
+
+impl From<Error> for Missed {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::NotThere,
+            ErrorKind::Unauthenticated => Self::Stranger,
+            _ => Self::Away(error.to_string()),
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn new(id: &str, control: &str, own_id: &str) -> Self {
+        let [id, control, own_id] = [id, control, own_id].map(str::to_owned);
+        let turns = Semaphore::new(limits::PEER_CONNECTIONS_MAX);
+        Self { id, control, own_id, turns, state: Mutex::default() }
+    }
+
+    /// One of which is known how it is reached.
+    #[cfg(test)]
+    pub(super) fn met(id: &str, address: &str) -> Self {
+        let peer = Self::new(id, "http://127.0.0.1:1", "n1");
+        let (address, ticket) = (address.to_owned(), Ticket::from_bytes([0; 16]));
+        peer.lock().access = Some(Access { address, ticket });
+        peer
+    }
+
+    /// Its name in the ring.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether it is worth asking: it was not found away within the last seconds.
+    pub(super) fn answers(&self) -> bool {
+        self.lock().away_until.is_none_or(|until| clock::now() >= until)
+    }
+
+    /// Brings a part of a shard to `target`. Returns the digest that the whole shard is to have.
+    pub(crate) async fn read(
+        &self,
+        wanted: &ReadPart,
+        target: &mut impl Target,
+    ) -> Result<u64, Missed> {
+        let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
+        let reading = time::timeout(limits::PEER_PART_TIMEOUT, self.try_read(wanted, target)).await;
+        let read = reading.unwrap_or_else(|_| Err(Missed::Away("it is silent".to_owned())));
+        if let Err(missed @ (Missed::Away(_) | Missed::Wrong(_) | Missed::Stranger)) = &read {
+            tracing::debug!(peer = %self.id, %missed, "a peer is passed over for a while");
+            let mut state = self.lock();
+            *state = State { away_until: Some(clock::now() + AWAY), ..State::default() };
+        }
+        read
+    }
+
+    /// A connection that has outlived the peer's last start is replaced once.
+    async fn try_read(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<u64, Missed> {
+        let idle = self.lock().idle.pop();
+        if let Some(connection) = idle {
+            match self.read_over(connection, wanted, target).await {
+                Err(Missed::Away(_) | Missed::Stranger) => *self.lock() = State::default(),
+                answer => return answer,
+            }
+        }
+        let known = self.lock().access.clone();
+        let connection = match known {
+            Some(access) => match self.connect(&access).await {
+                Err(Missed::Away(_) | Missed::Stranger) => self.meet().await?,
+                connected => connected?,
+            },
+            None => self.meet().await?,
+        };
+        self.read_over(connection, wanted, target).await
+    }
+
+    async fn read_over(
+        &self,
+        mut connection: Connection,
+        wanted: &ReadPart,
+        target: &mut impl Target,
+    ) -> Result<u64, Missed> {
+        let read = connection.read(wanted, target).await;
+        if matches!(read, Ok(_) | Err(Missed::NotThere)) {
+            self.lock().idle.push(connection);
+        }
+        read.map(|part| part.digest)
+    }
+
+    /// Asks how it is reached, and connects.
+    async fn meet(&self) -> Result<Connection, Missed> {
+        let endpoint = Endpoint::from_shared(self.control.clone());
+        let endpoint = endpoint.map_err(|why| Missed::Away(why.to_string()))?;
+        let endpoint = endpoint.connect_timeout(limits::CONNECT_TIMEOUT);
+        let channel = endpoint.connect().await;
+        let channel = channel.map_err(|why| Missed::Away(larder_dataset::root_cause(&why)))?;
+        let request = IntroduceRequest { node_id: self.own_id.clone() };
+        let met = NodeClient::new(channel).introduce(request).await;
+        let met = met.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
+        if met.node_id != self.id {
+            return Err(Missed::Away(format!("node {} answers at {}", met.node_id, self.control)));
+        }
+        let access = Access {
+            address: data_address(&met.data_address, &self.control),
+            ticket: control::ticket(&met.ticket).map_err(Missed::from)?,
+        };
+        let connection = self.connect(&access).await?;
+        self.lock().access = Some(access);
+        Ok(connection)
+    }
+
+    async fn connect(&self, access: &Access) -> Result<Connection, Missed> {
+        let (connection, ok) =
+            Connection::open(&access.address, access.ticket, &self.own_id).await?;
+        if ok.node_id == self.id {
+            return Ok(connection);
+        }
+        Err(Missed::Away(format!("node {} answers at {}", ok.node_id, access.address)))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a peer that did not answer, or answered wrongly, is passed over.
+const AWAY: Duration = limits::NODE_RETRY_AFTER;

@@ -1,0 +1,198 @@
+//! Fills from a peer that has the shards, by kinds of peers.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use larder_extent::Sealed;
+use larder_extent::crc::crc32c;
+use larder_wire::data::{
+    BootId, ErrorReply, HelloOk, Kind, Part, ReadPart, read_body, read_header, read_hello,
+};
+use larder_wire::{Error, ErrorKind};
+
+use super::*;
+use crate::fill::digest;
+use crate::testing::{Folder, Kitchen};
+
+/// What a peer does that is asked for parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Gives what it has.
+    Honest,
+    /// Has nothing.
+    Empty,
+    /// Its memory is damaged: the checksum is that of the bytes it sends, the digest that of the rows
+    /// it once got.
+    Damaged,
+    /// A bit turns on the way.
+    Garbled,
+    /// Says each time that the shard is another one.
+    Undecided,
+    /// Hangs up in the middle of the third part.
+    Dies,
+    /// Says HELLO and nothing more.
+    Silent,
+}
+
+/// A scripted peer that has all shards.
+struct FakePeer {
+    way: Way,
+    shards: Vec<Arc<Sealed>>,
+    asked: AtomicUsize,
+}
+
+impl FakePeer {
+    /// Starts it; returns its address.
+    fn start(way: Way, shards: Vec<Arc<Sealed>>) -> (Arc<Self>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peer = Arc::new(Self { way, shards, asked: AtomicUsize::new(0) });
+        let own = Arc::clone(&peer);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let own = Arc::clone(&own);
+                thread::spawn(move || own.talk(stream.unwrap()));
+            }
+        });
+        (peer, address)
+    }
+
+    /// Until the other side hangs up, or the script says so.
+    fn talk(&self, mut stream: TcpStream) -> Option<()> {
+        let (request, hello) = read_hello(&mut stream).ok()?;
+        let ok = HelloOk::answer(&hello, BootId::from_bytes([1; 16]), "n2").unwrap();
+        let (mut out, mut body) = (Vec::new(), Vec::new());
+        ok.encode(request, &mut out);
+        stream.write_all(&out).ok()?;
+        loop {
+            let header = read_header(&mut stream).ok()?;
+            read_body(&mut stream, &header, &mut body).ok()?;
+            assert_eq!(header.kind(), Kind::ReadPart);
+            let wanted = ReadPart::decode(&body).unwrap();
+            out.clear();
+            let whole = self.answer(header.request(), wanted, &mut out);
+            stream.write_all(&out).ok()?;
+            whole.then_some(())?;
+        }
+    }
+
+    /// Writes the answer; false if it is to hang up after it.
+    fn answer(&self, request: u64, wanted: ReadPart, out: &mut Vec<u8>) -> bool {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        let sealed = &self.shards[wanted.shard as usize];
+        let begin = usize::try_from(wanted.offset).unwrap();
+        let mut payload =
+            sealed.region(wanted.tensor as usize)[begin..][..wanted.bytes as usize].to_vec();
+        let mut part = Part { digest: digest(sealed), crc32c: crc32c(&payload) };
+        match self.way {
+            Way::Empty => {
+                let error = Error::new(ErrorKind::NotFound, "not here");
+                ErrorReply::from(error).encode(request, out);
+                return true;
+            }
+            Way::Damaged => {
+                payload[7] ^= 1;
+                part.crc32c = crc32c(&payload);
+            }
+            Way::Garbled => payload[7] ^= 1,
+            Way::Undecided => part.digest += asked as u64,
+            Way::Dies if asked == 2 => payload.truncate(wanted.bytes as usize / 2),
+            Way::Silent => {
+                thread::park_timeout(2 * larder_wire::limits::PEER_PART_TIMEOUT);
+                return false;
+            }
+            Way::Honest | Way::Dies => {}
+        }
+        part.encode(request, u64::from(wanted.bytes), out);
+        out.extend(&payload);
+        payload.len() == wanted.bytes as usize
+    }
+}
+
+/// Rows of 64 KiB, so that a shard has several parts of 8 MiB.
+const ROWS: usize = 400;
+
+fn folder() -> Folder {
+    Folder::new(ROWS, 64 << 10, 32 << 20, false)
+}
+
+/// Fills the first shard beside a peer that does as it is told. Returns the bytes that came from the
+/// peer, and those from the origin.
+fn fill_beside(way: Way) -> (u64, u64) {
+    let folder = folder();
+    let stocked = Kitchen::new(&folder, 64 << 20);
+    let shards = 0..stocked.dataset.manifest().shard_count();
+    let shards: Vec<_> = shards.map(|shard| stocked.get(shard).unwrap()).collect();
+    assert!(shards[0].region(0).len() > 3 * (8 << 20), "several parts");
+    let (_peer, address) = FakePeer::start(way, shards);
+    let kitchen = Kitchen::unmanned(&folder, 64 << 20);
+    let before = kitchen.counters.origin_bytes.get();
+    kitchen.start_workers_among(&[("n2", address)]);
+    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    (kitchen.counters.peer_bytes.get(), kitchen.counters.origin_bytes.get() - before)
+}
+
+#[test]
+fn a_shard_that_a_peer_has_is_not_read_from_the_origin() {
+    let (lent, read) = fill_beside(Way::Honest);
+    assert!(lent > 3 * (8 << 20));
+    assert_eq!(read, 0);
+}
+
+#[test]
+fn a_peer_that_has_nothing_costs_one_question() {
+    let (lent, read) = fill_beside(Way::Empty);
+    assert_eq!(lent, 0);
+    assert!(read > 0);
+}
+
+#[test]
+fn what_a_peer_did_not_give_comes_from_the_origin() {
+    let (lent, read) = fill_beside(Way::Dies);
+    assert!(lent > 0 && read > 0, "{lent} lent, {read} read");
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_given_up() {
+    let (lent, read) = fill_beside(Way::Silent);
+    assert_eq!(lent, 0);
+    assert!(read > 0);
+}
+
+#[test]
+fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
+    let (lent, read) = fill_beside(Way::Damaged);
+    assert!(read >= lent && lent > 0, "{lent} lent, {read} read");
+}
+
+#[test]
+fn a_part_that_was_garbled_on_its_way_is_read_from_the_origin() {
+    let (lent, read) = fill_beside(Way::Garbled);
+    assert_eq!(lent, 0);
+    assert!(read > 0);
+}
+
+#[test]
+fn a_peer_that_changes_its_mind_about_the_shard_is_not_believed() {
+    let (lent, read) = fill_beside(Way::Undecided);
+    assert!(read > 0, "{lent} lent, {read} read");
+}
+
+#[test]
+fn who_is_asked_follows_the_ring_and_never_is_this_node() {
+    use crate::testing::member;
+    let members = ["n1", "n2", "n3", "n4"].iter().zip(1..);
+    let members = members.map(|(id, port)| member(id, &format!("127.0.0.1:{port}"))).collect();
+    let ring = Arc::new(ArcSwap::from_pointee(Ring::new(1, members).unwrap()));
+    let peers = Peers::new("n1", Arc::clone(&ring));
+    for number in 0..50 {
+        let shard = ShardId::from_bytes([number; 16]);
+        let asked: Vec<_> = peers.holders(shard).iter().map(|peer| peer.id().to_owned()).collect();
+        let ring = ring.load();
+        let walk: Vec<_> = ring.walk(shard).map(|member| member.id.as_str()).collect();
+        let others = walk.into_iter().filter(|&id| id != "n1").take(2);
+        assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
+    }
+}

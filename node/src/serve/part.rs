@@ -1,0 +1,48 @@
+//! Bytes of an extent for another node, which has a part of a shard to fill with them.
+
+use larder_extent::crc::crc32c;
+use larder_wire::data::{Part, ReadPart};
+use larder_wire::{Error, ErrorKind};
+
+use super::Context;
+use super::gather::Ended;
+use super::peer::Peer;
+use super::staging::Scratch;
+use crate::fill::digest;
+
+/// Answers with the bytes if the shard is here. Neither the shard nor its dataset counts as used by
+/// the asker, who is about to have its own.
+pub(super) fn answer(
+    context: &Context,
+    peer: &Peer,
+    request: u64,
+    wanted: ReadPart,
+    scratch: &mut Scratch,
+) -> Result<(), Ended> {
+    let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
+    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| absent("its snapshot"))?;
+    if shard >= dataset.manifest().shard_count() {
+        return Err(absent("a shard of that number").into());
+    }
+    let sealed = context.shared.cache.resident(&dataset, shard).ok_or_else(|| absent("it"))?;
+    let tensors = dataset.manifest().tensors().len();
+    let region = (tensor as usize) < tensors;
+    let region = if region { sealed.region(tensor as usize) } else { &[] };
+    let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = begin.saturating_add(bytes as usize);
+    let payload = region.get(begin..end).ok_or_else(|| {
+        let message = format!(
+            "bytes {offset}..+{bytes} of tensor {tensor} of shard {shard}, which does not have them"
+        );
+        Error::new(ErrorKind::InvalidArgument, message)
+    })?;
+    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload) };
+    part.encode(request, u64::from(bytes), scratch.frame());
+    peer.send_both(scratch.frame_bytes(), payload)?;
+    context.activity.peer_bytes.add(u64::from(bytes));
+    Ok(())
+}
+
+fn absent(what: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("this node does not have {what}"))
+}

@@ -1,0 +1,175 @@
+//! Copying and hashing in one pass over the registers: each byte is read once.
+//!
+//! A CRC is the remainder of a polynomial. Sixteen bytes of it are moved a fixed distance on by two
+//! carry-less multiplications with constants of that distance, and added (xor) to what lies there.
+//! So sixteen lanes of 16 bytes walk over the row, 256 bytes a step, are folded into one at its end,
+//! and what is left of that is taken in by the processor's own CRC32C instruction (V. Gopal et al.,
+//! *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ*, 2009). The multiplications hide
+//! behind the waits of the copy, while a hash of its own would begin when the copy is done.
+//!
+//! Thread rule: plain functions. Non-goals: rows shorter than a step; other polynomials; processors
+//! without 64-byte vectors, where `crc-fast` hashes what was copied.
+
+use std::arch::x86_64::{
+    __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
+    _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm512_broadcast_i32x4,
+    _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+};
+
+/// Bytes of a vector, and of a step of four of them.
+const VECTOR_BYTES: usize = 64;
+const STEP_BYTES: usize = 4 * VECTOR_BYTES;
+
+/// Rows shorter than this have no step.
+const ROW_BYTES_MIN: usize = STEP_BYTES;
+
+/// Whether rows of this length can be copied and hashed here.
+#[inline]
+pub(crate) fn is_for(bytes: usize) -> bool {
+    bytes >= ROW_BYTES_MIN
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("pclmulqdq")
+        && is_x86_feature_detected!("sse4.2")
+}
+
+/// The constants that move 16 bytes by some distance: for its first and for its second half.
+#[derive(Clone, Copy)]
+struct Distance(u64, u64);
+
+impl Distance {
+    const fn bytes(bytes: u32) -> Self {
+        Self(power(bytes * 8 + 31), power(bytes * 8 - 33))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn as_vector(self) -> __m128i {
+        _mm_set_epi64x(self.1.cast_signed(), self.0.cast_signed())
+    }
+}
+
+const STEP: Distance = Distance::bytes(256);
+const VECTOR: Distance = Distance::bytes(64);
+const LANES: [Distance; 3] = [Distance::bytes(48), Distance::bytes(32), Distance::bytes(16)];
+
+/// `x` to this power modulo the polynomial of CRC32C, its bits in reverse as CRC32C has them.
+const fn power(exponent: u32) -> u64 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let mut remainder = 1_u32 << 31;
+    let mut done = 0;
+    while done < exponent {
+        let carry = remainder & 1;
+        remainder = (remainder >> 1) ^ (carry * POLYNOMIAL);
+        done += 1;
+    }
+    remainder as u64
+}
+
+/// Copies, and returns the CRC32C of the bytes on their way from the one to the other.
+///
+/// # Panics
+/// If the lengths differ, or [`is_for`] is false of them.
+#[inline]
+pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+    assert!(is_for(source.len()) && source.len() == target.len(), "copying what can't be");
+    // SAFETY: `is_for` found every feature that the function is compiled for.
+    unsafe { copy_hashed_by_vectors(source, target) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
+fn copy_hashed_by_vectors(source: &[u8], target: &mut [u8]) -> u32 {
+    let (steps, rest) = source.as_chunks::<STEP_BYTES>();
+    let (target_steps, target_rest) = target.as_chunks_mut::<STEP_BYTES>();
+    let mut pairs = steps.iter().zip(target_steps);
+    let (from, to) = pairs.next().expect("a row of a step and more");
+    let mut lanes = copy_step(from, to);
+    // A CRC32C begins with its first 32 bits inverted.
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+    let step = _mm512_broadcast_i32x4(STEP.as_vector());
+    for (from, to) in pairs {
+        let next = copy_step(from, to);
+        for (lane, next) in lanes.iter_mut().zip(next) {
+            *lane = fold(*lane, step, next);
+        }
+    }
+    let vector = _mm512_broadcast_i32x4(VECTOR.as_vector());
+    let [first, others @ ..] = lanes;
+    let mut folded = others.into_iter().fold(first, |sum, next| fold(sum, vector, next));
+    let (vectors, rest) = rest.as_chunks::<VECTOR_BYTES>();
+    let (target_vectors, target_rest) = target_rest.as_chunks_mut::<VECTOR_BYTES>();
+    for (from, to) in vectors.iter().zip(target_vectors) {
+        folded = fold(folded, vector, copy_vector(from, to));
+    }
+    target_rest.copy_from_slice(rest);
+    !take_in(remainder_of(folded), rest)
+}
+
+/// What was copied.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn copy_step(from: &[u8; STEP_BYTES], to: &mut [u8; STEP_BYTES]) -> [__m512i; 4] {
+    let (from, to) = (from.as_chunks().0, to.as_chunks_mut().0);
+    let mut copied = [_mm512_setzero_si512(); 4];
+    for ((copied, from), to) in copied.iter_mut().zip(from).zip(to) {
+        *copied = copy_vector(from, to);
+    }
+    copied
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn copy_vector(from: &[u8; VECTOR_BYTES], to: &mut [u8; VECTOR_BYTES]) -> __m512i {
+    // SAFETY: both are as long as a vector, which may lie anywhere.
+    unsafe {
+        let copied = _mm512_loadu_si512(from.as_ptr().cast());
+        _mm512_storeu_si512(to.as_mut_ptr().cast(), copied);
+        copied
+    }
+}
+
+/// Four lanes, moved by a distance and added to what lies there.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold(lanes: __m512i, distance: __m512i, there: __m512i) -> __m512i {
+    const XOR_OF_THREE: i32 = 0x96;
+    let first = _mm512_clmulepi64_epi128::<0x00>(lanes, distance);
+    let second = _mm512_clmulepi64_epi128::<0x11>(lanes, distance);
+    _mm512_ternarylogic_epi64::<XOR_OF_THREE>(first, second, there)
+}
+
+/// The CRC state after four lanes.
+#[inline]
+#[target_feature(enable = "avx512f,pclmulqdq,sse4.2")]
+fn remainder_of(lanes: __m512i) -> u64 {
+    let moved = |lane: __m128i, distance: Distance| {
+        let distance = distance.as_vector();
+        let first = _mm_clmulepi64_si128::<0x00>(lane, distance);
+        _mm_xor_si128(first, _mm_clmulepi64_si128::<0x11>(lane, distance))
+    };
+    let sum = _mm_xor_si128(
+        _mm_xor_si128(
+            moved(_mm512_extracti32x4_epi32::<0>(lanes), LANES[0]),
+            moved(_mm512_extracti32x4_epi32::<1>(lanes), LANES[1]),
+        ),
+        _mm_xor_si128(
+            moved(_mm512_extracti32x4_epi32::<2>(lanes), LANES[2]),
+            _mm512_extracti32x4_epi32::<3>(lanes),
+        ),
+    );
+    let first = _mm_crc32_u64(0, _mm_extract_epi64::<0>(sum).cast_unsigned());
+    _mm_crc32_u64(first, _mm_extract_epi64::<1>(sum).cast_unsigned())
+}
+
+/// The CRC state after some more bytes.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+#[expect(clippy::cast_possible_truncation, reason = "a state has 32 bits")]
+fn take_in(state: u64, bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let state =
+        words.iter().fold(state, |state, word| _mm_crc32_u64(state, u64::from_le_bytes(*word)));
+    rest.iter().fold(state as u32, |state, &byte| _mm_crc32_u8(state, byte))
+}

@@ -1,0 +1,30 @@
+//! Where a data plane is reached.
+
+use std::net::SocketAddr;
+
+/// Where the data plane is reached of a node that says it listens at `announced` and whose control plane
+/// was reached at `control` (`http://host:port`): one that listens on all interfaces is reached where
+/// its control plane was.
+pub fn data_address(announced: &str, control: &str) -> String {
+    let unspecified =
+        announced.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+    let port = announced.rsplit(':').next();
+    let host = control.split("://").nth(1).and_then(|rest| rest.rsplit_once(':'));
+    match (unspecified, host, port) {
+        (true, Some((host, _)), Some(port)) => format!("{host}:{port}"),
+        _ => announced.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_listens_everywhere_is_reached_where_its_control_plane_is() {
+        assert_eq!(data_address("0.0.0.0:7071", "http://host-a:7070"), "host-a:7071");
+        assert_eq!(data_address("[::]:7071", "http://[fe80::1]:7070"), "[fe80::1]:7071");
+        assert_eq!(data_address("10.0.0.1:7071", "http://host-a:7070"), "10.0.0.1:7071");
+        assert_eq!(data_address("host-b:7071", "http://host-a:7070"), "host-b:7071");
+    }
+}
