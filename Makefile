@@ -16,7 +16,9 @@ CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 ETCD       := $(or $(LARDER_ETCD_SERVER),$(shell command -v etcd),$(TOOLS)/etcd)
 GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
-.PHONY: help demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+SEEDS := 10000
+
+.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

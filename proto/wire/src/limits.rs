@@ -258,6 +258,70 @@ pub const JOIN_TOKEN_BYTES_MAX: usize = 256;
 /// Fewest bytes of it: shorter ones can be guessed.
 pub const JOIN_TOKEN_BYTES_MIN: usize = 16;
 
+// ---- The record of a cluster, and the patience of its agents ----
+
+/// Datasets that the record names: as many as one node opens.
+pub const RECORD_DATASETS_MAX: usize = OPEN_DATASETS_MAX;
+
+/// Changes that the record remembers, for `ring history`; the oldest are forgotten first.
+pub const RECORD_HISTORY_MAX: usize = 64;
+
+/// Bytes of the words of one change in the history.
+pub const RECORD_WORDS_BYTES_MAX: usize = 256;
+
+/// An announcement that is not renewed for so long is gone. Gone is a suspicion, not a death.
+pub const ANNOUNCEMENT_TTL: Duration = Duration::from_secs(10);
+
+/// Announcements are renewed this often: three may be lost.
+pub const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_millis(2_500);
+
+/// A member whose announcement is gone for so long is taken to be dead. A restart takes less.
+pub const DEATH_GRACE: Duration = Duration::from_secs(30);
+
+/// A member that was taken to be dead must be back for so long, without a break, to own shards again.
+pub const RETURN_HOLD: Duration = Duration::from_secs(60);
+
+/// Losses of a member within this time count as flapping: each doubles its grace and its hold.
+pub const FLAP_WINDOW: Duration = Duration::from_secs(600);
+
+/// Most doublings: a grace of 16 minutes.
+pub const FLAP_DOUBLINGS_MAX: u32 = 5;
+
+/// More than this share of the ring's weight gone at once looks like a fault of the observer or of the
+/// network: nothing is removed without an operator's word.
+pub const BRAKE_PERCENT: u64 = 25;
+
+/// Nodes that come within this time of each other join in one change.
+pub const JOIN_WINDOW: Duration = Duration::from_secs(5);
+
+/// Nobody who wants to join waits longer than this for others.
+pub const JOIN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The k-th of the alive members acts on the cluster's behalf only when nobody before it did for k
+/// times this.
+pub const STEWARD_STEP: Duration = Duration::from_secs(5);
+
+/// An old copy is dropped on the word of a record that was the newest no longer ago than this.
+pub const DROP_FRESHNESS: Duration = Duration::from_secs(5);
+
+/// A write to the coordinator whose outcome has not come after this is taken as unknown.
+pub const PROPOSAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Operator commands that wait in one node's agent.
+pub const COMMANDS_QUEUED_MAX: usize = 16;
+
+/// Shards one node pulls at a time for a change. Each is already many parts in flight.
+pub const PULLS_IN_FLIGHT_MAX: usize = 4;
+
+/// A pull that failed is tried again after this, doubled each time up to [`PULL_WAIT_MAX`].
+pub const PULL_WAIT_MIN: Duration = Duration::from_secs(1);
+
+/// Longest wait between two tries of a pull.
+pub const PULL_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How often an agent asks the coordinator for what a watch should have told it.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
+
 // ---- Fills ----
 
 /// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of it,
@@ -436,6 +500,9 @@ const _: () = {
         RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)
             < CONTROL_MESSAGE_BYTES_MAX
     );
+    assert!(3 * ANNOUNCEMENT_INTERVAL.as_millis() < ANNOUNCEMENT_TTL.as_millis());
+    assert!(ANNOUNCEMENT_TTL.as_millis() < DEATH_GRACE.as_millis());
+    assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);

@@ -9,11 +9,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/wire", &["larder-dataset"]),
     ("node/store", &["larder-dataset", "larder-extent"]),
     ("node/plan", &["larder-dataset", "larder-wire"]),
-    ("node", &["larder-dataset", "larder-extent", "larder-plan", "larder-store", "larder-wire"]),
+    ("node/cluster", &["larder-dataset", "larder-plan", "larder-wire"]),
+    (
+        "node",
+        &[
+            "larder-cluster",
+            "larder-dataset",
+            "larder-extent",
+            "larder-plan",
+            "larder-store",
+            "larder-wire",
+        ],
+    ),
     ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("client/python", &["larder-client"]),
     ("tests/origin", &[]),
+    ("tests/sim", &["larder-cluster", "larder-dataset", "larder-plan", "larder-wire"]),
 ];
 
 /// A package and the only folders whose libraries may name it.

@@ -1,0 +1,294 @@
+//! What each node runs: the whole protocol of membership and rebalance, as one pure state machine.
+//!
+//! [`Agent::handle`] is told what happened and answers with what is to be done. A shell around it
+//! feeds the events, performs the effects, and owns everything that waits.
+//!
+//! ```text
+//!   a planned change, seen from the record            who does what
+//!
+//!   ring 7 ── staged ──▶ ring 7 + change ─────────▶   a steward asks the planner, puts plan and target,
+//!                          │      ▲                   and replaces the record; receivers pull,
+//!                          │      └ paused, rated     reads go by ring 7
+//!                 aborted  │
+//!   ring 7 ◀───────────────┤ every receiver has announced that it has everything
+//!                          ▼
+//!                        ring 8, settling ─────────▶  everybody installs ring 8; old owners drop what
+//!                                                     the receivers have verified
+//!   a death: ring 7 ── recast ──▶ ring 8, settling    at once, when the grace is over
+//! ```
+//!
+//! **Who acts.** Any agent may; the compare-and-set on the record makes that safe. To keep quiet the
+//! k-th of the alive members waits k steps longer than the first. Nobody acts that does not see its own
+//! announcement, that has just slept, or to whom the coordinator does not answer.
+//!
+//! **What is never assumed.** A proposal without an answer may have been taken, may yet be, or never
+//! will: the record is read again. Whatever was decided before is decided anew from what was read.
+//!
+//! The safety conditions stand in [`Rule`], each asked for by name where it counts.
+//!
+//! Thread rule: one owner; nothing locks or waits. Non-goals: sockets, renewing announcements between
+//! two of ours, choosing among several holders of a shard, evicting.
+
+mod commands;
+mod dropper;
+mod event;
+mod liveness;
+mod mover;
+mod proposal;
+mod rules;
+mod steward;
+mod view;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use larder_wire::{
+    Member,
+    limits::{
+        ANNOUNCEMENT_INTERVAL, ANNOUNCEMENT_TTL, PULL_WAIT_MAX, RECORD_DATASETS_MAX,
+        REFRESH_INTERVAL,
+    },
+};
+
+use crate::{Announcement, BlobId, BootId, Now, Record, record::Dataset};
+
+pub use event::{
+    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Stored, Ticket,
+};
+pub use rules::{Rule, Rules, Unbroken};
+
+use commands::Waiting;
+use dropper::Dropper;
+use liveness::Liveness;
+use mover::{Mover, Pace};
+use proposal::Proposal;
+use steward::Duty;
+use view::{Link, View};
+
+/// Who an agent is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The node as it wants to be in the ring.
+    pub member: Member,
+    /// This start of it.
+    pub boot: BootId,
+    /// The name of the cluster that it founds if there is no record; a node that was told to join one
+    /// has none.
+    pub founds: Option<[u8; 16]>,
+}
+
+/// The state machine of one node.
+#[derive(Debug, Clone)]
+pub struct Agent<R = Unbroken> {
+    me: Identity,
+    rules: R,
+    now: Now,
+    view: Option<View>,
+    link: Link,
+    liveness: Liveness,
+    mover: Mover,
+    dropper: Dropper,
+    /// What the cluster needs, and since when this agent knows.
+    duty: Option<(Duty, Now)>,
+    proposal: Option<Proposal>,
+    /// After a refusal nothing is proposed before this.
+    rest_until: Now,
+    commands: VecDeque<Waiting>,
+    /// Plans that operators asked to see: our question, and theirs.
+    shown: BTreeMap<Ticket, Ticket>,
+    /// Datasets opened here that the record may not know.
+    opened: Vec<Dataset>,
+    announced: Option<(Announcement, Now)>,
+    /// The ring version in use here, and the one that was asked to be.
+    installed: u64,
+    installing: Option<RingOf>,
+    /// What was swept for.
+    swept: Option<Vec<BlobId>>,
+    braked: bool,
+    /// This node was in the ring and was taken out for good: it does not come back by itself.
+    left: bool,
+    stopping: bool,
+    tickets: u64,
+}
+
+impl Agent {
+    /// An agent that knows nothing yet, with all rules in force.
+    pub fn new(me: Identity, now: Now) -> Self {
+        Self::with_rules(me, now, Unbroken)
+    }
+}
+
+impl<R: Rules> Agent<R> {
+    /// An agent that knows nothing yet, with rules that may be broken: for simulations.
+    pub fn with_rules(me: Identity, now: Now, rules: R) -> Self {
+        let mut liveness = Liveness::default();
+        liveness.doubt(now);
+        Self {
+            me,
+            rules,
+            now,
+            view: None,
+            link: Link::default(),
+            liveness,
+            mover: Mover::default(),
+            dropper: Dropper::default(),
+            duty: None,
+            proposal: None,
+            rest_until: now,
+            commands: VecDeque::new(),
+            shown: BTreeMap::new(),
+            opened: Vec::new(),
+            announced: None,
+            installed: 0,
+            installing: None,
+            swept: None,
+            braked: false,
+            left: false,
+            stopping: false,
+            tickets: 0,
+        }
+    }
+
+    /// Takes one event in and says what is to be done, in this order. `now` never goes back.
+    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.wake(now);
+        self.take(event, &mut out);
+        if !self.stopping {
+            self.go_on(&mut out);
+        }
+        out
+    }
+
+    /// The newest record that this agent has seen.
+    pub fn record(&self) -> Option<&Record> {
+        self.view.as_ref().map(|view| &view.record)
+    }
+
+    /// The ring version in use here.
+    pub fn installed(&self) -> u64 {
+        self.installed
+    }
+
+    /// Shards still to come here and all that were to come, for the change in flight.
+    pub fn progress(&self) -> Option<(usize, usize)> {
+        self.mover.progress(self.record()?.change.as_ref()?.plan)
+    }
+
+    /// Whether this node is announced, as far as this agent was told.
+    pub fn hears(&self, id: &str) -> bool {
+        self.liveness.here(id)
+    }
+
+    /// Whether so much is gone at once that nothing is removed without an operator's word.
+    pub fn braked(&self) -> bool {
+        self.braked
+    }
+
+    /// Time passed. After a sleep this agent's own picture is the one that is out of date.
+    fn wake(&mut self, now: Now) {
+        let slept = now.saturating_sub(self.now) > ANNOUNCEMENT_TTL / 2;
+        self.now = self.now.max(now);
+        if slept && !self.rules.broken(Rule::DoubtAfterPause) {
+            self.liveness.doubt(now);
+            self.link.unsteady(now);
+            self.link.ask_soon();
+            self.duty = None;
+        }
+    }
+
+    fn take(&mut self, event: Event, out: &mut Vec<Effect>) {
+        let now = self.now;
+        match event {
+            Event::Tick => {}
+            Event::Record(stored) => self.see(&stored, out),
+            Event::Alive(alive) => self.liveness.update(now, &alive),
+            Event::Refreshed(ticket, answer) => self.refreshed(ticket, answer, out),
+            Event::Away => self.away(out),
+            Event::Back => self.back(),
+            Event::Proposed(ticket, outcome) => self.proposed(ticket, outcome, out),
+            Event::Planned(ticket, planned) => self.planned(ticket, planned, out),
+            Event::Blob(id, Some(bytes)) => self.mover.arrived(id, &bytes, &self.me.member.id),
+            Event::Blob(_, None) => {}
+            Event::Installed(version) => self.installed = self.installed.max(version),
+            Event::Pulled(shard, pulled) => self.mover.pulled(now, shard, pulled, &self.rules),
+            Event::Lost(shard) => self.mover.lost(now, shard, &self.rules),
+            Event::Command(ticket, command) => self.command(ticket, command, out),
+            Event::Opened(dataset) => self.open(dataset),
+            Event::Stop => {
+                self.stopping = true;
+                out.push(Effect::Withdraw);
+            }
+        }
+    }
+
+    fn go_on(&mut self, out: &mut Vec<Effect>) {
+        self.install(out);
+        self.move_on(out);
+        self.announce(out);
+        self.drop_old(out);
+        self.propose_next(out);
+        self.refresh(out);
+    }
+
+    /// Brings the committed ring into use.
+    fn install(&mut self, out: &mut Vec<Effect>) {
+        let Some(View { record, .. }) = &self.view else {
+            return;
+        };
+        let (ring, previous) = view::rings(record, &self.rules);
+        if self.installing.as_ref() != Some(&ring) {
+            self.installing = Some(ring.clone());
+            out.push(Effect::Install { ring, previous });
+        }
+    }
+
+    fn move_on(&mut self, out: &mut Vec<Effect>) {
+        self.mover.fetch(self.now, out);
+        let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
+            let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
+            (change.plan, Pace { paused: change.paused, rate })
+        });
+        self.mover.pull(self.now, change, &self.rules, out);
+    }
+
+    /// Says that this node lives, when that is due or something new is to be said.
+    fn announce(&mut self, out: &mut Vec<Effect>) {
+        let settled = self.mover.settled();
+        let word = Announcement { boot: self.me.boot, version: self.installed, settled };
+        let due = self
+            .announced
+            .as_ref()
+            .is_none_or(|(said, at)| *said != word || self.now >= *at + ANNOUNCEMENT_INTERVAL);
+        if due {
+            out.push(Effect::Announce(word.encode()));
+            self.announced = Some((word, self.now));
+        }
+    }
+
+    fn refresh(&mut self, out: &mut Vec<Effect>) {
+        if self.link.should_ask(self.now, REFRESH_INTERVAL) {
+            let ticket = self.ticket();
+            self.link.ask(ticket, self.now);
+            out.push(Effect::Refresh(ticket));
+        }
+    }
+
+    /// A dataset that the record shall know.
+    fn open(&mut self, dataset: Dataset) {
+        let known = |d: &Dataset| d.snapshot == dataset.snapshot;
+        let in_record = self.record().is_some_and(|record| record.datasets.iter().any(known));
+        let full = self.opened.len() >= RECORD_DATASETS_MAX;
+        if !in_record && !full && !self.opened.iter().any(known) {
+            self.opened.push(dataset);
+        }
+    }
+
+    fn rest(&mut self) {
+        self.rest_until = self.now + PULL_WAIT_MAX;
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+}

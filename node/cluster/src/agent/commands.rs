@@ -1,0 +1,138 @@
+//! What operators ask. A command is done when it shows in the record; whoever asks again, or after an
+//! outcome that nobody knows, is told the same.
+
+use std::time::Duration;
+
+use larder_wire::limits::COMMANDS_QUEUED_MAX;
+
+use super::{Agent, Answer, Command, Effect, Ticket, proposal::Intent, rules::Rules};
+use crate::{
+    Now, Record,
+    plan::{Edit, Task},
+    record::State,
+};
+
+/// How often a command is tried on a record that others change.
+const TRIES_MAX: u32 = 16;
+/// How long an operator is kept waiting for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command that has no answer yet.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    command: Command,
+    since: Now,
+    tries: u32,
+    /// The change that an abort was asked for.
+    change: Option<u64>,
+}
+
+impl<R: Rules> Agent<R> {
+    pub(super) fn command(&mut self, ticket: Ticket, command: Command, out: &mut Vec<Effect>) {
+        let Some(record) = self.record() else {
+            let why = "this node has not seen the cluster's record yet; try again, or another node";
+            return out.push(Effect::Reply(ticket, Err(why.to_owned())));
+        };
+        if let Command::Plan(edits) = command {
+            let task = task(record, edits, false);
+            return self.show_plan(ticket, task, out);
+        }
+        let change = record.change.as_ref().map(|change| change.number);
+        let refused = if self.link.away {
+            Some("the coordinator does not answer; try again when it does")
+        } else if self.commands.len() >= COMMANDS_QUEUED_MAX {
+            Some("too many commands wait at this node; try again, or another node")
+        } else if command == Command::Abort && change.is_none() {
+            Some("no change is in flight")
+        } else {
+            None
+        };
+        match refused {
+            Some(why) => out.push(Effect::Reply(ticket, Err(why.to_owned()))),
+            None => {
+                let since = self.now;
+                self.commands.push_back(Waiting { ticket, command, since, tries: 0, change });
+            }
+        }
+    }
+
+    pub(super) fn refuse_commands(&mut self, why: &str, out: &mut Vec<Effect>) {
+        for waiting in self.commands.drain(..) {
+            out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
+        }
+    }
+
+    /// Answers what is answered already, and proposes the first that is not.
+    pub(super) fn run_commands(&mut self, out: &mut Vec<Effect>) {
+        while self.proposal.is_none()
+            && let Some(mut waiting) = self.commands.pop_front()
+        {
+            let Some(record) = self.record() else {
+                return;
+            };
+            waiting.tries += 1;
+            if waiting.shows_in(record) {
+                out.push(Effect::Reply(waiting.ticket, Ok(Answer::Done)));
+                continue;
+            }
+            if waiting.tries > TRIES_MAX || self.now >= waiting.since + PATIENCE {
+                let why = "the record changes too fast or answers do not come; try again";
+                out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
+                continue;
+            }
+            match self.step_for(record, &waiting.command) {
+                Ok(audit) => {
+                    let blobs = waiting.blobs();
+                    self.propose(Intent::Command(waiting), audit, blobs, out);
+                }
+                Err(why) => out.push(Effect::Reply(waiting.ticket, Err(why.to_string()))),
+            }
+        }
+    }
+}
+
+impl Waiting {
+    fn blobs(&self) -> Vec<Vec<u8>> {
+        let Command::Apply { planned, .. } = &self.command else {
+            return Vec::new();
+        };
+        [Some(planned.plan.clone()), planned.placement.clone()].into_iter().flatten().collect()
+    }
+
+    /// Whether the record is as the command wants it.
+    fn shows_in(&self, record: &Record) -> bool {
+        let state = |id: &str| record.entry(id).map(|entry| entry.state);
+        let change = record.change.as_ref();
+        match &self.command {
+            Command::Plan(_) => false,
+            Command::Apply { planned, .. } => {
+                let id = planned.id();
+                change.is_some_and(|change| change.plan == id) || record.settling == Some(id)
+            }
+            Command::Pause => change.is_some_and(|change| change.paused),
+            Command::Resume => change.is_some_and(|change| !change.paused),
+            Command::Rate(rate) => change.is_some_and(|change| change.rate == *rate),
+            Command::Abort => change.map(|change| change.number) != self.change,
+            Command::Drain { id, deadline } => {
+                state(id) == Some(State::Draining { deadline: *deadline })
+            }
+            Command::Undrain(id) => state(id) == Some(State::Active),
+            Command::Remove(ids) => {
+                ids.iter().all(|id| state(id).is_none_or(|s| s == State::Condemned))
+            }
+        }
+    }
+}
+
+/// What a planner is asked about this record.
+pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
+    Task {
+        base: record.version,
+        members: record.ring_members(),
+        unit: record.unit,
+        placement: record.placement,
+        edits,
+        urgent,
+    }
+}

@@ -1,0 +1,182 @@
+//! Who is announced, for how long, and how often it went away. Absence is a suspicion; only time
+//! without a break makes it a death.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use larder_wire::limits::{
+    BRAKE_PERCENT, DEATH_GRACE, FLAP_DOUBLINGS_MAX, FLAP_WINDOW, RETURN_HOLD,
+};
+
+use super::{
+    Alive,
+    rules::{Rule, Rules},
+};
+use crate::{Announcement, Now, Record, record::Entry};
+
+/// What is known of one node.
+#[derive(Debug, Clone)]
+struct Peer {
+    /// Its last word.
+    said: Announcement,
+    here: bool,
+    /// Since when it is here, or away.
+    since: Now,
+    /// When it was lost, lately.
+    losses: VecDeque<Now>,
+}
+
+/// All nodes as the announcements show them to one agent.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Liveness {
+    stamp: Option<u64>,
+    /// Absences are counted from here: before it nobody, or nobody reliable, was looking.
+    watching_since: Now,
+    peers: BTreeMap<String, Peer>,
+    /// Members that left the ring because they were dead: when, and their weight.
+    fallen: Vec<(Now, u64)>,
+}
+
+impl Liveness {
+    /// The set of announcements, unless a newer one was told before.
+    pub(super) fn update(&mut self, now: Now, alive: &Alive) {
+        if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
+            return;
+        }
+        self.stamp = Some(alive.stamp);
+        let here: BTreeMap<&str, Announcement> = alive
+            .nodes
+            .iter()
+            .filter_map(|(id, bytes)| Some((id.as_str(), Announcement::decode(bytes).ok()?)))
+            .collect();
+        for (id, peer) in &mut self.peers {
+            if peer.here && !here.contains_key(id.as_str()) {
+                (peer.here, peer.since) = (false, now);
+                peer.lose(now);
+            }
+        }
+        for (id, said) in here {
+            match self.peers.get_mut(id) {
+                Some(peer) => peer.hear(now, said),
+                None => {
+                    let peer = Peer { said, here: true, since: now, losses: VecDeque::new() };
+                    self.peers.insert(id.to_owned(), peer);
+                }
+            }
+        }
+    }
+
+    /// Absences so far prove nothing: this agent slept, or the coordinator did.
+    pub(super) fn doubt(&mut self, now: Now) {
+        self.watching_since = now;
+    }
+
+    /// Whether sets of announcements from before may be believed no more.
+    pub(super) fn restart(&mut self, now: Now) {
+        self.doubt(now);
+        self.stamp = None;
+    }
+
+    /// Forgets who is neither known to the record nor was here lately.
+    pub(super) fn tidy(&mut self, now: Now, record: &Record) {
+        self.peers.retain(|id, peer| {
+            peer.here || now < peer.since + FLAP_WINDOW || record.entry(id).is_some()
+        });
+        self.fallen.retain(|(at, _)| now < *at + 2 * DEATH_GRACE);
+    }
+
+    /// Notes a member that was taken to be dead.
+    pub(super) fn fell(&mut self, now: Now, weight: u32) {
+        self.fallen.push((now, u64::from(weight)));
+    }
+
+    /// What a node says, while it is here.
+    pub(super) fn said(&self, id: &str) -> Option<&Announcement> {
+        self.peers.get(id).filter(|peer| peer.here).map(|peer| &peer.said)
+    }
+
+    /// What a node said last, here or not.
+    pub(super) fn said_last(&self, id: &str) -> Option<&Announcement> {
+        self.peers.get(id).map(|peer| &peer.said)
+    }
+
+    pub(super) fn here(&self, id: &str) -> bool {
+        self.said(id).is_some()
+    }
+
+    /// How long a node has been here without a break.
+    pub(super) fn present(&self, now: Now, id: &str) -> Option<Duration> {
+        let peer = self.peers.get(id).filter(|peer| peer.here)?;
+        Some(now.saturating_sub(peer.since.max(self.watching_since)))
+    }
+
+    /// How long a node has been away without a break, as far as anybody watched.
+    pub(super) fn absent(&self, now: Now, id: &str) -> Option<Duration> {
+        let since = match self.peers.get(id) {
+            Some(peer) if peer.here => return None,
+            Some(peer) => peer.since.max(self.watching_since),
+            None => self.watching_since,
+        };
+        Some(now.saturating_sub(since))
+    }
+
+    /// Whether a node has been away for so long that it is taken to be dead.
+    pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        let mut grace = DEATH_GRACE;
+        if !rules.broken(Rule::FlapsLengthenGrace) {
+            grace *= self.damping(now, id);
+        }
+        let gone = self.absent(now, id);
+        gone.is_some_and(|gone| rules.holds(Rule::GraceBeforeDeath, gone >= grace))
+    }
+
+    /// Whether a node that was dead has been back for long enough to own shards again.
+    pub(super) fn returned(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        let hold = RETURN_HOLD * self.damping(now, id);
+        let back = self.present(now, id);
+        back.is_some_and(|back| rules.holds(Rule::ReturnAfterHold, back >= hold))
+    }
+
+    /// Whether so much is gone at once that nothing is removed without an operator's word. One member
+    /// alone never is: it may hold half of a ring of two.
+    pub(super) fn braked(&self, record: &Record) -> bool {
+        let weight = |entry: &Entry| u64::from(entry.member.weight);
+        let ring: u64 = record.in_ring().map(weight).sum();
+        let missing: Vec<u64> =
+            record.in_ring().filter(|entry| !self.here(&entry.member.id)).map(weight).collect();
+        let fallen: u64 = self.fallen.iter().map(|(_, weight)| weight).sum();
+        let gone = missing.iter().sum::<u64>() + fallen;
+        missing.len() + self.fallen.len() > 1 && 100 * gone > BRAKE_PERCENT * (ring + fallen)
+    }
+
+    /// Two to the number of losses within the window, but for the first.
+    fn damping(&self, now: Now, id: &str) -> u32 {
+        let Some(peer) = self.peers.get(id) else {
+            return 1;
+        };
+        let recent = peer.losses.iter().filter(|at| now < **at + FLAP_WINDOW).count();
+        let doublings = u32::try_from(recent.saturating_sub(1)).unwrap_or(u32::MAX);
+        1 << doublings.min(FLAP_DOUBLINGS_MAX)
+    }
+}
+
+impl Peer {
+    fn hear(&mut self, now: Now, said: Announcement) {
+        if !self.here {
+            (self.here, self.since) = (true, now);
+        } else if self.said.boot != said.boot {
+            self.since = now;
+            self.lose(now);
+        }
+        self.said = said;
+    }
+
+    fn lose(&mut self, now: Now) {
+        self.losses.push_back(now);
+        if self.losses.len() > FLAP_DOUBLINGS_MAX as usize + 1 {
+            self.losses.pop_front();
+        }
+    }
+}

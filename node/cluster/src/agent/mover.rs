@@ -1,0 +1,252 @@
+//! Bringing here what plans give to this node: a few shards at a time, within the rate, again and
+//! again until each is verified or can't be had.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use larder_wire::limits::{PULL_WAIT_MAX, PULL_WAIT_MIN, PULLS_IN_FLIGHT_MAX, REFRESH_INTERVAL};
+
+use super::{
+    Effect, Pulled, Shard,
+    rules::{Rule, Rules},
+};
+use crate::{BlobId, Now, Plan, announcement::Settled};
+
+/// One plan, as far as it concerns this node.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) id: BlobId,
+    pub(super) plan: Plan,
+    steps: Vec<Step>,
+    by_shard: BTreeMap<Shard, usize>,
+    /// Not begun, in the order of the plan.
+    waiting: VecDeque<usize>,
+    /// Failed; each again from some time on.
+    again: Vec<(Now, usize)>,
+    /// Neither verified nor given up.
+    open: usize,
+    gaps: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    shard: Shard,
+    bytes: u64,
+    from: String,
+    tries: u32,
+    state: StepState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepState {
+    Open,
+    Verified,
+    Gap,
+}
+
+impl Work {
+    /// What this node has to do for a plan. Shards whose owner is dead come when somebody reads them,
+    /// so that a death costs the origin no storm.
+    fn new(id: BlobId, plan: Plan, me: &str) -> Self {
+        let pulled = plan.moves_to(me).filter_map(|step| {
+            let shard = Shard { snapshot: step.snapshot, shard: step.shard };
+            let from = plan.name(step.from?).to_owned();
+            Some(Step { shard, bytes: step.bytes, from, tries: 0, state: StepState::Open })
+        });
+        let steps: Vec<Step> = pulled.collect();
+        let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i)).collect();
+        let (open, waiting) = (steps.len(), (0..steps.len()).collect());
+        Self { id, plan, steps, by_shard, waiting, again: Vec::new(), open, gaps: 0 }
+    }
+
+    /// Whether the plan brings this shard here.
+    pub(super) fn brings(&self, shard: Shard) -> bool {
+        self.by_shard.contains_key(&shard)
+    }
+
+    fn settled(&self) -> Option<Settled> {
+        (self.open == 0).then_some(Settled { plan: self.id, gaps: self.gaps })
+    }
+
+    /// The next shard whose time has come.
+    fn next(&mut self, now: Now) -> Option<usize> {
+        let due = self.again.iter().position(|(at, _)| *at <= now);
+        match due {
+            Some(at) => Some(self.again.swap_remove(at).1),
+            None => self.waiting.pop_front(),
+        }
+    }
+
+    fn close(&mut self, index: usize, state: StepState) {
+        let step = &mut self.steps[index];
+        if step.state == StepState::Open {
+            step.state = state;
+            self.open -= 1;
+            self.gaps += u32::from(state == StepState::Gap);
+        }
+    }
+
+    fn ended(&mut self, now: Now, index: usize, pulled: Pulled, rules: &impl Rules) {
+        match pulled {
+            Pulled::Verified => self.close(index, StepState::Verified),
+            Pulled::NoRoom | Pulled::Gone if rules.broken(Rule::GapsAreSaid) => {
+                self.close(index, StepState::Verified);
+            }
+            Pulled::NoRoom | Pulled::Gone => self.close(index, StepState::Gap),
+            Pulled::Failed if rules.broken(Rule::FailedIsNotMoved) => {
+                self.close(index, StepState::Verified);
+            }
+            Pulled::Failed if rules.broken(Rule::FailedIsTriedAgain) => {}
+            Pulled::Failed => {
+                let step = &mut self.steps[index];
+                let wait = PULL_WAIT_MIN * (1 << step.tries.min(5));
+                step.tries += 1;
+                self.again.push((now + wait.min(PULL_WAIT_MAX), index));
+            }
+        }
+    }
+
+    fn lost(&mut self, now: Now, shard: Shard) {
+        let Some(&index) = self.by_shard.get(&shard) else {
+            return;
+        };
+        let step = &mut self.steps[index];
+        if step.state == StepState::Verified {
+            step.state = StepState::Open;
+            self.open += 1;
+            self.again.push((now, index));
+        }
+    }
+}
+
+/// How fast, and whether at all, the change in flight may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) paused: bool,
+    /// Bytes a second for this node.
+    pub(super) rate: Option<u64>,
+}
+
+/// The plans that concern this node: the one that brought about the ring, and the one in flight.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mover {
+    works: Vec<Work>,
+    /// Plans that are wanted and not here yet, and when to ask for them.
+    wanted: BTreeMap<BlobId, Now>,
+    /// Pulls under way and the plan that wanted each.
+    pulling: BTreeMap<Shard, BlobId>,
+    /// No pull of a change begins before this, to hold the rate.
+    free_at: Now,
+}
+
+impl Mover {
+    /// These plans concern the cluster now; others no more.
+    pub(super) fn want(&mut self, plans: &[BlobId], now: Now) {
+        self.works.retain(|work| plans.contains(&work.id));
+        self.wanted.retain(|id, _| plans.contains(id));
+        for id in plans {
+            if self.work(*id).is_none() {
+                self.wanted.entry(*id).or_insert(now);
+            }
+        }
+    }
+
+    pub(super) fn work(&self, id: BlobId) -> Option<&Work> {
+        self.works.iter().find(|work| work.id == id)
+    }
+
+    /// A plan that was asked for.
+    pub(super) fn arrived(&mut self, id: BlobId, bytes: &[u8], me: &str) {
+        if self.wanted.contains_key(&id)
+            && BlobId::of(bytes) == id
+            && let Ok(plan) = Plan::decode(bytes)
+        {
+            self.wanted.remove(&id);
+            self.works.push(Work::new(id, plan, me));
+        }
+    }
+
+    /// Asks for plans that are wanted, each again after a while.
+    pub(super) fn fetch(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for (id, at) in &mut self.wanted {
+            if *at <= now {
+                *at = now + REFRESH_INTERVAL;
+                out.push(Effect::Fetch(*id));
+            }
+        }
+    }
+
+    /// Begins pulls: for the committed ring first, then for the change in flight at its pace.
+    pub(super) fn pull(
+        &mut self,
+        now: Now,
+        change: Option<(BlobId, Pace)>,
+        rules: &impl Rules,
+        out: &mut Vec<Effect>,
+    ) {
+        let in_flight = change.map(|(id, _)| id);
+        let few = |pulling: usize| rules.holds(Rule::PullFewAtOnce, pulling < PULLS_IN_FLIGHT_MAX);
+        self.works.sort_by_key(|work| Some(work.id) == in_flight);
+        for work in &mut self.works {
+            let pace = change.filter(|(id, _)| *id == work.id).map(|(_, pace)| pace);
+            let paused = pace.is_some_and(|pace| pace.paused);
+            let rate = pace.and_then(|pace| pace.rate);
+            while few(self.pulling.len())
+                && rules.holds(Rule::PullUnlessPaused, !paused)
+                && (rate.is_none() || rules.holds(Rule::PullWithinRate, now >= self.free_at))
+                && let Some(index) = work.next(now)
+            {
+                let Step { shard, bytes, from, .. } = work.steps[index].clone();
+                if self.pulling.contains_key(&shard) {
+                    // It is on its way for another plan; look again when it may be here.
+                    work.again.push((now + PULL_WAIT_MIN, index));
+                    continue;
+                }
+                self.pulling.insert(shard, work.id);
+                if let Some(rate) = rate {
+                    self.free_at = self.free_at.max(now) + time_for(bytes, rate);
+                }
+                out.push(Effect::Pull { plan: work.id, shard, bytes, from });
+            }
+        }
+    }
+
+    /// A pull ended.
+    pub(super) fn pulled(&mut self, now: Now, shard: Shard, pulled: Pulled, rules: &impl Rules) {
+        let Some(plan) = self.pulling.remove(&shard) else {
+            return;
+        };
+        let work = self.works.iter_mut().find(|work| work.id == plan);
+        if let Some(work) = work
+            && let Some(&index) = work.by_shard.get(&shard)
+        {
+            work.ended(now, index, pulled, rules);
+        }
+    }
+
+    /// A shard is here no more.
+    pub(super) fn lost(&mut self, now: Now, shard: Shard, rules: &impl Rules) {
+        if !rules.broken(Rule::LostIsPulledAgain) {
+            self.works.iter_mut().for_each(|work| work.lost(now, shard));
+        }
+    }
+
+    /// What is to be announced.
+    pub(super) fn settled(&self) -> Vec<Settled> {
+        let mut settled: Vec<Settled> = self.works.iter().filter_map(Work::settled).collect();
+        settled.sort_unstable_by_key(|settled| settled.plan);
+        settled
+    }
+
+    /// Shards still to come and all that were to come, for the change in flight.
+    pub(super) fn progress(&self, plan: BlobId) -> Option<(usize, usize)> {
+        self.work(plan).map(|work| (work.open, work.steps.len()))
+    }
+}
+
+fn time_for(bytes: u64, rate: u64) -> Duration {
+    let micros = u128::from(bytes) * 1_000_000 / u128::from(rate.max(1));
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,251 @@
+//! The one write that an agent has under way, from the intention to the coordinator's answer.
+
+use larder_wire::limits::PROPOSAL_TIMEOUT;
+
+use super::{
+    Agent, Answer, Command, Effect, Outcome, Ticket,
+    commands::Waiting,
+    rules::{Rule, Rules},
+    steward::Duty,
+};
+use crate::{
+    BlobId, Now, Plan, Planned, Record, Revision,
+    plan::Task,
+    record::{Audit, Refused},
+};
+
+/// Why something is proposed.
+#[derive(Debug, Clone)]
+pub(super) enum Intent {
+    /// This node's own entry, or its datasets.
+    Own,
+    /// What the cluster needs.
+    Duty(Duty),
+    /// What an operator asked for.
+    Command(Waiting),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Proposal {
+    ticket: Ticket,
+    since: Now,
+    intent: Intent,
+    /// What was proposed, and computed from which revision; nothing while the planner thinks.
+    proposed: Option<(Option<Revision>, Audit)>,
+}
+
+impl<R: Rules> Agent<R> {
+    /// Finds the next thing to write, when nothing is under way.
+    pub(super) fn propose_next(&mut self, out: &mut Vec<Effect>) {
+        self.give_up_waiting();
+        if self.proposal.is_some() || self.link.unsure || self.now < self.rest_until {
+            return;
+        }
+        if self.rules.holds(Rule::FrozenWhileAway, !self.link.away) {
+            self.run_commands(out);
+            if self.proposal.is_none() {
+                self.own_step(out);
+            }
+            if self.proposal.is_none() {
+                self.serve(out);
+            }
+        }
+    }
+
+    fn give_up_waiting(&mut self) {
+        let late = |proposal: &mut Proposal| self.now >= proposal.since + PROPOSAL_TIMEOUT;
+        if let Some(proposal) = self.proposal.take_if(late) {
+            self.unknown(proposal);
+        }
+    }
+
+    /// Asks the planner on the way to a proposal.
+    pub(super) fn ask_planner(&mut self, duty: Duty, task: Task, out: &mut Vec<Effect>) {
+        let ticket = self.ticket();
+        let intent = Intent::Duty(duty);
+        self.proposal = Some(Proposal { ticket, since: self.now, intent, proposed: None });
+        out.push(Effect::Plan(ticket, task));
+    }
+
+    /// The planner's answer.
+    pub(super) fn planned(
+        &mut self,
+        ticket: Ticket,
+        planned: Result<Planned, String>,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(asker) = self.shown.remove(&ticket) {
+            out.push(Effect::Reply(asker, planned.map(Answer::Planned)));
+            return;
+        }
+        let Some(Proposal { intent: Intent::Duty(duty), .. }) =
+            self.proposal.take_if(|p| p.ticket == ticket && p.proposed.is_none())
+        else {
+            return;
+        };
+        let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
+        if !there || self.find_duty().as_ref() != Some(&duty) {
+            // The coordinator is away, whoever was gone is back, or more is to be done by now.
+            return;
+        }
+        let step = planned.map_err(Refused::new).and_then(|planned| {
+            let plan = self.read_plan(&planned)?;
+            let record = self.record().ok_or_else(|| Refused::new("there is no record"))?;
+            let step = match &duty {
+                Duty::Lose(..) => record.recast(&plan, planned.id(), &duty.words()),
+                _ => record.staged(&plan, planned.id(), &self.me.member.id, None),
+            };
+            step.map(|audit| (audit, planned))
+        });
+        match step {
+            Ok((audit, planned)) => {
+                let blobs = [Some(planned.plan), planned.placement].into_iter().flatten().collect();
+                self.propose(Intent::Duty(duty), audit, blobs, out);
+            }
+            // The ring moved on, or there is no such plan: look again in a while.
+            Err(why) => {
+                self.rest();
+                out.push(Effect::Audit(format!("not done: {why}")));
+            }
+        }
+    }
+
+    /// The plan as a value, pinned to the ring it was made for.
+    pub(super) fn read_plan(&self, planned: &Planned) -> Result<Plan, Refused> {
+        let mut plan = Plan::decode(&planned.plan).map_err(|why| Refused::new(why.to_string()))?;
+        if plan.target != planned.placement.as_deref().map(BlobId::of) {
+            return Err(Refused::new("the plan leads to another placement; plan again"));
+        }
+        if self.rules.broken(Rule::PlanIsPinned)
+            && let Some(record) = self.record()
+        {
+            plan.base = record.version;
+        }
+        Ok(plan)
+    }
+
+    /// Writes the first record of a cluster.
+    pub(super) fn propose_first(&mut self, record: Record, out: &mut Vec<Effect>) {
+        let words = format!("{} founds a cluster", self.me.member.id);
+        self.write(Intent::Own, None, Audit { record, words }, Vec::new(), out);
+    }
+
+    /// Writes a step from the record in view.
+    pub(super) fn propose(
+        &mut self,
+        intent: Intent,
+        audit: Audit,
+        blobs: Vec<Vec<u8>>,
+        out: &mut Vec<Effect>,
+    ) {
+        let expected = self.view.as_ref().map(|view| view.revision);
+        self.write(intent, expected, audit, blobs, out);
+    }
+
+    fn write(
+        &mut self,
+        intent: Intent,
+        expected: Option<Revision>,
+        audit: Audit,
+        blobs: Vec<Vec<u8>>,
+        out: &mut Vec<Effect>,
+    ) {
+        match audit.record.encode() {
+            Ok(record) => {
+                let ticket = self.ticket();
+                out.push(Effect::Propose { ticket, blobs, expected, record });
+                let proposed = Some((expected, audit));
+                self.proposal = Some(Proposal { ticket, since: self.now, intent, proposed });
+            }
+            Err(why) => self.refuse(intent, &why.to_string(), out),
+        }
+    }
+
+    /// The coordinator's answer.
+    pub(super) fn proposed(&mut self, ticket: Ticket, outcome: Outcome, out: &mut Vec<Effect>) {
+        let Some(mut proposal) = self.proposal.take_if(|proposal| proposal.ticket == ticket) else {
+            return;
+        };
+        match outcome {
+            Outcome::Done(revision) => self.done(proposal, revision, out),
+            Outcome::Moved(stored) => {
+                if let Some(stored) = stored {
+                    self.see(&stored, out);
+                }
+                self.again(proposal.intent);
+            }
+            Outcome::Unknown if self.rules.broken(Rule::UnknownIsReadAgain) => {
+                let guess = proposal.proposed.as_mut().and_then(|(expected, _)| *expected);
+                self.done(proposal, Revision(guess.map_or(1, |revision| revision.0 + 1)), out);
+            }
+            Outcome::Unknown => self.unknown(proposal),
+            Outcome::Refused(why) => self.refuse(proposal.intent, &why, out),
+        }
+    }
+
+    fn done(&mut self, proposal: Proposal, revision: Revision, out: &mut Vec<Effect>) {
+        let Some((_, audit)) = proposal.proposed else {
+            return;
+        };
+        self.accept(revision, audit.record, out);
+        out.push(Effect::Audit(audit.words));
+        if let Intent::Command(waiting) = proposal.intent {
+            out.push(Effect::Reply(waiting.ticket, Ok(Answer::Done)));
+        }
+    }
+
+    /// It may be the record, or become it: nothing is done before the record was read again.
+    fn unknown(&mut self, proposal: Proposal) {
+        if proposal.proposed.is_some() {
+            self.link.unsure = true;
+            self.link.ask_soon();
+        }
+        self.again(proposal.intent);
+    }
+
+    /// What an operator asked for is tried again on the newest record; all else is decided anew.
+    fn again(&mut self, intent: Intent) {
+        if let Intent::Command(waiting) = intent
+            && !self.rules.broken(Rule::CommandsAreAnswered)
+        {
+            self.commands.push_front(waiting);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, intent: Intent, why: &str, out: &mut Vec<Effect>) {
+        match intent {
+            Intent::Command(waiting) => {
+                out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
+            }
+            Intent::Own | Intent::Duty(_) => {
+                self.rest();
+                out.push(Effect::Alarm(format!("not done: {why}")));
+            }
+        }
+    }
+
+    /// Shows an operator what a plan would be.
+    pub(super) fn show_plan(&mut self, asker: Ticket, task: Task, out: &mut Vec<Effect>) {
+        let ticket = self.ticket();
+        self.shown.insert(ticket, asker);
+        out.push(Effect::Plan(ticket, task));
+    }
+
+    /// A step that an operator asked for.
+    pub(super) fn step_for(&self, record: &Record, command: &Command) -> Result<Audit, Refused> {
+        match command {
+            Command::Plan(_) => Err(Refused::new("a plan changes nothing")),
+            Command::Apply { planned, rate, asked_by } => {
+                let plan = self.read_plan(planned)?;
+                record.staged(&plan, planned.id(), asked_by, *rate)
+            }
+            Command::Pause => record.paused(true),
+            Command::Resume => record.paused(false),
+            Command::Abort => record.aborted("an operator asked for it", true),
+            Command::Rate(rate) => record.rated(*rate),
+            Command::Drain { id, deadline } => record.draining(id, *deadline),
+            Command::Undrain(id) => record.undrained(id),
+            Command::Remove(ids) => record.condemned(ids),
+        }
+    }
+}

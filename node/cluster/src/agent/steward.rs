@@ -1,0 +1,296 @@
+//! What the cluster needs next, and whose turn it is to see to it.
+
+use std::time::Duration;
+
+use larder_wire::{
+    Ring,
+    limits::{JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP},
+};
+
+use super::{
+    Agent, Effect,
+    commands::task,
+    proposal::Intent,
+    rules::{Rule, Rules},
+    view::View,
+};
+use crate::{
+    Now, Record,
+    plan::Edit,
+    record::{Change, Entry, State},
+};
+
+/// One thing that somebody should do for the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// These are dead or condemned: the ring goes on without them.
+    Lose(Vec<String>),
+    /// The change in flight has moved everything.
+    Commit,
+    /// The change in flight can't end, because of this node.
+    Abort(String),
+    /// These wanted to join and are dead.
+    Forget(Vec<String>),
+    /// A planned change is due.
+    Stage(Vec<Edit>),
+}
+
+impl Duty {
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Lose(ids) => format!("{} gone", ids.join(", ")),
+            Self::Commit => "everything has moved".to_owned(),
+            Self::Abort(id) => format!("{id} is gone"),
+            Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
+            Self::Stage(_) => "members come or go".to_owned(),
+        }
+    }
+}
+
+impl<R: Rules> Agent<R> {
+    /// What this node has to say about itself.
+    pub(super) fn own_step(&mut self, out: &mut Vec<Effect>) {
+        let me = &self.me.member;
+        let Some(View { record, .. }) = &self.view else {
+            if self.link.no_record()
+                && let Some(cluster) = self.me.founds
+            {
+                match Ring::new(1, vec![me.clone()]) {
+                    Ok(ring) => {
+                        let record = Record::founded(cluster, me.clone(), ring.weight_unit());
+                        self.propose_first(record, out);
+                    }
+                    Err(why) => self.refuse(Intent::Own, &why.to_string(), out),
+                }
+            }
+            return;
+        };
+        let step = match record.entry(&me.id) {
+            None if self.left => return,
+            None => record.joined(me.clone()),
+            Some(Entry { member, .. })
+                if member.control != me.control
+                    || (&member.host, &member.zone) != (&me.host, &me.zone) =>
+            {
+                record.readdressed(me)
+            }
+            Some(_) if !self.opened.is_empty() => record.opened(&self.opened),
+            Some(_) => return,
+        };
+        match step {
+            Ok(audit) => self.propose(Intent::Own, audit, Vec::new(), out),
+            Err(why) => {
+                // What the record has no room for is not asked for again and again.
+                self.opened.clear();
+                self.refuse(Intent::Own, &why.to_string(), out);
+            }
+        }
+    }
+
+    /// Does what the cluster needs when it is this agent's turn.
+    pub(super) fn serve(&mut self, out: &mut Vec<Effect>) {
+        self.look_at_brake(out);
+        let (Some(duty), Some(rank)) = (self.find_duty(), self.rank()) else {
+            self.duty = None;
+            return self.sweep(out);
+        };
+        let since = match &self.duty {
+            Some((known, since)) if *known == duty => *since,
+            _ => self.now,
+        };
+        self.duty = Some((duty.clone(), since));
+        if self.now >= since + STEWARD_STEP * rank {
+            self.fulfil(duty, out);
+        }
+    }
+
+    fn fulfil(&mut self, duty: Duty, out: &mut Vec<Effect>) {
+        let Some(record) = self.record() else {
+            return;
+        };
+        let step = match &duty {
+            Duty::Lose(ids) => {
+                let edits = ids.iter().cloned().map(Edit::Remove).collect();
+                let task = task(record, edits, true);
+                return self.ask_planner(duty, task, out);
+            }
+            Duty::Stage(edits) => {
+                let task = task(record, edits.clone(), false);
+                return self.ask_planner(duty, task, out);
+            }
+            Duty::Commit => record.committed(),
+            Duty::Abort(_) => record.aborted(&duty.words(), false),
+            Duty::Forget(ids) => record.forgotten(ids),
+        };
+        match step {
+            Ok(audit) => self.propose(Intent::Duty(duty), audit, Vec::new(), out),
+            Err(why) => self.refuse(Intent::Duty(duty), &why.to_string(), out),
+        }
+    }
+
+    /// How many others come before this agent: the alive members in order, then who is not in the
+    /// ring yet. None when this agent does not see itself announced.
+    fn rank(&self) -> Option<u32> {
+        let (record, me) = (self.record()?, self.me.member.id.as_str());
+        if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.here(me)) {
+            return None;
+        }
+        let mut order: Vec<(bool, &str)> = record
+            .members
+            .iter()
+            .map(|entry| (!entry.state.in_ring(), entry.member.id.as_str()))
+            .filter(|(_, id)| *id == me || self.liveness.here(id))
+            .collect();
+        order.sort_unstable();
+        let rank = order.iter().position(|(_, id)| *id == me)?;
+        u32::try_from(rank).ok()
+    }
+
+    pub(super) fn find_duty(&self) -> Option<Duty> {
+        let View { record, .. } = self.view.as_ref()?;
+        let lost = self.lost(record);
+        if !lost.is_empty() {
+            return Some(Duty::Lose(lost));
+        }
+        if let Some(change) = &record.change {
+            return self.duty_of_change(record, change);
+        }
+        let dead = record.members.iter().filter(|e| e.state == State::Joining && self.dead(e));
+        let dead: Vec<String> = dead.map(|entry| entry.member.id.clone()).collect();
+        if !dead.is_empty() && !self.rules.broken(Rule::ForgetDeadJoiners) {
+            return Some(Duty::Forget(dead));
+        }
+        let edits = self.due_edits(record);
+        (!edits.is_empty()).then_some(Duty::Stage(edits))
+    }
+
+    fn dead(&self, entry: &Entry) -> bool {
+        self.liveness.dead(self.now, &entry.member.id, &self.rules)
+    }
+
+    /// Members that the ring is to go on without, if anybody is left then.
+    fn lost(&self, record: &Record) -> Vec<String> {
+        let braked = self.braked && !self.rules.broken(Rule::BrakeOnMassLoss);
+        let lost =
+            |entry: &&Entry| entry.state == State::Condemned || (!braked && self.dead(entry));
+        let lost: Vec<String> =
+            record.in_ring().filter(lost).map(|entry| entry.member.id.clone()).collect();
+        if lost.len() < record.in_ring().count() { lost } else { Vec::new() }
+    }
+
+    fn duty_of_change(&self, record: &Record, change: &Change) -> Option<Duty> {
+        let outside = |edit: &&Edit| match edit {
+            Edit::Put(member) => record.entry(&member.id).is_some_and(|e| !e.state.in_ring()),
+            Edit::Remove(_) => false,
+        };
+        let mut newcomers = change.edits.iter().filter(outside).map(Edit::id);
+        let gone = newcomers.clone().find(|id| self.liveness.dead(self.now, id, &self.rules));
+        if let Some(id) = gone
+            && !self.rules.broken(Rule::DeadJoinersAbort)
+        {
+            return Some(Duty::Abort(id.to_owned()));
+        }
+        let there = newcomers.all(|id| self.liveness.here(id));
+        let moved = self.rules.holds(Rule::CommitAfterMoves, self.moved(change));
+        let go = self.rules.holds(Rule::CommitUnlessPaused, !change.paused);
+        (there && go && (moved || self.overdue(record, change))).then_some(Duty::Commit)
+    }
+
+    /// Whether all that were to get shards have said that they have them.
+    fn moved(&self, change: &Change) -> bool {
+        let Some(work) = self.mover.work(change.plan) else {
+            return false;
+        };
+        work.plan.receivers().iter().all(|id| self.settled_by(id, change.plan).is_some())
+    }
+
+    /// Whether a member that leaves can't be waited for any longer.
+    fn overdue(&self, record: &Record, change: &Change) -> bool {
+        if self.rules.broken(Rule::DeadlineCommits) {
+            return false;
+        }
+        change.edits.iter().any(|edit| self.overdue_one(record, edit.id()))
+    }
+
+    fn overdue_one(&self, record: &Record, id: &str) -> bool {
+        let deadline = match record.entry(id).map(|entry| entry.state) {
+            Some(State::Draining { deadline: Some(deadline) }) => deadline,
+            _ => return false,
+        };
+        self.known_for(id).is_some_and(|known| known >= deadline)
+    }
+
+    /// How long this agent has known the node to be in its state.
+    fn known_for(&self, id: &str) -> Option<Duration> {
+        let since: Now = self.view.as_ref()?.since(id)?;
+        Some(self.now.saturating_sub(since))
+    }
+
+    /// What a planned change should do by now: who comes, who comes back, who leaves.
+    fn due_edits(&self, record: &Record) -> Vec<Edit> {
+        let away = record
+            .in_ring()
+            .find(|entry| entry.state == State::Active && !self.liveness.here(&entry.member.id));
+        if !self.rules.holds(Rule::StageWhenAllAreThere, away.is_none()) {
+            return Vec::new();
+        }
+        let mut edits = Vec::new();
+        let mut waits = Vec::new();
+        for entry in &record.members {
+            let id = &entry.member.id;
+            match entry.state {
+                State::Joining if self.liveness.here(id) => {
+                    waits.extend(self.known_for(id));
+                    edits.push(Edit::Put(entry.member.clone()));
+                }
+                State::Down if self.liveness.returned(self.now, id, &self.rules) => {
+                    edits.push(Edit::Put(entry.member.clone()));
+                }
+                State::Draining { .. } => edits.push(Edit::Remove(id.clone())),
+                _ => {}
+            }
+        }
+        let only_joins = waits.len() == edits.len();
+        if self.rules.broken(Rule::JoinsShareAChange) {
+            edits.truncate(1);
+        } else if only_joins && !window_closed(&waits) {
+            edits.clear();
+        }
+        edits
+    }
+
+    /// Tells an operator once when the brake takes hold.
+    fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
+        let now = self.now;
+        let Some(View { record, .. }) = &self.view else {
+            return;
+        };
+        self.liveness.tidy(now, record);
+        let braked = self.liveness.braked(record);
+        if braked && !self.braked {
+            out.push(Effect::Alarm(
+                "more than a quarter of the ring is gone at once: nothing is removed without an \
+                 operator's word; see `ring status`"
+                    .to_owned(),
+            ));
+        }
+        self.braked = braked;
+    }
+
+    /// Lets the coordinator forget blobs that no record names, when the cluster is at rest.
+    fn sweep(&mut self, out: &mut Vec<Effect>) {
+        let Some(View { record, revision, .. }) = &self.view else {
+            return;
+        };
+        let keep = record.blobs();
+        if self.rank() == Some(0) && self.swept.as_ref() != Some(&keep) {
+            out.push(Effect::Sweep { at: *revision, keep: keep.clone() });
+            self.swept = Some(keep);
+        }
+    }
+}
+
+/// Whether the last of those that join has waited for others, or the first for long enough.
+fn window_closed(waits: &[Duration]) -> bool {
+    waits.iter().all(|wait| *wait >= JOIN_WINDOW) || waits.iter().any(|w| *w >= JOIN_WAIT_MAX)
+}

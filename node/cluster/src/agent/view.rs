@@ -1,0 +1,218 @@
+//! What an agent knows of the coordinator: the newest record it saw, how fresh that is, and whether
+//! the coordinator answers.
+
+use std::time::Duration;
+
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DROP_FRESHNESS, STEWARD_STEP};
+
+use super::{
+    Agent, Alive, Effect, RingOf, Stored, Ticket,
+    rules::{Rule, Rules},
+};
+use crate::{
+    Now, Record, Revision,
+    plan::edited,
+    record::{Entry, State},
+};
+
+/// The newest record that was seen.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub(super) revision: Revision,
+    pub(super) record: Record,
+    /// Each node that the record knows: its state, and since when we know.
+    pub(super) states: Vec<(String, State, Now)>,
+}
+
+impl View {
+    /// Since when this agent knows the node to be in the state it is in.
+    pub(super) fn since(&self, id: &str) -> Option<Now> {
+        self.states.iter().find(|(known, ..)| known == id).map(|(.., since)| *since)
+    }
+}
+
+/// Whether the coordinator answers, and when it was asked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Link {
+    pub(super) away: bool,
+    /// The question that has no answer yet.
+    asked: Option<(Ticket, Now)>,
+    /// When the question was asked that was answered last, and with which revision.
+    answered: Option<(Now, Option<Revision>)>,
+    soon: bool,
+    /// Since when the coordinator answers, and this agent is awake to see it.
+    steady_since: Now,
+    /// A proposal had no answer: nothing more is proposed before a question asked after it is answered.
+    pub(super) unsure: bool,
+}
+
+impl Link {
+    /// The next occasion is to be used.
+    pub(super) fn ask_soon(&mut self) {
+        self.soon = true;
+    }
+
+    pub(super) fn should_ask(&self, now: Now, interval: Duration) -> bool {
+        if let Some((_, at)) = self.asked {
+            return now >= at + STEWARD_STEP;
+        }
+        let last = self.answered.map(|(at, _)| at);
+        self.soon || last.is_none_or(|at| now >= at + interval)
+    }
+
+    pub(super) fn ask(&mut self, ticket: Ticket, now: Now) {
+        self.asked = Some((ticket, now));
+        self.soon = false;
+    }
+
+    /// Whether the record at this revision was the newest a moment ago.
+    pub(super) fn fresh(&self, now: Now, revision: Revision) -> bool {
+        self.answered.is_some_and(|(asked, answer)| {
+            answer == Some(revision) && now <= asked + DROP_FRESHNESS
+        })
+    }
+
+    /// An outage that nobody watched, or that kept leases going, ended now.
+    pub(super) fn unsteady(&mut self, now: Now) {
+        self.steady_since = now;
+    }
+
+    /// Whether every announcement was renewed, or ended, since the last outage: else it may be the word
+    /// of a node that died in it.
+    pub(super) fn steady(&self, now: Now) -> bool {
+        !self.away && now >= self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+    }
+
+    /// Whether the coordinator said that there is no record.
+    pub(super) fn no_record(&self) -> bool {
+        self.answered.is_some_and(|(_, revision)| revision.is_none())
+    }
+}
+
+/// The ring that a record commits, and the one before.
+pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<RingOf>) {
+    let members = record.ring_members();
+    let (version, unit, placement) = (record.version, record.unit, record.placement);
+    let mut ring = RingOf { version, members, unit, placement };
+    if rules.broken(Rule::InstallCommittedOnly)
+        && let Some(change) = &record.change
+    {
+        let members = edited(&ring.members, &change.edits);
+        let (version, unit, placement) = (version + 1, change.unit, change.target);
+        ring = RingOf { version, members, unit, placement };
+    }
+    let previous = record.previous.as_ref().map(|previous| RingOf {
+        version: previous.version,
+        members: record.previous_members().unwrap_or_default(),
+        unit: previous.unit,
+        placement: previous.placement,
+    });
+    (ring, previous)
+}
+
+impl<R: Rules> Agent<R> {
+    /// A record that the coordinator has, or had.
+    pub(super) fn see(&mut self, stored: &Stored, out: &mut Vec<Effect>) {
+        if self.view.as_ref().is_some_and(|view| view.revision == stored.revision) {
+            return;
+        }
+        match Record::decode(&stored.bytes) {
+            Ok(record) => self.accept(stored.revision, record, out),
+            Err(why) => out.push(Effect::Alarm(why.to_string())),
+        }
+    }
+
+    /// Goes by this record from now on, if it is newer.
+    pub(super) fn accept(&mut self, revision: Revision, record: Record, out: &mut Vec<Effect>) {
+        let mut states = Vec::new();
+        if let Some(view) = &self.view {
+            let older = record.generation < view.record.generation;
+            if !self.rules.holds(Rule::GenerationFence, !older) {
+                out.push(Effect::Alarm(format!(
+                    "a coordinator of generation {} was taken over by generation {}; stop it",
+                    record.generation, view.record.generation
+                )));
+                return;
+            }
+            let newer = record.generation > view.record.generation || revision > view.revision;
+            if !self.rules.holds(Rule::RecordsGrow, newer) {
+                return;
+            }
+            states.clone_from(&view.states);
+        }
+        self.note_departures(&record);
+        let known = std::mem::take(&mut states);
+        for Entry { member, state, .. } in &record.members {
+            let known = known.iter().find(|(id, was, _)| *id == member.id && was == state);
+            let since = known.map_or(self.now, |(.., since)| *since);
+            states.push((member.id.clone(), *state, since));
+        }
+        let change = record.change.as_ref().map(|change| change.plan);
+        let plans: Vec<_> = [record.settling, change].into_iter().flatten().collect();
+        self.mover.want(&plans, self.now);
+        self.opened
+            .retain(|dataset| !record.datasets.iter().any(|d| d.snapshot == dataset.snapshot));
+        self.view = Some(View { revision, record, states });
+    }
+
+    fn note_departures(&mut self, record: &Record) {
+        let Some(view) = &self.view else {
+            return;
+        };
+        for entry in view.record.in_ring() {
+            let id = &entry.member.id;
+            match record.entry(id) {
+                Some(now) if now.state == State::Down => {
+                    self.liveness.fell(self.now, entry.member.weight);
+                }
+                None if *id == self.me.member.id => {
+                    self.left = !self.rules.broken(Rule::LeaversStayOut);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn refreshed(
+        &mut self,
+        ticket: Ticket,
+        answer: Option<(Option<Stored>, Alive)>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((_, asked)) = self.link.asked.take_if(|(expected, _)| *expected == ticket) else {
+            return;
+        };
+        let Some((stored, alive)) = answer else {
+            self.link.ask_soon();
+            return;
+        };
+        let revision = stored.as_ref().map(|stored| stored.revision);
+        self.link.answered = Some((asked, revision));
+        self.link.unsure = false;
+        self.liveness.update(self.now, &alive);
+        if let Some(stored) = stored {
+            self.see(&stored, out);
+        }
+    }
+
+    pub(super) fn away(&mut self, out: &mut Vec<Effect>) {
+        if !self.link.away {
+            self.link.away = true;
+            out.push(Effect::Alarm(
+                "the coordinator does not answer: membership is frozen, reads go on".to_owned(),
+            ));
+        }
+        self.refuse_commands("the coordinator does not answer; try again when it does", out);
+    }
+
+    pub(super) fn back(&mut self) {
+        self.link.away = false;
+        self.link.unsteady(self.now);
+        self.link.ask_soon();
+        self.duty = None;
+        // Leases ended while nobody could renew them: absences from then prove nothing.
+        if !self.rules.broken(Rule::DoubtAfterAway) {
+            self.liveness.restart(self.now);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a node says of itself for as long as it lives.
+//!
+//! ```text
+//! magic 8 | boot 16 | ring version in use 8 | settled: count 4, each (plan 16, gaps 4) | checksum 8
+//! ```
+
+use larder_wire::limits::ANNOUNCEMENT_BYTES_MAX;
+
+use crate::{
+    BlobId, BootId, Malformed,
+    codec::{Reader, Writer},
+};
+
+const MAGIC: &[u8; 8] = b"ldr-ann1";
+
+/// A node's word about itself. Its id stands beside it at the coordinator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// This start of the node: after another one nothing of what was said before holds.
+    pub boot: BootId,
+    /// The version of the ring that the node serves by; 0 before it has one.
+    pub version: u64,
+    /// The plans of which the node has everything that was to come to it: of the change in flight, of
+    /// the one before, or of both.
+    pub settled: Vec<Settled>,
+}
+
+/// Plans that one announcement may name.
+const SETTLED_MAX: usize = 2;
+
+/// That all moves of a plan to a node have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The plan.
+    pub plan: BlobId,
+    /// Shards that the node could not take: no room, or gone from the origin. While there are any the
+    /// old copies of what was to come here are not dropped by anybody's word.
+    pub gaps: u32,
+}
+
+impl Announcement {
+    /// The announcement as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(MAGIC);
+        out.array(self.boot.as_bytes());
+        out.u64(self.version);
+        out.list(&self.settled, |out, settled| {
+            out.blob_id(settled.plan);
+            out.u32(settled.gaps);
+        });
+        out.end()
+    }
+
+    /// Reads an announcement.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Reader::new("an announcement", MAGIC, bytes, ANNOUNCEMENT_BYTES_MAX)?;
+        let boot = BootId::from_bytes(fields.array()?);
+        let version = fields.u64()?;
+        let settled = fields.list(SETTLED_MAX, 20, |fields| {
+            Ok(Settled { plan: fields.blob_id()?, gaps: fields.u32()? })
+        })?;
+        fields.end()?;
+        Ok(Self { boot, version, settled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_read_back_and_anything_else_refused() {
+        let settled = vec![Settled { plan: BlobId::of(b"plan"), gaps: 3 }];
+        let said = Announcement { boot: BootId::from_bytes([7; 16]), version: 9, settled };
+        let bytes = said.encode();
+        assert_eq!(Announcement::decode(&bytes), Ok(said));
+        for cut in 0..bytes.len() {
+            assert!(Announcement::decode(&bytes[..cut]).is_err());
+        }
+        for index in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[index] ^= 1;
+            assert!(Announcement::decode(&flipped).is_err());
+        }
+        assert!(Announcement::decode(&[0; ANNOUNCEMENT_BYTES_MAX + 1]).is_err());
+    }
+}

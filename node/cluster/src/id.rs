@@ -1,0 +1,45 @@
+//! Names: of a blob, of one start of a node, of one version of the record at the coordinator.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Names bytes that never change by their hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlobId([u8; 16]);
+
+impl BlobId {
+    /// The name of these bytes: their xxh3-128, little-endian.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes).to_le_bytes())
+    }
+
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the id.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for BlobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BlobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlobId({self})")
+    }
+}
+
+pub use larder_wire::data::BootId;
+
+/// Which write of the record this is, as the coordinator counts them. Of two the greater is the newer,
+/// while the record's generation is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);

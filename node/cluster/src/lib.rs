@@ -1,0 +1,40 @@
+//! Membership and rebalance, as pure state machines.
+//!
+//! - [`record`]: the one small value that the coordinator keeps and that changes only by
+//!   compare-and-set, and every step it can take.
+//! - [`plan`]: which shards move when members come and go; the seam to the planner.
+//! - [`announcement`]: the few bytes by which a node says that it lives and how far it has moved.
+//! - [`agent`]: what each node runs. It is fed events and answers with effects.
+//!
+//! Safety rests on the record alone: whoever writes, a step is taken only from the revision it was
+//! computed from. Agents agree on who should act merely to keep quiet.
+//!
+//! Thread rule: plain values, no locks, no globals. Non-goals: no I/O, no clock, no randomness; a
+//! [`Now`] is handed in, and outcomes do not depend on the order of any hash map.
+
+pub mod agent;
+pub mod announcement;
+pub mod plan;
+pub mod record;
+
+mod codec;
+mod id;
+
+pub use agent::{Agent, Effect, Event};
+pub use announcement::Announcement;
+pub use id::{BlobId, BootId, Revision};
+pub use plan::{Move, Plan, Planned, Planner};
+pub use record::Record;
+
+/// Time since this process started, by its monotonic clock. Never compared across processes.
+pub type Now = std::time::Duration;
+
+/// Bytes that the coordinator gave and that say nothing we understand.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is malformed: {why}; was it written by a newer version?")]
+pub struct Malformed {
+    /// What was read: a record, a plan, an announcement.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: &'static str,
+}

@@ -1,0 +1,400 @@
+//! Every step that the record can take. Each says in words what it does, for the audit log and the
+//! history.
+
+use std::time::Duration;
+
+use larder_wire::{Member, limits};
+
+use super::{Change, Dataset, Entry, Past, Previous, Record, State};
+use crate::{
+    BlobId,
+    plan::{Edit, Plan, edited, edits_between},
+};
+
+/// Why a step can't be taken, and what to do: a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+impl Refused {
+    pub(crate) fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+}
+
+/// A step that was computed: the record it leads to, and what it does in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// The record after the step.
+    pub record: Record,
+    /// What the step does.
+    pub words: String,
+}
+
+type Step = Result<Audit, Refused>;
+
+fn step(record: Record, words: impl Into<String>) -> Step {
+    Ok(Audit { record, words: words.into() })
+}
+
+fn refused<T>(words: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::new(words))
+}
+
+impl Record {
+    /// The first record of a cluster: a ring of one, which counts weights in `unit`.
+    pub fn founded(cluster: [u8; 16], member: Member, unit: u32) -> Self {
+        Self {
+            cluster,
+            generation: 1,
+            version: 1,
+            members: vec![Entry { member, state: State::Active, since: 1 }],
+            unit,
+            placement: None,
+            previous: None,
+            settling: None,
+            change: None,
+            datasets: Vec::new(),
+            changes: 0,
+            history: Vec::new(),
+        }
+    }
+
+    /// A node wants to be in the ring.
+    ///
+    /// # Errors
+    /// [`Refused`] when it is known already or there is no room.
+    pub fn joined(&self, member: Member) -> Step {
+        let id = member.id.clone();
+        let Err(at) = self.members.binary_search_by(|entry| entry.member.id.cmp(&id)) else {
+            return refused(format!("a node named '{id}' is known already; names must differ"));
+        };
+        let max = limits::RING_MEMBERS_MAX;
+        if self.members.len() >= max {
+            return refused(format!("the cluster has {max} nodes, the limit; remove one first"));
+        }
+        let mut record = self.clone();
+        let since = record.version;
+        record.members.insert(at, Entry { member, state: State::Joining, since });
+        step(record, format!("{id} wants to join"))
+    }
+
+    /// A node listens elsewhere than before. The ring is the same, and so is its version.
+    ///
+    /// # Errors
+    /// [`Refused`] when the node is unknown.
+    pub fn readdressed(&self, member: &Member) -> Step {
+        let mut record = self.clone();
+        let entry = record.entry_mut(&member.id)?;
+        // Weight is the operator's and the ring's; only a plan changes it.
+        entry.member = Member { weight: entry.member.weight, ..member.clone() };
+        step(record, format!("{} listens at {}", member.id, member.control))
+    }
+
+    /// A planned change begins: shards move, the ring stays.
+    ///
+    /// # Errors
+    /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
+    pub fn staged(&self, plan: &Plan, id: BlobId, asked_by: &str, rate: Option<u64>) -> Step {
+        if let Some(change) = &self.change {
+            let number = change.number;
+            return refused(format!(
+                "change {number} is in flight: {change}; wait for it, or abort it first"
+            ));
+        }
+        self.check_base(plan)?;
+        let mut record = self.clone();
+        record.changes += 1;
+        let change = Change {
+            number: record.changes,
+            plan: id,
+            edits: plan.edits.clone(),
+            unit: plan.unit,
+            target: plan.target,
+            paused: false,
+            rate,
+            moves: plan.moves.len() as u64,
+            bytes: plan.bytes(),
+            receivers: u32::try_from(plan.receivers().len()).unwrap_or(u32::MAX),
+            asked_by: asked_by.to_owned(),
+        };
+        let words = format!("change {} begins: {change}", change.number);
+        record.change = Some(change);
+        record.checked(words)
+    }
+
+    /// The change in flight becomes the ring.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is none.
+    pub fn committed(&self) -> Step {
+        let change = self.in_flight()?.clone();
+        let before = self.ring_members();
+        let mut record = self.clone();
+        record.change = None;
+        let since = record.version + 1;
+        record.cast(&change.edits, since);
+        record.advance(&before, change.unit, change.target);
+        record.settling = Some(change.plan);
+        let words = format!("change {} is committed: {change}", change.number);
+        record.remember(change.number, true, &words);
+        record.checked(words)
+    }
+
+    /// The ring becomes another at once, because members are dead. A change in flight is aborted.
+    ///
+    /// # Errors
+    /// [`Refused`] when the ring moved on since the plan was made.
+    pub fn recast(&self, plan: &Plan, id: BlobId, why: &str) -> Step {
+        self.check_base(plan)?;
+        let mut record = self.clone();
+        if let Some(change) = record.change.take() {
+            let words = format!("change {} is aborted, as {why}: {change}", change.number);
+            record.remember(change.number, false, &words);
+        }
+        record.changes += 1;
+        let (number, since) = (record.changes, record.version + 1);
+        record.cast(&plan.edits, since);
+        record.advance(&self.ring_members(), plan.unit, plan.target);
+        record.settling = Some(id);
+        let words = format!("change {number} is committed at once, as {why}");
+        record.remember(number, true, &words);
+        record.checked(words)
+    }
+
+    /// The change in flight is given up. The committed ring is what it was. By an operator's word
+    /// (`hold`) what it was to put in or take out stays as it is until a plan or another word.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is none.
+    pub fn aborted(&self, why: &str, hold: bool) -> Step {
+        let change = self.in_flight()?.clone();
+        let mut record = self.clone();
+        record.change = None;
+        if hold {
+            record.hold(&change.edits);
+        }
+        let words = format!("change {} is aborted, as {why}: {change}", change.number);
+        record.remember(change.number, false, &words);
+        step(record, words)
+    }
+
+    /// The change in flight stops moving, or goes on.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is none.
+    pub fn paused(&self, paused: bool) -> Step {
+        let mut record = self.clone();
+        let change = record.in_flight_mut()?;
+        change.paused = paused;
+        let words = if paused { "paused" } else { "resumed" };
+        let words = format!("change {} is {words}", change.number);
+        step(record, words)
+    }
+
+    /// The change in flight moves at most this many bytes a second.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is none, or the rate is zero.
+    pub fn rated(&self, rate: Option<u64>) -> Step {
+        if rate == Some(0) {
+            return refused("a rate of 0 never ends; pause the change instead");
+        }
+        let mut record = self.clone();
+        let change = record.in_flight_mut()?;
+        change.rate = rate;
+        let words = match rate {
+            Some(rate) => format!("change {} moves {rate} bytes a second", change.number),
+            None => format!("change {} moves as fast as it goes", change.number),
+        };
+        step(record, words)
+    }
+
+    /// An operator wants this member out of the ring, its shards moved first.
+    ///
+    /// # Errors
+    /// [`Refused`] when it is not in the ring or nobody else is.
+    pub fn draining(&self, id: &str, deadline: Option<Duration>) -> Step {
+        let mut record = self.clone();
+        let since = record.version;
+        let entry = record.entry_mut(id)?;
+        if !matches!(entry.state, State::Active | State::Draining { .. }) {
+            let state = entry.state.name();
+            return refused(format!("node '{id}' is {state}, not active: nothing to drain"));
+        }
+        (entry.state, entry.since) = (State::Draining { deadline }, since);
+        if !record.members.iter().any(|entry| entry.state == State::Active) {
+            return refused(format!("'{id}' is the last active node; add another one first"));
+        }
+        step(record, format!("{id} drains"))
+    }
+
+    /// The operator wants it to stay after all.
+    ///
+    /// # Errors
+    /// [`Refused`] when it does not drain, or when its change is in flight (abort that first).
+    pub fn undrained(&self, id: &str) -> Step {
+        if let Some(change) = &self.change
+            && change.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
+        {
+            return refused(format!("change {} removes '{id}'; abort it first", change.number));
+        }
+        let mut record = self.clone();
+        let since = record.version;
+        let entry = record.entry_mut(id)?;
+        if !matches!(entry.state, State::Draining { .. }) {
+            return refused(format!("node '{id}' is {}, it does not drain", entry.state.name()));
+        }
+        (entry.state, entry.since) = (State::Active, since);
+        step(record, format!("{id} drains no more"))
+    }
+
+    /// An operator knows that these are dead for good: what is in the ring leaves it at once, whatever
+    /// the brake says; what is not is forgotten.
+    ///
+    /// # Errors
+    /// [`Refused`] when one is unknown or nobody would be left.
+    pub fn condemned(&self, ids: &[String]) -> Step {
+        let mut record = self.clone();
+        let since = record.version;
+        for id in ids {
+            let entry = record.entry_mut(id)?;
+            if entry.state.in_ring() {
+                (entry.state, entry.since) = (State::Condemned, since);
+            }
+        }
+        let left = |entry: &Entry| entry.state.in_ring() && entry.state != State::Condemned;
+        if !record.members.iter().any(|entry| left(entry) || entry.state == State::Joining) {
+            return refused("this would leave nobody in the ring; start another node first");
+        }
+        record.forget(ids);
+        step(record, format!("{} removed by an operator's word", ids.join(", ")))
+    }
+
+    /// These wanted to join and are gone again.
+    ///
+    /// # Errors
+    /// [`Refused`] when one is in the ring or in the change in flight.
+    pub fn forgotten(&self, ids: &[String]) -> Step {
+        let mut record = self.clone();
+        record.forget(ids);
+        record.checked(format!("{} forgotten", ids.join(", ")))
+    }
+
+    /// These snapshots were opened. What is known already is left as it is.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is no room for any of them.
+    pub fn opened(&self, datasets: &[Dataset]) -> Step {
+        let mut record = self.clone();
+        for dataset in datasets {
+            let found = record.datasets.binary_search_by(|d| d.snapshot.cmp(&dataset.snapshot));
+            if let Err(at) = found
+                && record.datasets.len() < limits::RECORD_DATASETS_MAX
+            {
+                record.datasets.insert(at, dataset.clone());
+            }
+        }
+        let added = record.datasets.len() - self.datasets.len();
+        if added == 0 {
+            let max = limits::RECORD_DATASETS_MAX;
+            return refused(format!("the record knows the datasets already, or {max} others"));
+        }
+        step(record, format!("{added} datasets opened"))
+    }
+
+    fn in_flight(&self) -> Result<&Change, Refused> {
+        self.change.as_ref().ok_or_else(no_change)
+    }
+
+    fn in_flight_mut(&mut self) -> Result<&mut Change, Refused> {
+        self.change.as_mut().ok_or_else(no_change)
+    }
+
+    fn entry_mut(&mut self, id: &str) -> Result<&mut Entry, Refused> {
+        let found = self.members.iter_mut().find(|entry| entry.member.id == id);
+        found.ok_or_else(|| Refused::new(format!("no node is named '{id}'; see `ring status`")))
+    }
+
+    fn check_base(&self, plan: &Plan) -> Result<(), Refused> {
+        if plan.base != self.version {
+            return refused(format!(
+                "the plan is for ring {}, the ring is at {} by now; plan again",
+                plan.base, self.version
+            ));
+        }
+        if edited(&self.ring_members(), &plan.edits).is_empty() {
+            return refused("this would leave nobody in the ring; start another node first");
+        }
+        Ok(())
+    }
+
+    /// What the edits of a plan make of the entries.
+    fn cast(&mut self, edits: &[Edit], since: u64) {
+        for edit in edits {
+            let Ok(entry) = self.entry_mut(edit.id()) else {
+                continue;
+            };
+            match edit {
+                Edit::Put(member) => {
+                    entry.member.weight = member.weight;
+                    if !entry.state.in_ring() {
+                        (entry.state, entry.since) = (State::Active, since);
+                    }
+                }
+                // Whoever was to leave is gone for good; whoever was dead may come back.
+                Edit::Remove(_) if entry.state == State::Active => {
+                    (entry.state, entry.since) = (State::Down, since);
+                }
+                Edit::Remove(id) => self.members.retain(|entry| entry.member.id != *id),
+            }
+        }
+    }
+
+    /// Takes back what led agents to a change.
+    fn hold(&mut self, edits: &[Edit]) {
+        let since = self.version;
+        for entry in &mut self.members {
+            if !edits.iter().any(|edit| edit.id() == entry.member.id) {
+                continue;
+            }
+            let held = match entry.state {
+                State::Joining | State::Down => State::Held,
+                State::Draining { .. } => State::Active,
+                other => other,
+            };
+            (entry.state, entry.since) = (held, since);
+        }
+    }
+
+    /// The ring gets its next version.
+    fn advance(&mut self, before: &[Member], unit: u32, placement: Option<BlobId>) {
+        let undo = edits_between(&self.ring_members(), before);
+        let (version, placement_before) = (self.version, self.placement);
+        let previous = Previous { version, undo, unit: self.unit, placement: placement_before };
+        self.previous = Some(previous);
+        (self.unit, self.placement) = (unit, placement);
+        self.version += 1;
+    }
+
+    fn forget(&mut self, ids: &[String]) {
+        self.members.retain(|entry| entry.state.in_ring() || !ids.contains(&entry.member.id));
+    }
+
+    fn remember(&mut self, number: u64, committed: bool, words: &str) {
+        let cut = words.floor_char_boundary(limits::RECORD_WORDS_BYTES_MAX);
+        let words = words[..cut].to_owned();
+        self.history.push(Past { number, version: self.version, committed, words });
+        let surplus = self.history.len().saturating_sub(limits::RECORD_HISTORY_MAX);
+        self.history.drain(..surplus);
+    }
+
+    fn checked(self, words: impl Into<String>) -> Step {
+        self.check().map_err(Refused)?;
+        step(self, words)
+    }
+}
+
+fn no_change() -> Refused {
+    Refused::new("no change is in flight")
+}

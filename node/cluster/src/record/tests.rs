@@ -1,0 +1,195 @@
+//! Where steps lead, what they refuse, and what is let in.
+
+use std::time::Duration;
+
+use larder_dataset::SnapshotId;
+
+use super::testing::{member, record};
+use super::*;
+use crate::plan::{Plan, Planned, Planner, RingOnly, Task};
+
+fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
+    let task = Task {
+        base: record.version,
+        members: record.ring_members(),
+        unit: record.unit,
+        placement: record.placement,
+        edits: edits.to_vec(),
+        urgent,
+    };
+    let Planned { plan, .. } = RingOnly::default().plan(&task, None).unwrap();
+    (Plan::decode(&plan).unwrap(), BlobId::of(&plan))
+}
+
+fn ids(members: &[Member]) -> Vec<&str> {
+    members.iter().map(|member| member.id.as_str()).collect()
+}
+
+fn staged(record: &Record, edits: &[Edit]) -> Record {
+    let (plan, id) = planned(record, edits, false);
+    record.staged(&plan, id, "test", Some(9)).unwrap().record
+}
+
+#[test]
+fn a_planned_change_leaves_the_ring_until_it_is_committed() {
+    let before = record(&["a", "b"]).joined(member("c", 3)).unwrap().record;
+    let moving = staged(&before, &[Edit::Put(member("c", 3)), Edit::Remove("a".to_owned())]);
+    assert_eq!(moving.version, before.version);
+    assert_eq!(ids(&moving.ring_members()), ["a", "b"]);
+    let after = moving.committed().unwrap().record;
+    assert_eq!(after.version, before.version + 1);
+    assert_eq!(ids(&after.ring_members()), ["b", "c"]);
+    assert_eq!(ids(&after.previous_members().unwrap()), ["a", "b"]);
+    assert_eq!(after.settling, moving.change.as_ref().map(|change| change.plan));
+    assert!(after.history.last().unwrap().committed);
+    assert!(after.committed().is_err());
+}
+
+#[test]
+fn an_aborted_change_leaves_what_was() {
+    let before = record(&["a", "b"]);
+    let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so", true).unwrap();
+    assert!(after.words.contains("I say so"));
+    assert_eq!(after.record.members, before.members);
+    assert_eq!(after.record.version, before.version);
+    assert!(!after.record.history.last().unwrap().committed);
+}
+
+#[test]
+fn an_operators_abort_sticks() {
+    let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
+    let draining = before.draining("a", None).unwrap().record;
+    let moving = staged(&draining, &[Edit::Put(member("c", 1)), Edit::Remove("a".to_owned())]);
+    let after = moving.aborted("I say so", true).unwrap().record;
+    assert_eq!(after.entry("c").unwrap().state, State::Held);
+    assert_eq!(after.entry("a").unwrap().state, State::Active);
+    let by_plan = staged(&after, &[Edit::Put(member("c", 1))]).committed().unwrap().record;
+    assert_eq!(by_plan.entry("c").unwrap().state, State::Active);
+    let by_itself = moving.aborted("c is gone", false).unwrap().record;
+    assert_eq!(by_itself.members, draining.members);
+}
+
+#[test]
+fn a_plan_for_another_ring_is_refused() {
+    let before = record(&["a", "b", "c"]);
+    let (stale, id) = planned(&before, &[Edit::Remove("c".to_owned())], false);
+    let moved_on = staged(&before, &[Edit::Remove("a".to_owned())]);
+    let refused = moved_on.staged(&stale, id, "test", None).unwrap_err().to_string();
+    assert!(refused.contains("in flight"), "{refused}");
+    let committed = moved_on.committed().unwrap().record;
+    let refused = committed.staged(&stale, id, "test", None).unwrap_err().to_string();
+    assert!(refused.contains("plan again"), "{refused}");
+    assert!(committed.recast(&stale, id, "late").is_err());
+}
+
+#[test]
+fn the_dead_leave_at_once_and_may_come_back() {
+    let before = record(&["a", "b", "c"]);
+    let moving = staged(&before, &[Edit::Remove("b".to_owned())]);
+    let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);
+    let after = moving.recast(&plan, id, "c is dead").unwrap().record;
+    assert_eq!(ids(&after.ring_members()), ["a", "b"]);
+    assert_eq!(after.entry("c").unwrap().state, State::Down);
+    assert_eq!(after.change, None);
+    assert_eq!(after.history.iter().map(|p| p.committed).collect::<Vec<_>>(), [false, true]);
+    let back = staged(&after, &[Edit::Put(member("c", 1))]).committed().unwrap().record;
+    assert_eq!(back.entry("c").unwrap().state, State::Active);
+}
+
+#[test]
+fn an_operators_word_condemns_and_forgets() {
+    let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
+    let gone = before.condemned(&["b".to_owned(), "c".to_owned()]).unwrap().record;
+    assert!(gone.entry("c").is_none());
+    assert_eq!(gone.entry("b").unwrap().state, State::Condemned);
+    let (plan, id) = planned(&gone, &[Edit::Remove("b".to_owned())], true);
+    let after = gone.recast(&plan, id, "b was removed").unwrap().record;
+    assert!(after.entry("b").is_none());
+    assert!(after.condemned(&["a".to_owned()]).is_err(), "somebody must stay");
+    assert!(after.condemned(&["nobody".to_owned()]).is_err());
+}
+
+#[test]
+fn a_drain_can_be_taken_back_while_nothing_moves() {
+    let draining = record(&["a", "b"]).draining("a", Some(Duration::from_secs(90))).unwrap().record;
+    assert!(draining.draining("b", None).is_err(), "the last active one stays");
+    assert_eq!(draining.undrained("a").unwrap().record.ring_members(), draining.ring_members());
+    let moving = staged(&draining, &[Edit::Remove("a".to_owned())]);
+    assert!(moving.undrained("a").unwrap_err().to_string().contains("abort"));
+    assert!(moving.committed().unwrap().record.entry("a").is_none());
+}
+
+#[test]
+fn an_address_is_no_part_of_the_ring_and_disturbs_no_change() {
+    let moving = staged(&record(&["a", "b"]), &[Edit::Remove("b".to_owned())]);
+    let elsewhere = Member { control: "http://new:1".to_owned(), ..member("a", 77) };
+    let after = moving.readdressed(&elsewhere).unwrap().record;
+    assert_eq!(after.version, moving.version);
+    assert_eq!(after.entry("a").unwrap().member.weight, 1);
+    assert_eq!(after.entry("a").unwrap().member.control, "http://new:1");
+    assert!(after.committed().is_ok());
+}
+
+#[test]
+fn history_is_bounded_and_words_are_cut() {
+    let mut record = record(&["a", "b"]);
+    for _ in 0..100 {
+        let moving = staged(&record, &[Edit::Remove("b".to_owned())]);
+        record = moving.aborted(&"é".repeat(1_000), false).unwrap().record;
+    }
+    assert_eq!(record.history.len(), larder_wire::limits::RECORD_HISTORY_MAX);
+    assert_eq!(record.history.last().unwrap().number, 100);
+    assert!(record.encode().is_ok());
+}
+
+fn full() -> Record {
+    let draining = record(&["a", "b", "c"]).draining("c", Some(Duration::from_secs(9))).unwrap();
+    let dataset = Dataset {
+        snapshot: SnapshotId::from_bytes([5; 16]),
+        uri: "s3://bucket/data".to_owned(),
+        shards: 7,
+        bytes: 8,
+    };
+    let opened = draining.record.opened(&[dataset.clone(), dataset]).unwrap().record;
+    let moved = staged(&opened, &[Edit::Remove("a".to_owned())]).committed().unwrap().record;
+    staged(&moved, &[Edit::Remove("c".to_owned())]).paused(true).unwrap().record
+}
+
+#[test]
+fn a_record_is_read_back_and_names_its_blobs() {
+    let record = full();
+    assert_eq!(Record::decode(&record.encode().unwrap()), Ok(record.clone()));
+    assert_eq!(record.datasets.len(), 1);
+    assert_eq!(record.blobs().len(), 2, "one settles, one moves");
+}
+
+#[test]
+fn bytes_that_are_no_record_are_refused() {
+    let bytes = full().encode().unwrap();
+    for cut in 0..bytes.len() {
+        assert!(Record::decode(&bytes[..cut]).is_err());
+    }
+    for index in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[index] ^= 0x40;
+        assert!(Record::decode(&flipped).is_err());
+    }
+    assert!(Record::decode(&vec![0; larder_wire::limits::RECORD_BYTES_MAX + 1]).is_err());
+}
+
+#[test]
+fn a_record_that_breaks_its_rules_is_not_written() {
+    let mut unsorted = full();
+    unsorted.members.reverse();
+    assert!(unsorted.encode().is_err());
+    let mut empty = full();
+    empty.members.clear();
+    assert!(empty.encode().is_err());
+    let mut huge = full();
+    huge.members[0].member.host = "h".repeat(60_000);
+    huge.datasets[0].uri = "u".repeat(60_000);
+    huge.history[0].words = "w".repeat(60_000);
+    huge.members[1].member.host = "h".repeat(60_000);
+    huge.members[1].member.control = "h".repeat(60_000);
+    assert!(huge.encode().unwrap_err().to_string().contains("the limit is 262144"));
+}

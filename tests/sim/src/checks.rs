@@ -1,0 +1,148 @@
+//! What must hold, kept as the truth that no agent sees: every ring that was committed, who was
+//! announced since when, what was moved.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use larder_cluster::{BlobId, Now, Record};
+use larder_wire::Member;
+
+use crate::world::{Place, ShardNo};
+
+/// A copy that was verified may have gone, by crash or eviction, this long before others know: an
+/// announcement's time to live and the ways of messages.
+pub(crate) const WORD_LAG: Duration = Duration::from_secs(18);
+/// From a decision, past the planner and slow messages, to the record that says it.
+const DECISION_LAG: Duration = Duration::from_secs(12);
+/// What was the newest record this long ago may still be acted upon: freshness, and the way of an
+/// answer.
+pub(crate) const FENCE_LAG: Duration = Duration::from_secs(8);
+
+/// A ring that was committed.
+#[derive(Debug, Clone)]
+pub(crate) struct Committed {
+    pub(crate) at: Now,
+    pub(crate) version: u64,
+    pub(crate) members: Vec<Member>,
+    pub(crate) unit: u32,
+    pub(crate) placement: Option<BlobId>,
+}
+
+/// The truth so far, and the first thing that was wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) violation: Option<String>,
+    newest: Option<Record>,
+    pub(crate) rings: Vec<Committed>,
+    /// Who was not announced, and since when the coordinator could tell.
+    pub(crate) absent: BTreeMap<String, Now>,
+    /// Who came back: when, and after how long.
+    returned: BTreeMap<String, (Now, Duration)>,
+    /// When the change in flight was staged.
+    pub(crate) staged: Now,
+    /// Nodes that drain, and since when.
+    pub(crate) draining: BTreeMap<String, Now>,
+    gaps: BTreeSet<(BlobId, ShardNo, Place)>,
+    /// Weight that was removed because it was dead, and when.
+    pub(crate) removed: Vec<(Now, u64)>,
+    /// The last pull under a rate: when, and the rate.
+    pub(crate) paced: BTreeMap<(Place, u32, BlobId), (Now, u64)>,
+    pub(crate) moved: u64,
+    /// Ring versions when the troubles began.
+    pub(crate) version_before: u64,
+}
+
+impl Checks {
+    pub(crate) fn violate(&mut self, now: Now, words: impl Into<String>) {
+        if self.violation.is_none() {
+            self.violation = Some(format!("at {:.3} s: {}", now.as_secs_f64(), words.into()));
+        }
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Record> {
+        self.newest.as_ref()
+    }
+
+    /// The record that the coordinator has now.
+    pub(crate) fn advance(&mut self, now: Now, record: Record) {
+        let committed = self.rings.last().is_none_or(|ring| ring.version < record.version);
+        if committed {
+            self.rings.push(Committed {
+                at: now,
+                version: record.version,
+                members: record.ring_members(),
+                unit: record.unit,
+                placement: record.placement,
+            });
+        }
+        let in_flight = |record: &Record| record.change.as_ref().map(|change| change.number);
+        if self.newest.as_ref().and_then(in_flight) != in_flight(&record) {
+            self.staged = now;
+        }
+        let drains = |id: &str| {
+            use larder_cluster::record::State;
+            let state = record.entry(id).map(|entry| entry.state);
+            matches!(state, Some(State::Draining { .. }))
+        };
+        self.draining.retain(|id, _| drains(id));
+        for entry in record.in_ring().filter(|entry| drains(&entry.member.id)) {
+            self.draining.entry(entry.member.id.clone()).or_insert(now);
+        }
+        self.newest = Some(record);
+    }
+
+    /// Rings that an agent may rightly go by: the newest, and those that were it a moment ago.
+    pub(crate) fn recent(&self, now: Now) -> impl Iterator<Item = &Committed> {
+        let until = |index: usize| self.rings.get(index + 1).map(|next| next.at);
+        self.rings.iter().enumerate().filter_map(move |(index, ring)| {
+            until(index).is_none_or(|until| now < until + FENCE_LAG).then_some(ring)
+        })
+    }
+
+    pub(crate) fn gap(&mut self, plan: BlobId, shard: ShardNo, place: Place) {
+        self.gaps.insert((plan, shard, place));
+    }
+
+    pub(crate) fn has_gap(&self, plan: BlobId, shard: ShardNo, place: Place) -> bool {
+        self.gaps.contains(&(plan, shard, place))
+    }
+
+    /// Whether a node could not take all that a plan gives it.
+    pub(crate) fn has_gaps(&self, plan: BlobId, place: Place) -> bool {
+        self.gaps.iter().any(|(of, _, by)| (*of, *by) == (plan, place))
+    }
+
+    /// Notes who is announced, while the coordinator is there to tell.
+    pub(crate) fn watch(&mut self, now: Now, up: bool, announced: impl Fn(&str) -> bool) {
+        let Some(record) = self.newest.as_ref().filter(|_| up) else {
+            return;
+        };
+        for entry in &record.members {
+            let id = &entry.member.id;
+            if announced(id) {
+                if let Some(since) = self.absent.remove(id) {
+                    self.returned.insert(id.clone(), (now, now - since));
+                }
+            } else if !self.absent.contains_key(id) {
+                self.absent.insert(id.clone(), now);
+            }
+        }
+    }
+
+    /// For how long a node was absent, when somebody decided what is done now.
+    pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
+        let back = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
+        let back = back.map(|(_, absence)| *absence).unwrap_or_default();
+        self.absent.get(id).map_or(Duration::ZERO, |since| now - *since).max(back)
+    }
+
+    /// The coordinator was away for so long that everybody noticed: absences count from here.
+    pub(crate) fn coordinator_back(&mut self, now: Now) {
+        for (id, since) in &mut self.absent {
+            self.returned.insert(id.clone(), (now, now - *since));
+            *since = now;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `larder-sim`: runs seeds, then every planted bug, and says what was found.
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use clap::Parser;
+use larder_sim::{ALL, Bug, Report, find, run, tell};
+
+/// Simulates clusters from seeds and checks them after every event.
+#[derive(Debug, Parser)]
+struct Options {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many seeds to try for each planted bug; 0 leaves them out.
+    #[arg(long, default_value_t = 4_000)]
+    bug_seeds: u64,
+    /// Tell the story of one seed, and nothing else.
+    #[arg(long)]
+    tell: Option<u64>,
+    /// The planted bug of that story, as `--bug-seeds` shows its name.
+    #[arg(long, requires = "tell")]
+    bug: Option<String>,
+    /// How many runs go on at once; as many as there are cores by default.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(seed) = options.tell {
+        let named = |bug: &&Bug| options.bug.as_deref() == Some(format!("{bug:?}").as_str());
+        println!("{:#?}", tell(seed, ALL.iter().find(named).copied()));
+        return ExitCode::SUCCESS;
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.unwrap_or(cores).max(1);
+    let violations = run_seeds(&options, threads);
+    let missed = if options.bug_seeds == 0 { 0 } else { hunt_bugs(&options, threads) };
+    if violations + missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs each seed twice in a hundred, to see that it replays. Gives the number of violations.
+fn run_seeds(options: &Options, threads: usize) -> u64 {
+    let (next, bad) = (AtomicU64::new(0), AtomicU64::new(0));
+    let totals = Mutex::new((0, 0, 0, 0));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= options.seeds {
+                        break;
+                    }
+                    let report = run(options.from + index, None);
+                    let replayed = !index.is_multiple_of(50) || run(report.seed, None) == report;
+                    if report.violation.is_some() || !replayed {
+                        bad.fetch_add(1, Ordering::Relaxed);
+                        say(&report, replayed);
+                    }
+                    let mut totals = totals.lock().expect("no run panics with it");
+                    totals.0 += report.events;
+                    totals.1 += report.versions;
+                    totals.2 += report.reads;
+                    totals.3 += report.moved;
+                }
+            });
+        }
+    });
+    let (events, versions, reads, moved) = totals.into_inner().expect("all are done");
+    let bad = bad.into_inner();
+    println!(
+        "{} seeds, {events} events, {versions} ring versions, {moved} shards moved, {reads} reads: \
+         {bad} violations",
+        options.seeds
+    );
+    bad
+}
+
+fn say(report: &Report, replayed: bool) {
+    let seed = report.seed;
+    if let Some(violation) = &report.violation {
+        println!("seed {seed}: {violation}");
+    }
+    if !replayed {
+        println!("seed {seed}: a second run went another way");
+    }
+}
+
+/// Looks for every planted bug. Gives the number of those that no seed showed.
+fn hunt_bugs(options: &Options, threads: usize) -> u64 {
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(bug) = take(&next) {
+                    let shown = find(bug, options.from..options.from + options.bug_seeds);
+                    found.lock().expect("no run panics with it").push((bug, shown));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().expect("all are done");
+    found.sort_by_key(|(bug, _)| *bug);
+    let missed = found.iter().filter(|(_, shown)| shown.is_none()).count();
+    for (bug, shown) in &found {
+        match shown {
+            Some(Report { seed, violation, .. }) => {
+                println!("{bug:?}: seed {seed}: {}", violation.as_deref().unwrap_or_default());
+            }
+            None => println!("{bug:?}: NOT FOUND in {} seeds", options.bug_seeds),
+        }
+    }
+    println!("{} of {} planted bugs found", found.len() - missed, found.len());
+    missed as u64
+}
+
+fn take(next: &AtomicU64) -> Option<Bug> {
+    let index = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok()?;
+    ALL.get(index).copied()
+}

@@ -1,0 +1,408 @@
+//! The checks that look at one thing an agent wants done, or at one record that was taken.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use larder_cluster::{
+    BlobId, Plan, Record,
+    agent::{RingOf, Shard},
+    plan::{Edit, edited},
+    record::{Change, State},
+};
+use larder_wire::{
+    Member,
+    limits::{BRAKE_PERCENT, DEATH_GRACE, PULLS_IN_FLIGHT_MAX},
+};
+
+use super::{Place, ShardNo, World, planner::SHARD_BYTES};
+use crate::{
+    checks::{FENCE_LAG, WORD_LAG},
+    scene::Kind,
+};
+
+/// Operators have an answer by then, from a node that runs: an agent waits for a minute, and may sleep for
+/// another.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(200);
+/// In a calm run a dead member is out of the ring by then.
+const CALM_DEATH_MAX: Duration = Duration::from_secs(75);
+/// Messages and clocks of agents may be that much apart.
+const SLACK: Duration = Duration::from_secs(1);
+
+impl World {
+    fn wrong(&mut self, words: impl Into<String>) {
+        self.checks.violate(self.now, words);
+    }
+
+    /// A record was taken.
+    pub(super) fn check_record(&mut self) {
+        let Some(stored) = self.coordinator.stored() else {
+            return;
+        };
+        let after = match Record::decode(&stored.bytes) {
+            Ok(record) => record,
+            Err(why) => return self.wrong(why.to_string()),
+        };
+        if let Some(before) = self.checks.newest().cloned() {
+            self.check_step(&before, &after);
+        } else if after.version != 1 {
+            self.wrong("the first ring is not ring 1");
+        }
+        let first = self.nodes.len() - usize::from(self.scene.late);
+        if self.exact() && after.version == 2 && after.in_ring().count() != first {
+            self.wrong("nodes that came together joined in several changes");
+        }
+        self.checks.advance(self.now, after);
+        self.check_blobs();
+    }
+
+    /// Blobs that the record names are there.
+    pub(super) fn check_blobs(&mut self) {
+        let named = self.checks.newest().map(Record::blobs).unwrap_or_default();
+        let missing = named.into_iter().find(|blob| self.coordinator.blob(*blob).is_none());
+        if let Some(blob) = missing {
+            self.wrong(format!("the record names blob {blob}, which is not there"));
+        }
+    }
+
+    fn check_step(&mut self, before: &Record, after: &Record) {
+        if after.generation < before.generation {
+            self.wrong("the generation went back");
+        }
+        let came_back = after.members.iter().find(|entry| {
+            let place = self.place_of(&entry.member.id);
+            before.entry(&entry.member.id).is_none()
+                && place.is_some_and(|place| self.nodes[place].was_in_ring)
+        });
+        if let Some(entry) = came_back {
+            let id = entry.member.id.clone();
+            self.wrong(format!("{id} was taken out for good and came back by itself"));
+        }
+        if let Some(change) = &after.change
+            && before.change.as_ref().map(|change| change.number) != Some(change.number)
+        {
+            self.check_plan(after, change.plan);
+        }
+        match after.version.checked_sub(before.version) {
+            Some(0) => {
+                if names(before) != names(after) || before.placement != after.placement {
+                    self.wrong(format!("ring {} is two rings", after.version));
+                }
+            }
+            Some(1) => self.check_advance(before, after),
+            _ => self.wrong(format!("ring {} after ring {}", after.version, before.version)),
+        }
+    }
+
+    fn check_advance(&mut self, before: &Record, after: &Record) {
+        match &before.change {
+            Some(change) if after.settling == Some(change.plan) && after.change.is_none() => {
+                self.check_commit(before, after, change);
+            }
+            _ if after.settling != before.settling => self.check_recast(before, after),
+            _ => self.wrong(format!("ring {} came without a plan", after.version)),
+        }
+    }
+
+    fn plan_of(&self, id: BlobId) -> Option<Plan> {
+        Plan::decode(self.coordinator.blob(id)?).ok()
+    }
+
+    /// Agents begin no change while a member is missing.
+    fn check_all_are_there(&mut self, record: &Record) {
+        let by_agent = |by: &str| self.place_of(by).is_some();
+        if !record.change.as_ref().is_some_and(|change| by_agent(&change.asked_by)) {
+            return;
+        }
+        let missing = record.in_ring().find(|entry| {
+            let absent = self.checks.absent.get(&entry.member.id);
+            entry.state == State::Active && absent.is_some_and(|at| self.now > *at + WORD_LAG)
+        });
+        if let Some(entry) = missing {
+            let id = entry.member.id.clone();
+            self.wrong(format!("a change begins though {id} is missing"));
+        }
+    }
+
+    /// A plan that is to be moved names what has to move, and nothing else.
+    fn check_plan(&mut self, record: &Record, id: BlobId) {
+        self.check_all_are_there(record);
+        let Some(plan) = self.plan_of(id) else {
+            return self.wrong(format!("plan {id} is not there"));
+        };
+        if plan.base > record.version {
+            return self.wrong(format!("a plan for ring {}, not yet there", plan.base));
+        }
+        let target = edited(&record.ring_members(), &plan.edits);
+        let from = self.ring(&record.ring_members(), record.unit);
+        let to = self.ring(&target, plan.unit);
+        let due: BTreeSet<_> = self
+            .shards
+            .iter()
+            .filter(|shard| from.owner(**shard).id != to.owner(**shard).id)
+            .map(|shard| (*shard, to.owner(*shard).id.clone()))
+            .collect();
+        let planned: BTreeSet<_> =
+            plan.moves.iter().map(|step| (step.shard, plan.name(step.to).to_owned())).collect();
+        if due != planned {
+            let (due, planned) = (due.len(), planned.len());
+            self.wrong(format!("the plan moves {planned} shards, {due} others have to move"));
+        }
+    }
+
+    /// Everything was moved before the ring changed.
+    fn check_commit(&mut self, before: &Record, after: &Record, change: &Change) {
+        if change.paused {
+            self.wrong("a paused change was committed");
+        }
+        let wanted = edited(&before.ring_members(), &change.edits);
+        if wanted.iter().map(|m| &m.id).ne(after.ring_members().iter().map(|m| &m.id)) {
+            self.wrong("the ring that was committed is not the one that was planned");
+        }
+        let Some(plan) = self.plan_of(change.plan) else {
+            return;
+        };
+        if self.overdue(before, change, Duration::ZERO) {
+            return;
+        }
+        for step in &plan.moves {
+            let shard = self.by_id[&step.shard];
+            let Some(to) = self.place_of(plan.name(step.to)).filter(|_| step.from.is_some()) else {
+                continue;
+            };
+            let held = self.nodes[to].held_lately(shard, self.now, WORD_LAG);
+            if !held && !self.checks.has_gap(change.plan, shard, to) {
+                let version = after.version;
+                return self.wrong(format!("ring {version} before n{to} had shard {shard}"));
+            }
+        }
+    }
+
+    /// Whether a member leaves in this change whose deadline was over so long ago.
+    fn overdue(&self, record: &Record, change: &Change, ago: Duration) -> bool {
+        change.edits.iter().any(|edit| {
+            let state = record.entry(edit.id()).map(|entry| entry.state);
+            let Some(State::Draining { deadline: Some(deadline) }) = state else {
+                return false;
+            };
+            let since = self.checks.draining.get(edit.id());
+            since.is_some_and(|since| self.now + SLACK >= *since + deadline + ago)
+        })
+    }
+
+    /// Who left the ring at once was dead or condemned, and it was not a mass of them.
+    fn check_recast(&mut self, before: &Record, after: &Record) {
+        let mut removed = 0;
+        for entry in before.in_ring() {
+            let id = &entry.member.id;
+            let still = after.entry(id).is_some_and(|entry| entry.state.in_ring());
+            if still || entry.state == State::Condemned {
+                continue;
+            }
+            removed += 1;
+            self.checks.removed.push((self.now, u64::from(entry.member.weight)));
+            let absent = self.checks.absence(id, self.now);
+            if absent + SLACK < DEATH_GRACE {
+                let absent = absent.as_secs();
+                self.wrong(format!("{id} was removed after {absent} s of absence"));
+            }
+        }
+        let lately = |at: Duration| self.now < at + DEATH_GRACE - 2 * SLACK;
+        let gone: Vec<u64> =
+            self.checks.removed.iter().filter(|(at, _)| lately(*at)).map(|(_, w)| *w).collect();
+        let left: u64 = after.in_ring().map(|entry| u64::from(entry.member.weight)).sum();
+        let weight: u64 = gone.iter().sum();
+        if removed > 0 && gone.len() > 1 && 100 * weight > BRAKE_PERCENT * (left + weight) {
+            self.wrong(format!(
+                "{} members were removed at once in spite of the brake",
+                gone.len()
+            ));
+        }
+    }
+
+    /// A ring that a node brings into use was committed, and is newer than the one in use.
+    pub(super) fn check_install(&mut self, place: Place, ring: &RingOf) {
+        let known = self.checks.rings.iter().find(|known| known.version == ring.version);
+        let same = known.is_some_and(|known| {
+            let names = |members: &[Member]| -> Vec<(String, u32)> {
+                members.iter().map(|member| (member.id.clone(), member.weight)).collect()
+            };
+            (names(&known.members), known.unit) == (names(&ring.members), ring.unit)
+                && known.placement == ring.placement
+        });
+        if !same {
+            self.wrong(format!("n{place} goes by a ring {} that nobody committed", ring.version));
+        }
+        let in_use = self.nodes[place].in_use.as_ref().map_or(0, |used| used.version);
+        if ring.version < in_use {
+            self.wrong(format!("n{place} went back from ring {in_use} to ring {}", ring.version));
+        }
+    }
+
+    /// A pull is for a plan in force, not paused, within its rate, one of few.
+    pub(super) fn check_pull(&mut self, place: Place, plan: BlobId, _: Shard) {
+        let node = &self.nodes[place];
+        if node.pulling.len() >= PULLS_IN_FLIGHT_MAX {
+            self.wrong(format!("n{place} pulls more than {PULLS_IN_FLIGHT_MAX} shards at once"));
+            return;
+        }
+        let Some(record) = node.agent.as_ref().and_then(|agent| agent.record()) else {
+            return;
+        };
+        let change = record.change.as_ref().filter(|change| change.plan == plan);
+        let Some(change) = change else {
+            if record.settling != Some(plan) {
+                self.wrong(format!("n{place} pulls for a plan that is over"));
+            }
+            return;
+        };
+        if change.paused {
+            return self.wrong(format!("n{place} pulls for a paused change"));
+        }
+        if let Some(rate) = change.rate {
+            let mine = rate / u64::from(change.receivers.max(1));
+            let gap = Duration::from_millis(SHARD_BYTES * 1_000 / mine.max(1));
+            let boot = self.nodes[place].boot;
+            let last = self.checks.paced.insert((place, boot, plan), (self.now, rate));
+            if last.is_some_and(|(at, was)| was == rate && self.now + SLACK < at + gap) {
+                self.wrong(format!("n{place} pulls faster than {rate} bytes a second"));
+            }
+        }
+    }
+
+    /// An old copy goes only when the ring that gives it away is committed and in use, the new owner
+    /// has it, and it is not about to come back.
+    pub(super) fn check_drop(&mut self, place: Place, shard: ShardNo) {
+        if !self.nodes[place].copies.contains_key(&shard) {
+            return;
+        }
+        let id = self.shards[shard];
+        let recent: Vec<(Vec<Member>, u32)> =
+            self.checks.recent(self.now).map(|ring| (ring.members.clone(), ring.unit)).collect();
+        let mut owners = Vec::new();
+        for (members, unit) in recent {
+            let owner = self.ring(&members, unit).owner(id).id.clone();
+            owners.extend(self.place_of(&owner));
+        }
+        if owners.iter().all(|owner| *owner == place) {
+            return self.wrong(format!("n{place} dropped shard {shard}, which it owns"));
+        }
+        let has = |owner: &Place| {
+            *owner != place && self.nodes[*owner].held_lately(shard, self.now, WORD_LAG)
+        };
+        if !owners.iter().any(has) {
+            self.wrong(format!("n{place} dropped shard {shard} before its new owner had it"));
+        }
+        let oldest = self.checks.recent(self.now).next().map_or(0, |ring| ring.version);
+        if self.nodes[place].in_use.as_ref().is_none_or(|used| used.version < oldest) {
+            self.wrong(format!("n{place} dropped shard {shard} by a ring it does not go by"));
+        }
+        self.check_comes_back(place, shard);
+    }
+
+    fn check_comes_back(&mut self, place: Place, shard: ShardNo) {
+        let change = self.checks.newest().and_then(|record| record.change.as_ref());
+        let Some(plan) = change.map(|change| change.plan) else {
+            return;
+        };
+        if self.now < self.checks.staged + FENCE_LAG {
+            return;
+        }
+        let Some(plan) = self.plan_of(plan) else {
+            return;
+        };
+        let id = self.shards[shard];
+        if plan.moves_to(&self.nodes[place].id).any(|step| step.shard == id) {
+            self.wrong(format!("n{place} dropped shard {shard}, which is to come back"));
+        }
+    }
+
+    /// What an agent goes by never gets older, and it answers operators.
+    pub(super) fn check_agent(&mut self, place: Place) {
+        let node = &mut self.nodes[place];
+        let Some(record) = node.agent.as_ref().and_then(|agent| agent.record()) else {
+            return;
+        };
+        let seen = (record.generation, record.version, record.changes);
+        let back = seen < node.seen;
+        let was = std::mem::replace(&mut node.seen, seen);
+        node.was_in_ring |= record.entry(&node.id).is_some_and(|entry| entry.state.in_ring());
+        let waits = node.commands.values().next();
+        let late = waits.is_some_and(|since| self.now > *since + COMMAND_PATIENCE);
+        if back {
+            self.wrong(format!("n{place} went back from {was:?} to {seen:?}"));
+        }
+        if late {
+            self.wrong(format!("n{place} owes an operator an answer"));
+        }
+    }
+
+    /// In a calm run things also happen in time.
+    pub(super) fn check_calm(&mut self) {
+        if self.scene.kind != Kind::Calm {
+            return;
+        }
+        let Some(record) = self.checks.newest() else {
+            return;
+        };
+        let dead = record.in_ring().find(|entry| {
+            let place = self.place_of(&entry.member.id);
+            place.is_some_and(|place| {
+                let node = &self.nodes[place];
+                node.agent.is_none() && self.now > node.crashed + CALM_DEATH_MAX
+            })
+        });
+        if let Some(entry) = dead {
+            let id = entry.member.id.clone();
+            return self.wrong(format!("{id} is dead and still in the ring"));
+        }
+        let stuck = record.members.iter().find(|entry| {
+            let absent = self.checks.absent.get(&entry.member.id);
+            !entry.state.in_ring()
+                && entry.state == State::Joining
+                && absent.is_some_and(|at| self.now > *at + CALM_DEATH_MAX)
+        });
+        if let Some(entry) = stuck {
+            let id = entry.member.id.clone();
+            return self.wrong(format!("{id} died before it had joined and is still waited for"));
+        }
+        let late = record.change.as_ref().filter(|change| {
+            !change.paused && self.overdue(record, change, Duration::from_secs(30))
+        });
+        if let Some(change) = late {
+            let number = change.number;
+            self.wrong(format!("change {number} goes on after its deadline"));
+        }
+    }
+
+    /// Copies that the plan of the committed ring should have moved or dropped by now.
+    pub(super) fn unsettled(&self, record: &Record) -> Option<String> {
+        let id = record.settling?;
+        let plan = self.plan_of(id)?;
+        let committed = self.checks.rings.last()?.at;
+        for step in &plan.moves {
+            let from = self.place_of(plan.name(step.from?))?;
+            let to = self.place_of(plan.name(step.to))?;
+            let shard = self.by_id[&step.shard];
+            let (old, new) = (&self.nodes[from], &self.nodes[to]);
+            if new.agent.is_none() || self.checks.has_gaps(id, to) {
+                continue;
+            }
+            if !new.copies.contains_key(&shard) {
+                return Some(format!("n{to} has not got shard {shard}"));
+            }
+            let old_copy = old.copies.get(&shard);
+            if old.agent.is_some() && old_copy.is_some_and(|copy| copy.since < committed) {
+                return Some(format!("n{from} has not dropped shard {shard}"));
+            }
+        }
+        None
+    }
+}
+
+fn names(record: &Record) -> Vec<(String, u32)> {
+    record.ring_members().into_iter().map(|member| (member.id, member.weight)).collect()
+}
+
+/// The edits that reweight a member.
+pub(super) fn reweight(member: &Member, weight: u32) -> Vec<Edit> {
+    vec![Edit::Put(Member { weight, ..member.clone() })]
+}

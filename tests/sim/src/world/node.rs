@@ -1,0 +1,156 @@
+//! One node: its agent, the copies it holds, the rings it goes by.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use larder_cluster::{
+    Agent, BlobId, BootId, Now,
+    agent::{Shard, Ticket},
+};
+use larder_wire::{Member, Ring};
+
+use super::{Place, ShardNo};
+use crate::bugs::Planted;
+
+/// A copy of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copy {
+    /// Not the bytes that the snapshot names.
+    pub(crate) wrong: bool,
+    pub(crate) since: Now,
+}
+
+/// A pull under way.
+#[derive(Debug, Clone)]
+pub(super) struct Pull {
+    pub(super) plan: BlobId,
+    pub(super) shard: Shard,
+    pub(super) from: String,
+}
+
+/// A ring in use.
+#[derive(Debug, Clone)]
+pub(crate) struct InUse {
+    pub(crate) version: u64,
+    pub(crate) ring: Rc<Ring>,
+    pub(crate) previous: Option<Rc<Ring>>,
+}
+
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) id: String,
+    /// Which start of it this is.
+    pub(crate) boot: u32,
+    /// When this start began: its clock counts from here.
+    pub(crate) started: Now,
+    pub(crate) agent: Option<Agent<Planted>>,
+    pub(super) paused_until: Now,
+    /// It listens elsewhere after each move.
+    pub(super) address: u32,
+    pub(crate) copies: BTreeMap<ShardNo, Copy>,
+    /// Copies that were here, and until when.
+    pub(crate) gone: BTreeMap<ShardNo, Now>,
+    pub(crate) in_use: Option<InUse>,
+    /// Requests to the coordinator that have no answer yet.
+    pub(super) asked: BTreeSet<u64>,
+    pub(super) away: bool,
+    /// Commands without an answer, and since when they wait.
+    pub(crate) commands: BTreeMap<Ticket, Now>,
+    pub(super) pulling: BTreeSet<Shard>,
+    /// What it announced before it crashed.
+    pub(super) last_words: Vec<u8>,
+    /// This start of it was seen in the ring.
+    pub(crate) was_in_ring: bool,
+    /// Generation, version and changes of the record that its agent goes by.
+    pub(super) seen: (u64, u64, u64),
+    /// When it last crashed.
+    pub(super) crashed: Now,
+    /// Pulls that ended well, of this start.
+    pub(crate) verified: BTreeSet<ShardNo>,
+}
+
+impl Node {
+    pub(super) fn new(place: Place) -> Self {
+        Self {
+            place,
+            id: format!("n{place}"),
+            boot: 0,
+            started: Now::ZERO,
+            agent: None,
+            paused_until: Now::ZERO,
+            address: 0,
+            copies: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            in_use: None,
+            asked: BTreeSet::new(),
+            away: false,
+            commands: BTreeMap::new(),
+            pulling: BTreeSet::new(),
+            last_words: Vec::new(),
+            was_in_ring: false,
+            seen: (0, 0, 0),
+            crashed: Now::ZERO,
+            verified: BTreeSet::new(),
+        }
+    }
+
+    /// Whether this start of the node is the one that runs.
+    pub(super) fn runs(&self, boot: u32) -> bool {
+        self.agent.is_some() && self.boot == boot
+    }
+
+    /// Whether it would answer now.
+    pub(crate) fn answers(&self, now: Now) -> bool {
+        self.agent.is_some() && now >= self.paused_until
+    }
+
+    pub(super) fn boot_id(&self) -> BootId {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[4] = u8::try_from(self.place).expect("few nodes");
+        BootId::from_bytes(bytes)
+    }
+
+    pub(super) fn member(&self) -> Member {
+        let (place, address) = (self.place, self.address);
+        Member {
+            id: self.id.clone(),
+            weight: 1,
+            control: format!("http://n{place}.{address}.example:7070"),
+            host: format!("host-{place}"),
+            zone: String::new(),
+        }
+    }
+
+    pub(super) fn crash(&mut self, now: Now) {
+        self.agent = None;
+        self.crashed = now;
+        self.seen = (0, 0, 0);
+        for shard in std::mem::take(&mut self.copies).into_keys() {
+            self.gone.insert(shard, now);
+        }
+        self.in_use = None;
+        self.asked.clear();
+        self.commands.clear();
+        self.pulling.clear();
+        self.verified.clear();
+        self.was_in_ring = false;
+        self.away = false;
+    }
+
+    pub(super) fn lose(&mut self, shard: ShardNo, now: Now) -> bool {
+        let was_here = self.copies.remove(&shard).is_some();
+        if was_here {
+            self.gone.insert(shard, now);
+        }
+        was_here
+    }
+
+    /// Whether a copy is here, or was a moment ago.
+    pub(crate) fn held_lately(&self, shard: ShardNo, now: Now, moment: Now) -> bool {
+        self.copies.contains_key(&shard)
+            || self.gone.get(&shard).is_some_and(|at| now < *at + moment)
+    }
+}

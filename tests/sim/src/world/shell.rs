@@ -1,0 +1,382 @@
+//! The shell around an agent, as `larder-node` has it: performs effects, feeds events.
+
+use std::time::Duration;
+
+use larder_cluster::{
+    Agent, BlobId,
+    agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, RingOf, Shard, Stored},
+};
+use larder_wire::limits::ANNOUNCEMENT_TTL;
+
+use super::{
+    Changed, Item, Place, Request, Response, ShardNo, TICK, World,
+    node::{Copy, InUse, Pull},
+};
+use crate::bugs::Mishap;
+
+/// A request without an answer for so long had none.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl World {
+    pub(super) fn start(&mut self, place: Place) {
+        let node = &mut self.nodes[place];
+        if node.agent.is_some() {
+            return;
+        }
+        node.boot += 1;
+        node.started = self.now;
+        let founds = (place == 0).then_some([9; 16]);
+        let me = Identity { member: node.member(), boot: node.boot_id(), founds };
+        node.agent = Some(Agent::with_rules(me, Duration::ZERO, self.planted));
+        let boot = node.boot;
+        self.after(TICK, Item::Tick(place, boot));
+        self.tell(place, boot, Event::Tick);
+    }
+
+    /// Tells a node's agent, now or when the node wakes up, and does what it wants done.
+    pub(super) fn tell(&mut self, place: Place, boot: u32, event: Event) {
+        let node = &mut self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        if self.now < node.paused_until {
+            let wait = node.paused_until - self.now;
+            return self.after(wait, Item::Tell(place, boot, event));
+        }
+        let clock = self.now - node.started;
+        let Some(mut agent) = node.agent.take() else {
+            return;
+        };
+        let effects = agent.handle(clock, event);
+        self.nodes[place].agent = Some(agent);
+        self.check_agent(place);
+        for effect in effects {
+            self.note(&(place, boot, std::mem::discriminant(&effect)));
+            self.perform(place, boot, effect);
+        }
+    }
+
+    fn perform(&mut self, place: Place, boot: u32, effect: Effect) {
+        match effect {
+            Effect::Announce(bytes) => {
+                let mut words = bytes.clone();
+                let node = &mut self.nodes[place];
+                if self.planted.world(Mishap::OldWordsAfterRestart) && boot > 1 {
+                    words.clone_from(&node.last_words);
+                } else {
+                    node.last_words = bytes;
+                }
+                self.send(place, boot, Request::Announce(words));
+            }
+            Effect::Withdraw => self.send(place, boot, Request::Withdraw),
+            Effect::Refresh(ticket) => self.send(place, boot, Request::Refresh(ticket)),
+            Effect::Propose { ticket, blobs, expected, record } => {
+                self.send(place, boot, Request::Propose { ticket, blobs, expected, record });
+            }
+            Effect::Plan(ticket, task) => {
+                let planned = self.plan(&task);
+                let wait = Duration::from_millis(self.rng.u64(1..2_000));
+                self.after(wait, Item::Tell(place, boot, Event::Planned(ticket, planned)));
+            }
+            Effect::Fetch(blob) => self.send(place, boot, Request::Fetch(blob)),
+            Effect::Sweep { at, keep } => self.send(place, boot, Request::Sweep { at, keep }),
+            Effect::Install { ring, previous } => self.install(place, boot, &ring, previous),
+            Effect::Pull { plan, shard, from, .. } => self.pull(place, boot, plan, shard, from),
+            Effect::Drop(shard) => self.drop_copy(place, shard),
+            Effect::Reply(ticket, answer) => {
+                self.nodes[place].commands.remove(&ticket);
+                if let Ok(Answer::Planned(planned)) = answer {
+                    // The operator looks at it for a while.
+                    let apply = Command::Apply { planned, rate: None, asked_by: "op".to_owned() };
+                    let wait = Duration::from_millis(self.rng.u64(..20_000));
+                    self.after(wait, Item::Command(place, apply));
+                }
+            }
+            Effect::Audit(words) | Effect::Alarm(words) => {
+                self.say(|| format!("n{place}: {words}"));
+                self.note(&words);
+            }
+        }
+    }
+
+    /// Sends a request to the coordinator, and stops waiting for the answer after a while.
+    fn send(&mut self, place: Place, boot: u32, request: Request) {
+        self.numbers += 1;
+        let number = self.numbers;
+        self.nodes[place].asked.insert(number);
+        self.after(ANSWER_TIMEOUT, Item::GiveUp(place, boot, number, request.clone()));
+        let to = self.network.coordinator();
+        if let Some(travel) = self.network.travel(&mut self.rng, place, to) {
+            self.after(travel, Item::Ask(place, boot, number, request));
+        }
+    }
+
+    pub(super) fn ask(&mut self, place: Place, boot: u32, number: u64, request: Request) {
+        if !self.coordinator.up {
+            return;
+        }
+        let id = self.nodes[place].id.clone();
+        if matches!(request, Request::Announce(_)) {
+            // Said by an earlier start of the node, it is not heard any more.
+            if self.nodes[place].boot != boot {
+                return;
+            }
+            self.after(ANNOUNCEMENT_TTL, Item::Expire);
+        }
+        let (response, changed) = self.coordinator.answer(self.now, &id, request, self.planted);
+        if changed.record || matches!(response, Response::Proposed(_, Outcome::Done(_))) {
+            self.check_record();
+        }
+        if matches!(response, Response::Nothing) {
+            self.check_blobs();
+        }
+        self.publish(changed);
+        let from = self.network.coordinator();
+        if let Some(travel) = self.network.travel(&mut self.rng, from, place) {
+            self.after(travel, Item::Answer(place, boot, number, response));
+        }
+    }
+
+    /// Tells all watchers what changed.
+    pub(super) fn publish(&mut self, changed: Changed) {
+        let from = self.network.coordinator();
+        for place in 0..self.nodes.len() {
+            let boot = self.nodes[place].boot;
+            if changed.record
+                && let Some(stored) = self.coordinator.stored()
+                && let Some(travel) = self.network.travel(&mut self.rng, from, place)
+            {
+                self.after(travel, Item::Tell(place, boot, Event::Record(stored)));
+            }
+            if changed.alive
+                && let Some(travel) = self.network.travel(&mut self.rng, from, place)
+            {
+                let alive = Event::Alive(self.coordinator.alive());
+                self.after(travel, Item::Tell(place, boot, alive));
+            }
+        }
+    }
+
+    pub(super) fn answered(&mut self, place: Place, boot: u32, number: u64, response: Response) {
+        let node = &mut self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        if self.now < node.paused_until {
+            let wait = node.paused_until - self.now;
+            return self.after(wait, Item::Answer(place, boot, number, response));
+        }
+        if !node.asked.remove(&number) {
+            return;
+        }
+        if std::mem::take(&mut node.away) {
+            self.tell(place, boot, Event::Back);
+        }
+        match response {
+            Response::Nothing => {}
+            Response::Refreshed(ticket, stored, alive) => {
+                self.tell(place, boot, Event::Refreshed(ticket, Some((stored, alive))));
+            }
+            Response::Proposed(ticket, outcome) => {
+                self.tell(place, boot, Event::Proposed(ticket, outcome));
+            }
+            Response::Blob(blob, bytes) => {
+                self.tell(place, boot, Event::Blob(blob, bytes));
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self, place: Place, boot: u32, number: u64, request: Request) {
+        let node = &mut self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        if self.now < node.paused_until {
+            let wait = node.paused_until - self.now;
+            return self.after(wait, Item::GiveUp(place, boot, number, request));
+        }
+        if !node.asked.remove(&number) {
+            return;
+        }
+        if !std::mem::replace(&mut node.away, true) {
+            self.tell(place, boot, Event::Away);
+        }
+        match request {
+            Request::Refresh(ticket) => self.tell(place, boot, Event::Refreshed(ticket, None)),
+            Request::Propose { ticket, expected, .. } => {
+                let outcome = match expected {
+                    Some(revision) if self.planted.world(Mishap::UnknownAsDone) => {
+                        Outcome::Done(larder_cluster::Revision(revision.0 + 1))
+                    }
+                    _ => Outcome::Unknown,
+                };
+                self.tell(place, boot, Event::Proposed(ticket, outcome));
+            }
+            Request::Fetch(blob) => self.tell(place, boot, Event::Blob(blob, None)),
+            Request::Announce(_) | Request::Withdraw | Request::Sweep { .. } => {}
+        }
+    }
+
+    fn install(&mut self, place: Place, boot: u32, ring: &RingOf, previous: Option<RingOf>) {
+        self.check_install(place, ring);
+        let version = ring.version;
+        let forget = self.planted.world(Mishap::PreviousForgotten);
+        let previous = previous
+            .filter(|_| !forget)
+            .map(|previous| self.ring(&previous.members, previous.unit));
+        let ring = self.ring(&ring.members, ring.unit);
+        let wait = Duration::from_millis(self.rng.u64(1..3_000));
+        self.after(wait, Item::Install(place, boot, InUse { version, ring, previous }));
+    }
+
+    /// The exceptions are here: the node goes by the ring.
+    pub(super) fn installed(&mut self, place: Place, boot: u32, ring: InUse) {
+        let node = &mut self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        let version = ring.version;
+        if node.in_use.as_ref().is_none_or(|used| used.version <= version) {
+            node.in_use = Some(ring);
+        }
+        self.tell(place, boot, Event::Installed(version));
+    }
+
+    fn pull(&mut self, place: Place, boot: u32, plan: BlobId, shard: Shard, from: String) {
+        self.check_pull(place, plan, shard);
+        self.nodes[place].pulling.insert(shard);
+        if self.planted.world(Mishap::SealSkipped) {
+            let copy = Copy { wrong: true, since: self.now };
+            self.nodes[place].copies.entry(self.by_id[&shard.shard]).or_insert(copy);
+        }
+        let wait = Duration::from_millis(self.rng.u64(100..1_500));
+        self.after(wait, Item::Pulled(place, boot, Pull { plan, shard, from }));
+    }
+
+    pub(super) fn pulled(&mut self, place: Place, boot: u32, pull: Pull) {
+        let node = &self.nodes[place];
+        if !node.runs(boot) {
+            return;
+        }
+        if self.now < node.paused_until {
+            let wait = node.paused_until - self.now;
+            return self.after(wait, Item::Pulled(place, boot, pull));
+        }
+        let shard = self.by_id[&pull.shard.shard];
+        let how = self.bring(place, shard, &pull);
+        self.say(|| format!("n{place} pulls shard {shard} from {}: {how:?}", pull.from));
+        let node = &mut self.nodes[place];
+        node.pulling.remove(&pull.shard);
+        if how == Pulled::Verified {
+            node.verified.insert(shard);
+        }
+        if matches!(how, Pulled::NoRoom | Pulled::Gone) {
+            self.checks.gap(pull.plan, shard, place);
+        }
+        self.tell(place, boot, Event::Pulled(pull.shard, how));
+    }
+
+    /// Gets a shard from who gives it away, else from anybody, else from the origin.
+    fn bring(&mut self, place: Place, shard: ShardNo, pull: &Pull) -> Pulled {
+        if let Some(copy) = self.nodes[place].copies.get_mut(&shard) {
+            if self.planted.world(Mishap::SealSkipped) {
+                copy.wrong = false;
+            }
+            return Pulled::Verified;
+        }
+        let giver = self.place_of(&pull.from);
+        let others = (0..self.nodes.len()).filter(|other| *other != place);
+        let holders: Vec<Place> = giver.into_iter().chain(others).collect();
+        let holder = holders.into_iter().find(|holder| self.has(place, *holder, shard));
+        let by_origin = self.planted.world(Mishap::PullFromOrigin);
+        let copy = match holder.filter(|_| !by_origin) {
+            Some(holder) => Copy { since: self.now, ..self.nodes[holder].copies[&shard] },
+            None => match self.fill_from_origin(shard) {
+                Some(copy) => {
+                    if holder.is_some() {
+                        self.checks.violate(
+                            self.now,
+                            format!("n{place} pulled shard {shard} from the origin, not a peer"),
+                        );
+                    }
+                    copy
+                }
+                None if holder.is_none() && self.overwritten[shard] => return Pulled::Gone,
+                None => return Pulled::Failed,
+            },
+        };
+        if !self.make_room(place) {
+            return Pulled::NoRoom;
+        }
+        self.nodes[place].copies.insert(shard, copy);
+        self.checks.moved += 1;
+        Pulled::Verified
+    }
+
+    /// Whether `asker` can have the shard from `holder` now.
+    pub(super) fn has(&self, asker: Place, holder: Place, shard: ShardNo) -> bool {
+        let node = &self.nodes[holder];
+        node.answers(self.now)
+            && node.copies.contains_key(&shard)
+            && self.network.both_ways(asker, holder)
+    }
+
+    /// A copy from the origin, if it answers and still has the version that the snapshot names.
+    pub(super) fn fill_from_origin(&self, shard: ShardNo) -> Option<Copy> {
+        let other_version = self.overwritten[shard];
+        let taken = !other_version || self.planted.world(Mishap::IfMatchDropped);
+        (self.origin_up && taken).then_some(Copy { wrong: other_version, since: self.now })
+    }
+
+    /// Room for one more shard: what the node does not own goes first.
+    pub(super) fn make_room(&mut self, place: Place) -> bool {
+        let room = self.scene.room;
+        let node = &self.nodes[place];
+        if node.copies.len() < room {
+            return true;
+        }
+        let wanted = |shard: &ShardNo| {
+            let id = self.shards[*shard];
+            let owned = node.in_use.as_ref().is_some_and(|used| used.ring.owner(id).id == node.id);
+            owned || node.verified.contains(shard)
+        };
+        let foreign = node.copies.keys().copied().find(|shard| !wanted(shard));
+        foreign.is_some_and(|shard| self.evict(place, shard))
+    }
+
+    /// A copy goes to make room, and the agent is told.
+    pub(super) fn evict(&mut self, place: Place, shard: ShardNo) -> bool {
+        let node = &mut self.nodes[place];
+        let boot = node.boot;
+        node.verified.remove(&shard);
+        let lost = node.lose(shard, self.now);
+        self.say(|| format!("n{place} evicts shard {shard}: {lost}"));
+        let shard = Shard { snapshot: super::SNAPSHOT, shard: self.shards[shard] };
+        if lost {
+            self.after(Duration::ZERO, Item::Tell(place, boot, Event::Lost(shard)));
+        }
+        lost
+    }
+
+    fn drop_copy(&mut self, place: Place, shard: Shard) {
+        let number = self.by_id[&shard.shard];
+        self.check_drop(place, number);
+        let mut gone = vec![number];
+        if self.planted.world(Mishap::DropsNeighbour) {
+            gone.push((number + 1) % self.shards.len());
+        }
+        for shard in gone {
+            if shard != number && self.nodes[place].copies.contains_key(&shard) {
+                self.check_drop(place, shard);
+            }
+            self.nodes[place].lose(shard, self.now);
+            self.nodes[place].verified.remove(&shard);
+        }
+    }
+
+    /// A record that another coordinator wrote long ago reaches a node.
+    pub(super) fn tell_stale(&mut self, place: Place, stored: Stored) {
+        let boot = self.nodes[place].boot;
+        self.after(Duration::from_millis(5), Item::Tell(place, boot, Event::Record(stored)));
+    }
+}

@@ -1,0 +1,361 @@
+//! What goes wrong, and what operators do meanwhile.
+
+use std::time::Duration;
+
+use larder_cluster::agent::{Command, Event, Stored, Ticket};
+
+use super::{Changed, Item, Place, World, judge::reweight};
+use crate::scene::Kind;
+
+/// An outage of the coordinator that every node notices.
+const NOTICED: Duration = Duration::from_secs(8);
+
+/// Something goes wrong, or right again.
+#[derive(Debug, Clone)]
+pub(super) enum Trouble {
+    /// The next one is drawn.
+    Next,
+    /// A link works again.
+    Join(Place, Place),
+    /// The origin answers again.
+    OriginUp,
+    /// The coordinator runs again: with the leases it had, or without.
+    CoordinatorUp { since: Duration, leases: bool },
+    /// The network is fast again.
+    Fast,
+    /// An old coordinator says what it knew.
+    Zombie(Place, Stored),
+    /// No more troubles.
+    End,
+    /// An operator lets go of what is held.
+    Resume,
+}
+
+impl World {
+    pub(super) fn trouble(&mut self, trouble: Trouble) {
+        if !matches!(trouble, Trouble::Next) {
+            self.say(|| format!("{trouble:?}").chars().take(80).collect());
+        }
+        match trouble {
+            Trouble::Next => self.next_trouble(),
+            Trouble::Join(from, to) => {
+                self.network.join(from, to);
+                self.network_changed = self.now;
+            }
+            Trouble::OriginUp => (self.origin_up, self.origin_since) = (true, self.now),
+            Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
+            Trouble::Fast => self.network.slow = Duration::ZERO,
+            Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
+            Trouble::End => self.end_troubles(),
+            Trouble::Resume => self.resume(),
+        }
+    }
+
+    fn next_trouble(&mut self) {
+        if !self.troubled {
+            return;
+        }
+        if self.checks.version_before == 0 {
+            self.checks.version_before = self.checks.newest().map_or(0, |record| record.version);
+        }
+        let mean = self.scene.trouble_every.as_millis() as u64;
+        let wait = Duration::from_millis(self.rng.u64(mean / 2..=mean * 3 / 2));
+        match self.scene.kind {
+            Kind::Calm => self.calm(),
+            Kind::Flaps => return self.flap(),
+            Kind::MassLoss => self.mass_loss(),
+            Kind::Coordinator => match self.rng.u32(..10) {
+                0..=5 => self.coordinator_trouble(),
+                6 => self.operate(),
+                _ => self.node_trouble(),
+            },
+            Kind::Churn => match self.rng.u32(..10) {
+                0 => self.coordinator_trouble(),
+                1..=3 => self.operate(),
+                4 => self.origin_trouble(),
+                5 => self.link_trouble(),
+                _ => self.node_trouble(),
+            },
+        }
+        self.after(wait, Item::Trouble(Trouble::Next));
+    }
+
+    /// An operator at work on a cluster without faults, but for one death.
+    fn calm(&mut self) {
+        let dies = self.seed.is_multiple_of(16);
+        if self.scene.late {
+            return self.newcomer_dies();
+        }
+        if self.seed / 8 % 4 == 3 {
+            return self.drain_without_hope();
+        }
+        if dies {
+            if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
+                let place = self.some_node();
+                self.crash(place, Duration::from_secs(80));
+            }
+        } else {
+            self.operate();
+        }
+    }
+
+    /// A node drains that nobody can pull from, while the origin is away: only the deadline ends that.
+    fn drain_without_hope(&mut self) {
+        if !self.origin_up {
+            return;
+        }
+        (self.origin_up, self.origin_since) = (false, self.now);
+        for other in (0..self.nodes.len()).filter(|other| *other != 1) {
+            self.network.cut(other, 1);
+        }
+        self.network_changed = self.now;
+        let deadline = Some(Duration::from_secs(20));
+        self.command(0, Command::Drain { id: self.nodes[1].id.clone(), deadline });
+    }
+
+    /// The node that came late dies before it is in the ring, and for long.
+    fn newcomer_dies(&mut self) {
+        let place = self.nodes.len() - 1;
+        if self.nodes[place].boot == 1 {
+            self.crash(place, Duration::from_secs(120));
+        }
+    }
+
+    /// One node comes and goes. How: a hundred times and quickly; slowly; or quickly, then for longer
+    /// than a grace.
+    fn flap(&mut self) {
+        let node = &self.nodes[2];
+        let quick = (Duration::from_secs(3), Duration::from_secs(6));
+        let (away, period) = match self.seed / 8 % 3 {
+            0 => quick,
+            1 => (Duration::from_secs(35), Duration::from_secs(60)),
+            _ if node.boot % 6 == 0 => (Duration::from_secs(45), Duration::from_secs(90)),
+            _ => quick,
+        };
+        self.stop(2);
+        self.after(away, Item::Start(2));
+        self.after(period, Item::Trouble(Trouble::Next));
+    }
+
+    fn mass_loss(&mut self) {
+        if self.nodes.iter().any(|node| node.agent.is_none()) {
+            return;
+        }
+        let wait = Duration::from_secs(self.rng.u64(35..=80));
+        for _ in 0..self.rng.usize(2..=4) {
+            let place = self.some_node();
+            self.crash(place, wait);
+        }
+    }
+
+    fn some_node(&mut self) -> Place {
+        self.rng.usize(..self.nodes.len())
+    }
+
+    fn node_trouble(&mut self) {
+        let place = self.some_node();
+        let wait = Duration::from_millis(self.rng.u64(200..60_000));
+        match self.rng.u32(..8) {
+            0..=2 => self.crash(place, wait),
+            3 | 4 => {
+                self.nodes[place].paused_until = self.now + wait;
+                self.say(|| format!("n{place} sleeps for {wait:?}"));
+            }
+            5 => {
+                self.stop(place);
+                self.nodes[place].address += self.rng.u32(..2);
+                self.after(wait / 4, Item::Start(place));
+            }
+            6 => {
+                let here: Vec<usize> = self.nodes[place].copies.keys().copied().collect();
+                if let Some(shard) = self.rng.choice(here)
+                    && self.nodes[place].answers(self.now)
+                {
+                    self.evict(place, shard);
+                }
+            }
+            _ => {
+                // Restarted quicker than anybody notices.
+                self.crash(place, wait / 100);
+            }
+        }
+    }
+
+    fn crash(&mut self, place: Place, down: Duration) {
+        let node = &mut self.nodes[place];
+        if node.agent.is_some() {
+            node.crash(self.now);
+            self.after(down, Item::Start(place));
+            self.say(|| format!("n{place} crashes for {down:?}"));
+        }
+    }
+
+    fn stop(&mut self, place: Place) {
+        let boot = self.nodes[place].boot;
+        self.tell(place, boot, Event::Stop);
+        self.nodes[place].crash(self.now);
+    }
+
+    fn link_trouble(&mut self) {
+        let places = self.nodes.len() + self.clients.len() + 1;
+        let (from, to) = (self.rng.usize(..places), self.rng.usize(..places));
+        self.network.cut(from, to);
+        self.network_changed = self.now;
+        let wait = Duration::from_millis(self.rng.u64(1_000..50_000));
+        self.after(wait, Item::Trouble(Trouble::Join(from, to)));
+    }
+
+    fn origin_trouble(&mut self) {
+        if self.rng.u32(..3) == 0 {
+            let shard = self.rng.usize(..self.shards.len());
+            self.overwritten[shard] = true;
+        } else {
+            (self.origin_up, self.origin_since) = (false, self.now);
+            let wait = Duration::from_millis(self.rng.u64(1_000..40_000));
+            self.after(wait, Item::Trouble(Trouble::OriginUp));
+        }
+    }
+
+    fn coordinator_trouble(&mut self) {
+        let wait = Duration::from_millis(self.rng.u64(100..45_000));
+        match self.rng.u32(..6) {
+            0..=2 if self.coordinator.up => {
+                self.coordinator.up = false;
+                self.say(|| "the coordinator is gone".to_owned());
+                let leases = self.rng.bool();
+                let since = self.now;
+                self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
+            }
+            3 => {
+                self.network.slow = Duration::from_millis(self.rng.u64(100..4_000));
+                self.after(wait, Item::Trouble(Trouble::Fast));
+            }
+            4 if self.coordinator.up => self.take_over(),
+            _ => {
+                // One node can't be heard, or can't hear.
+                let (place, hub) = (self.some_node(), self.network.coordinator());
+                let (from, to) = if self.rng.bool() { (place, hub) } else { (hub, place) };
+                self.network.cut(from, to);
+                self.after(wait, Item::Trouble(Trouble::Join(from, to)));
+            }
+        }
+    }
+
+    fn coordinator_up(&mut self, since: Duration, leases: bool) {
+        if self.coordinator.up {
+            return;
+        }
+        self.coordinator.restart(self.now, leases, self.planted);
+        if self.now >= since + NOTICED {
+            self.checks.coordinator_back(self.now);
+        }
+        self.check_record();
+        self.publish(Changed { record: true, alive: true });
+        self.after(larder_wire::limits::ANNOUNCEMENT_TTL, Item::Expire);
+    }
+
+    /// The coordinator is lost for good; another has its record. Later the old one is heard again.
+    fn take_over(&mut self) {
+        let Some(old) = self.coordinator.take_over(self.now) else {
+            return;
+        };
+        self.check_record();
+        self.publish(Changed { record: true, alive: true });
+        let place = self.some_node();
+        let wait = Duration::from_millis(self.rng.u64(1_000..20_000));
+        self.after(wait, Item::Trouble(Trouble::Zombie(place, old)));
+    }
+
+    /// An operator asks some node for something.
+    fn operate(&mut self) {
+        let place = self.some_node();
+        let Some(record) = self.checks.newest().cloned() else {
+            return;
+        };
+        let other = self.some_node();
+        let id = self.nodes[other].id.clone();
+        let deadline = [None, Some(Duration::from_secs(self.rng.u64(10..60)))];
+        let deadline = deadline[self.rng.usize(..2)];
+        let in_flight = record.change.is_some();
+        let command = match self.rng.u32(..10) {
+            0 | 1 if in_flight => Command::Pause,
+            2 | 3 if in_flight => Command::Resume,
+            4 if in_flight => Command::Abort,
+            5 | 6 if in_flight => Command::Rate(Some(self.rng.u64(1..100) << 20)),
+            0..=3 => Command::Drain { id, deadline },
+            4 => Command::Undrain(id),
+            5..=7 => {
+                let Some(entry) = record.entry(&id).filter(|entry| entry.state.in_ring()) else {
+                    return;
+                };
+                Command::Plan(reweight(&entry.member, self.rng.u32(1..=3)))
+            }
+            8 if self.nodes[other].agent.is_none() => Command::Remove(vec![id]),
+            _ => Command::Resume,
+        };
+        self.command(place, command);
+    }
+
+    pub(super) fn command(&mut self, place: Place, command: Command) {
+        self.numbers += 1;
+        let ticket = Ticket(self.numbers);
+        let now = self.now;
+        let node = &mut self.nodes[place];
+        if node.agent.is_some() {
+            let boot = node.boot;
+            node.commands.insert(ticket, now);
+            self.after(
+                Duration::from_millis(1),
+                Item::Tell(place, boot, Event::Command(ticket, command)),
+            );
+        }
+    }
+
+    /// Everything works again, and operators let go of what they held.
+    fn end_troubles(&mut self) {
+        self.check_flaps();
+        self.troubled = false;
+        self.network.heal();
+        self.network.lossless = true;
+        self.network_changed = self.now;
+        (self.origin_up, self.origin_since) = (true, self.now);
+        let since = self.now;
+        self.coordinator_up(since, true);
+        for place in 0..self.nodes.len() {
+            self.after(Duration::from_millis(1), Item::Start(place));
+        }
+        // Twice, in case the first is asked while the coordinator is still thought to be away.
+        for wait in [30, 60] {
+            self.after(Duration::from_secs(wait), Item::Trouble(Trouble::Resume));
+        }
+    }
+
+    fn resume(&mut self) {
+        let change = self.checks.newest().and_then(|record| record.change.as_ref());
+        let Some(change) = change else {
+            return;
+        };
+        let (paused, rated) = (change.paused, change.rate.is_some());
+        if paused {
+            self.command(0, Command::Resume);
+        }
+        if rated {
+            self.command(0, Command::Rate(None));
+        }
+        self.after(Duration::from_secs(30), Item::Trouble(Trouble::Resume));
+    }
+
+    /// A node that comes and goes quickly costs nothing; one that goes for long is lost once.
+    fn check_flaps(&mut self) {
+        if self.scene.kind != Kind::Flaps {
+            return;
+        }
+        let version = self.checks.newest().map_or(0, |record| record.version);
+        let changes = version - self.checks.version_before;
+        let allowed = u64::from(self.seed / 8 % 3 == 1);
+        if changes > allowed {
+            let words = format!("one node's flapping changed the ring {changes} times");
+            self.checks.violate(self.now, words);
+        }
+    }
+}
