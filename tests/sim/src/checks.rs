@@ -123,7 +123,10 @@ impl Checks {
             let id = &entry.member.id;
             if announced(id) {
                 if let Some(since) = self.absent.remove(id) {
-                    self.returned.insert(id.clone(), (now, now - since));
+                    // An absence that an outage of the coordinator cut in two was one to who decided.
+                    let before = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
+                    let before = before.map(|(_, absence)| *absence).unwrap_or_default();
+                    self.returned.insert(id.clone(), (now, before.max(now - since)));
                 }
             } else if !self.absent.contains_key(id) {
                 self.absent.insert(id.clone(), now);

@@ -50,6 +50,9 @@ const EVENTS_MAX: u64 = 2_000_000;
 /// The snapshot that all shards are of.
 pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
 
+/// What a ring is a function of: its unit of weights, its members' names and weights.
+type RingKey = (u32, Vec<(String, u32)>);
+
 /// Something that will happen.
 #[derive(Debug, Clone)]
 enum Item {
@@ -107,7 +110,7 @@ pub(crate) struct World {
     reads: BTreeMap<u64, client::Read>,
     shards: Vec<ShardId>,
     by_id: BTreeMap<ShardId, ShardNo>,
-    rings: BTreeMap<(u32, Vec<(String, u32)>), Rc<Ring>>,
+    rings: BTreeMap<RingKey, Rc<Ring>>,
     pub(crate) checks: Checks,
     troubled: bool,
     /// The story is printed.
@@ -219,7 +222,7 @@ impl World {
                 self.answered(place, boot, number, response);
             }
             Item::GiveUp(place, boot, number, request) => {
-                self.give_up(place, boot, number, request)
+                self.give_up(place, boot, number, request);
             }
             Item::Expire => {
                 if self.coordinator.up && self.coordinator.expire(self.now, self.planted) {

@@ -37,7 +37,7 @@ impl World {
     }
 
     pub(super) fn begin_read(&mut self, client: usize) {
-        let mean = self.scene.read_every.as_millis() as u64;
+        let mean = self.scene.read_every.as_secs() * 1_000;
         let wait = Duration::from_millis(self.rng.u64(mean / 2..mean * 3 / 2));
         if self.troubled {
             self.after(wait, Item::Read(client));
@@ -123,7 +123,8 @@ impl World {
         match self.serve(place, shard) {
             Some(copy) => self.answer_read(number, copy),
             None => {
-                if self.origin_up && !self.overwritten[shard] {
+                let knows = self.nodes[place].in_use.is_some();
+                if knows && self.origin_up && !self.overwritten[shard] {
                     let words = format!("n{place} refused shard {shard}, which the origin has");
                     self.checks.violate(self.now, words);
                 }

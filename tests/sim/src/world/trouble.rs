@@ -58,7 +58,7 @@ impl World {
         if self.checks.version_before == 0 {
             self.checks.version_before = self.checks.newest().map_or(0, |record| record.version);
         }
-        let mean = self.scene.trouble_every.as_millis() as u64;
+        let mean = self.scene.trouble_every.as_secs() * 1_000;
         let wait = Duration::from_millis(self.rng.u64(mean / 2..=mean * 3 / 2));
         match self.scene.kind {
             Kind::Calm => self.calm(),
@@ -129,7 +129,7 @@ impl World {
         let (away, period) = match self.seed / 8 % 3 {
             0 => quick,
             1 => (Duration::from_secs(35), Duration::from_secs(60)),
-            _ if node.boot % 6 == 0 => (Duration::from_secs(45), Duration::from_secs(90)),
+            _ if node.boot.is_multiple_of(6) => (Duration::from_secs(45), Duration::from_secs(90)),
             _ => quick,
         };
         self.stop(2);
