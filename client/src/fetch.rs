@@ -10,8 +10,9 @@
 //!         into the batch    no node left: strict ranged reads of the origin, with one warning
 //! ```
 //!
-//! A row is in the batch only after its checksum was compared, on the bytes as they lie there. What
-//! a node says to try again is tried again until the caller's patience ends.
+//! A row is in the batch only after its checksum was compared, on the bytes as they lie there or on
+//! those that were stored there. What a node says to try again is tried again until the caller's
+//! patience ends.
 //!
 //! Thread rule: a [`Fetcher`] is shared by all threads that read; each call works on its caller's
 //! thread. Sockets, locks and threads behind it are those of one process: a forked child starts with

@@ -28,5 +28,6 @@ mod errors;
 mod metrics;
 mod peers;
 mod preflight;
+mod target;
 #[cfg(test)]
 mod testing;

@@ -36,6 +36,7 @@ class S3Connector(Peer):
             (folder / f"{row:06}").write_bytes(data)
 
     def load(self) -> None:
+        super().load()
         import s3torchconnector  # noqa: F401
 
     def open(self) -> None:

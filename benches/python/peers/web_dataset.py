@@ -49,6 +49,7 @@ class WebDataset(Peer):
                     _add(tar, f"{row:06}.label", labels[row].tobytes())
 
     def load(self) -> None:
+        super().load()
         import webdataset  # noqa: F401
 
         s3 = client()

@@ -98,8 +98,8 @@ fn filled(id: ShardId, layout: Layout, manifest: &[u8]) -> Result<Sealed, Extent
     let id = ExtentId::from_bytes(*id.as_bytes());
     let filling = Filling::create(id, layout, parts, PagePreference::Auto)?;
     if let Some(mut part) = filling.take_part(0) {
-        part.copy_from_slice(manifest);
-        part.finish();
+        part.write(manifest)?;
+        part.finish()?;
     }
     filling.seal()
 }

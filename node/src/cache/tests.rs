@@ -101,8 +101,8 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
         job.flight().begin(Arc::clone(&filling));
         let mut part = filling.take_part(0).unwrap();
         let rows = (0..8).flat_map(|row| folder.row(row)).collect::<Vec<_>>();
-        part.copy_from_slice(&rows);
-        part.finish();
+        part.write(&rows).unwrap();
+        part.finish().unwrap();
         let _half_done = filling.take_part(1).unwrap();
         job
     };

@@ -9,6 +9,7 @@ use larder_wire::data::ReadPart;
 use crate::cache::Job;
 use crate::counters::Counters;
 use crate::peers::{Missed, Peer};
+use crate::target::Target;
 
 /// Who gave the first part that was asked for, and is asked for the others.
 pub(super) struct Lender<'a> {
@@ -26,7 +27,7 @@ impl<'a> Lender<'a> {
         holders: Vec<Arc<Peer>>,
         counters: &'a Counters,
         read: &PartRead,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Option<Self> {
         for peer in holders {
             let lender = Self { peer, job, counters, failed: AtomicBool::new(false) };
@@ -38,7 +39,7 @@ impl<'a> Lender<'a> {
     }
 
     /// Fills `target` with a part, if it still gives any.
-    pub(super) async fn read(&self, read: &PartRead, target: &mut [u8]) -> bool {
+    pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;
         }
@@ -50,7 +51,7 @@ impl<'a> Lender<'a> {
         lent.is_ok()
     }
 
-    async fn try_read(&self, read: &PartRead, target: &mut [u8]) -> Result<(), Missed> {
+    async fn try_read(&self, read: &PartRead, target: &mut impl Target) -> Result<(), Missed> {
         let wrong = |what: &str| Missed::Wrong(format!("{what} is beyond what can be asked for"));
         let wanted = ReadPart {
             snapshot: self.job.dataset().snapshot(),

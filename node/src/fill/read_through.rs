@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Reader;
 use crate::catalog::Dataset;
 use crate::counters::Counters;
+use crate::target::Piece;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
@@ -85,7 +86,7 @@ impl ReadThrough {
         let reads = merged(dataset, rows);
         let pieces = pieces(reads, target)?;
         let reads = pieces.into_iter().map(|(read, piece)| async move {
-            self.reader.read(dataset, &read, &self.gets, piece).await
+            self.reader.read(dataset, &read, &self.gets, &mut Piece::new(piece)).await
         });
         let reading = stream::iter(reads).buffer_unordered(limits::RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());

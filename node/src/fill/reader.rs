@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
-use larder_wire::limits;
+use larder_wire::{Error, limits};
 use tokio::sync::Semaphore;
 use tokio::time;
 
@@ -20,7 +20,15 @@ use super::retry::{RetryBudget, wait_after};
 use crate::cache::GaveUp;
 use crate::catalog::{Dataset, OriginHealth};
 use crate::counters::Counters;
+use crate::target::Target;
 use crate::{clock, errors};
+
+/// Why a try brought nothing.
+enum Failed {
+    Fetch(FetchError),
+    /// The bytes could not be put where they were to go: no fault of the origin.
+    Target(Error),
+}
 
 /// What all reads of a node share.
 #[derive(Debug)]
@@ -34,14 +42,14 @@ impl Reader {
         Self { budget: RetryBudget::new(clock::now()), counters }
     }
 
-    /// Fills `target` with exactly the bytes of `read`, in as many tries as it is worth. A try takes
+    /// Brings exactly the bytes of `read` to `target`, in as many tries as it is worth. A try takes
     /// one of `gets`; a wait between two takes none.
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
         read: &PartRead,
         gets: &Semaphore,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Result<(), GaveUp> {
         let health = dataset.health();
         let (mut tries, answers) = (1, health.answers());
@@ -52,9 +60,13 @@ impl Reader {
                 let _one = gets.acquire().await.expect("the semaphore is never closed");
                 self.try_once(dataset, read, target).await
             };
-            let Err(error) = tried else {
-                health.answered();
-                return Ok(());
+            let error = match tried {
+                Ok(()) => {
+                    health.answered();
+                    return Ok(());
+                }
+                Err(Failed::Target(why)) => return Err(GaveUp::from(why)),
+                Err(Failed::Fetch(error)) => error,
             };
             if error.is_retryable() {
                 if !self.pause(health, &mut tries).await {
@@ -102,17 +114,16 @@ impl Reader {
         &self,
         dataset: &Dataset,
         read: &PartRead,
-        target: &mut [u8],
-    ) -> Result<(), FetchError> {
+        target: &mut impl Target,
+    ) -> Result<(), Failed> {
         let came = AtomicU64::new(0);
-        let mut rest = &mut *target;
+        let mut full = None;
+        target.begin();
         let mut sink = |chunk: &[u8]| {
-            let Some((here, after)) = std::mem::take(&mut rest).split_at_mut_checked(chunk.len())
-            else {
+            if let Err(why) = target.put(chunk) {
+                full = Some(why);
                 return ControlFlow::Break(());
-            };
-            here.copy_from_slice(chunk);
-            rest = after;
+            }
             came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             ControlFlow::Continue(())
         };
@@ -121,7 +132,8 @@ impl Reader {
         let reading = origin.read_exact_range(dataset.manifest(), read, &mut sink);
         let outcome = unless_stalled(reading, &came, dataset, read).await;
         self.counters.origin_bytes.add(came.load(Ordering::Relaxed));
-        outcome
+        full.map_or(Ok(()), |why| Err(Failed::Target(why)))?;
+        outcome.map_err(Failed::Fetch)
     }
 }
 

@@ -160,7 +160,7 @@ impl Filler {
         let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
         let read = &plan.reads[part.index()];
         let lender = Lender::find(job, holders, &self.counters, read, &mut part).await?;
-        part.finish();
+        part.finish().ok()?;
         job.flight().part_is_in();
         Some(lender)
     }
@@ -185,7 +185,7 @@ impl Filler {
         if !lent {
             self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         }
-        part.finish();
+        part.finish().map_err(errors::of_extent)?;
         job.flight().part_is_in();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use larder_extent::crc::crc32c;
+use larder_extent::crc::Crc32c;
 use larder_wire::data::{
     ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
     WireError,
@@ -11,6 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Missed;
+use crate::target::Target;
+
+/// Payload that is received at a time: hashed and handed on while it is in the second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A socket that said HELLO.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(super) struct Connection {
     request: u64,
     frame: Vec<u8>,
     body: Vec<u8>,
+    /// Payload on its way to a target.
+    piece: Vec<u8>,
 }
 
 impl Connection {
@@ -30,7 +36,8 @@ impl Connection {
     ) -> Result<(Self, HelloOk), Missed> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut connection = Self { stream, request: 0, frame: Vec::new(), body: Vec::new() };
+        let mut connection =
+            Self { stream, request: 0, frame: Vec::new(), body: Vec::new(), piece: Vec::new() };
         let hello = Hello::new(ticket, std::process::id(), format!("node {own_id}"));
         hello.encode(connection.request, &mut connection.frame);
         connection.send().await?;
@@ -50,7 +57,7 @@ impl Connection {
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Result<Part, Missed> {
         self.request += 1;
         wanted.encode(self.request, &mut self.frame);
@@ -60,13 +67,26 @@ impl Connection {
             return Err(self.refusal(&header, "PART"));
         }
         let part = Part::decode(&header, &self.body, wanted.bytes)?;
-        self.stream.read_exact(target).await?;
-        let found = crc32c(target);
+        let found = self.receive(wanted.bytes, target).await?;
         if found == part.crc32c {
             return Ok(part);
         }
         let why = format!("its bytes have checksum {found:08x}, not {:08x}", part.crc32c);
         Err(Missed::Wrong(why))
+    }
+
+    /// Hands payload on piece by piece. Returns its checksum.
+    async fn receive(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
+        target.begin();
+        let (mut left, mut crc) = (bytes as usize, Crc32c::new());
+        while left > 0 {
+            self.piece.resize(left.min(PIECE_BYTES), 0);
+            self.stream.read_exact(&mut self.piece).await?;
+            crc.update(&self.piece);
+            target.put(&self.piece)?;
+            left -= self.piece.len();
+        }
+        Ok(crc.finish())
     }
 
     async fn send(&mut self) -> io::Result<()> {

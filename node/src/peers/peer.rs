@@ -14,6 +14,7 @@ use tonic::transport::Endpoint;
 
 use super::connection::Connection;
 use crate::clock;
+use crate::target::Target;
 
 /// A member of the ring that is not this node.
 #[derive(Debug)]
@@ -107,7 +108,11 @@ impl Peer {
     }
 
     /// Fills `target` with a part of a shard. Returns the digest that the whole shard is to have.
-    pub(crate) async fn read(&self, wanted: &ReadPart, target: &mut [u8]) -> Result<u64, Missed> {
+    pub(crate) async fn read(
+        &self,
+        wanted: &ReadPart,
+        target: &mut impl Target,
+    ) -> Result<u64, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let reading = time::timeout(limits::PEER_PART_TIMEOUT, self.try_read(wanted, target)).await;
         let read = reading.unwrap_or_else(|_| Err(Missed::Away("it is silent".to_owned())));
@@ -120,7 +125,7 @@ impl Peer {
     }
 
     /// A connection that has outlived the peer's last start is replaced once.
-    async fn try_read(&self, wanted: &ReadPart, target: &mut [u8]) -> Result<u64, Missed> {
+    async fn try_read(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<u64, Missed> {
         let idle = self.lock().idle.pop();
         if let Some(connection) = idle {
             match self.read_over(connection, wanted, target).await {
@@ -143,7 +148,7 @@ impl Peer {
         &self,
         mut connection: Connection,
         wanted: &ReadPart,
-        target: &mut [u8],
+        target: &mut impl Target,
     ) -> Result<u64, Missed> {
         let read = connection.read(wanted, target).await;
         if matches!(read, Ok(_) | Err(Missed::NotThere)) {

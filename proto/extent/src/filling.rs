@@ -1,6 +1,9 @@
 //! An extent that is being filled: parts are written side by side, finished ones can be copied out.
+//!
+//! Bytes are written to the file and read from it by system calls: a page that is written as a whole
+//! is neither zeroed before nor faulted in, which would cost more than the copy.
 
-mod access;
+mod hash;
 mod parts;
 
 pub use parts::PartSpec;
@@ -8,13 +11,15 @@ pub use parts::PartSpec;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::crc::crc32c;
 use crate::layout::{Layout, Placed, encode, index, indices};
-use crate::map::FillMap;
-use crate::{ExtentError, ExtentId, PagePreference, PageSize, Sealed, memfd};
+use crate::map::{PopulatedMap, TableMap};
+use crate::{ExtentError, ExtentId, PagePreference, Sealed, memfd, pages};
+use hash::UnitHasher;
 use parts::PartTable;
 
 /// What became of a copy out of a filling extent.
@@ -30,15 +35,37 @@ pub enum CopyOutcome {
 
 /// The memory of a filling extent.
 struct Memory {
-    map: FillMap,
+    tables: TableMap,
     file: File,
 }
 
 impl Memory {
     /// Stores the checksum of a unit. Whoever does it twice stores the same again.
-    fn store_crc(&self, placed: &Placed, unit: u64, bytes: &[u8]) {
-        let slot = self.map.checksum(index(placed.crc_offset + unit * 4));
-        slot.store(crc32c(bytes).to_le(), Ordering::Relaxed);
+    fn store_crc(&self, placed: &Placed, unit: u64, crc: u32) {
+        let slot = self.tables.checksum(index(placed.crc_offset + unit * 4));
+        slot.store(crc.to_le(), Ordering::Relaxed);
+    }
+
+    /// Takes the checksums of units where they lie.
+    fn hash_units(&self, placed: &Placed, units: Range<u64>) -> Result<(), ExtentError> {
+        let mut bytes = Vec::new();
+        for unit in units {
+            let range = placed.unit_range(unit);
+            bytes.resize(index(range.end - range.start), 0);
+            self.read(placed.offset + range.start, &mut bytes)?;
+            self.store_crc(placed, unit, crc32c(&bytes));
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), ExtentError> {
+        let read = self.file.read_exact_at(target, offset);
+        read.map_err(ExtentError::os("reading from an extent that is filled"))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), ExtentError> {
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(ExtentError::os("writing into an extent"))
     }
 }
 
@@ -48,21 +75,21 @@ impl Memory {
 /// only once it is finished. When all are, [`seal`](Filling::seal) turns the memory into a
 /// [`Sealed`] extent. Dropping the last handle before that frees everything.
 ///
-/// A forked child does not inherit the memory, or its writable mapping would keep the extent from
-/// being sealed: there, a `Filling` and its parts must not be touched.
+/// A forked child does not inherit the mapping of the checksums, or it would keep the extent from being
+/// sealed: there, a `Filling` and its parts must not be touched.
 pub struct Filling {
     id: ExtentId,
     layout: Layout,
     parts: PartTable,
-    page_size: PageSize,
     /// Taken by `seal`. Copies hold the read lock, so none has the memory unmapped under it; a
     /// [`Part`] has its own handle, and `seal` begins only when no part is held.
     memory: RwLock<Option<Arc<Memory>>>,
 }
 
 impl Filling {
-    /// Takes and faults in the memory for `layout`, to be filled in `parts`, which must cover every
-    /// region exactly once, in any order. Takes up to 0.4 s per GiB.
+    /// Makes room for `layout`, to be filled in `parts`, which must cover every region exactly once, in
+    /// any order. Where the host gives huge pages their memory is taken now, which takes up to 0.2 s
+    /// per GiB; else pages are taken as they are written.
     ///
     /// # Errors
     /// If the parts do not tile the regions, or the kernel gives no memory.
@@ -74,11 +101,14 @@ impl Filling {
     ) -> Result<Arc<Self>, ExtentError> {
         let parts = PartTable::new(&layout, parts)?;
         let file = memfd::create(layout.total_bytes())?;
-        let map = FillMap::new(&file, indices(&layout.tables()), pages)
-            .map_err(ExtentError::os("mapping memory for an extent"))?;
-        let page_size = PageSize::of(&map.addresses());
-        let memory = RwLock::new(Some(Arc::new(Memory { map, file })));
-        Ok(Arc::new(Self { id, layout, parts, page_size, memory }))
+        let taking = || ExtentError::os("mapping memory for an extent");
+        // Only a mapping can ask for pages of a size.
+        if pages == PagePreference::Small || pages::huge_may_be_given() {
+            PopulatedMap::new(&file, pages).map_err(taking())?;
+        }
+        let tables = TableMap::new(&file, indices(&layout.tables())).map_err(taking())?;
+        let memory = RwLock::new(Some(Arc::new(Memory { tables, file })));
+        Ok(Arc::new(Self { id, layout, parts, memory }))
     }
 
     /// The extent's id.
@@ -99,12 +129,6 @@ impl Filling {
         self.layout.total_bytes()
     }
 
-    /// The pages the memory came in.
-    #[must_use]
-    pub fn page_size(&self) -> PageSize {
-        self.page_size
-    }
-
     /// The parts, as they were given to [`create`](Filling::create).
     #[must_use]
     pub fn parts(&self) -> &[PartSpec] {
@@ -121,13 +145,14 @@ impl Filling {
     /// it, or it is finished.
     #[must_use]
     pub fn take_part(self: &Arc<Self>, index: usize) -> Option<Part> {
-        let range = self.file_range(self.parts.specs().get(index)?);
+        let spec = self.parts.specs().get(index)?;
+        let hasher = UnitHasher::new(&self.layout.placed()[spec.region], &spec.range);
         let memory = self.memory();
         let memory = memory.as_ref()?;
         // Claimed first: `seal` relies on there being no handle without a claim.
         self.parts.claim(index).then(|| Part {
             memory: Arc::clone(memory),
-            range,
+            hasher,
             claim: Claim { filling: Arc::clone(self), index, finished: false },
         })
     }
@@ -146,22 +171,27 @@ impl Filling {
 
     /// Copies `range` of a region to `target` if all of it is in.
     ///
+    /// # Errors
+    /// The kernel's, if it can't bring back what it has swapped out.
+    ///
     /// # Panics
     /// If the region does not have these bytes, or `target` has not as many.
-    #[must_use]
-    pub fn copy(&self, region: usize, range: Range<u64>, target: &mut [u8]) -> CopyOutcome {
+    pub fn copy(
+        &self,
+        region: usize,
+        range: Range<u64>,
+        target: &mut [u8],
+    ) -> Result<CopyOutcome, ExtentError> {
         assert_eq!(index(range.end.saturating_sub(range.start)), target.len(), "the target's size");
         let memory = self.memory();
         let Some(memory) = memory.as_ref() else {
-            return CopyOutcome::Sealed;
+            return Ok(CopyOutcome::Sealed);
         };
-        match self.ready_bytes(memory, region, &range) {
-            None => CopyOutcome::NotYet,
-            Some(bytes) => {
-                target.copy_from_slice(bytes);
-                CopyOutcome::Copied
-            }
+        if !self.is_ready(region, range.clone()) {
+            return Ok(CopyOutcome::NotYet);
         }
+        memory.read(self.layout.region_offset(region) + range.start, target)?;
+        Ok(CopyOutcome::Copied)
     }
 
     /// Makes the extent immutable. Blocks copies for a moment.
@@ -173,17 +203,17 @@ impl Filling {
             return Err(ExtentError::PartsMissing { missing: self.parts_missing() });
         }
         match self.memory().as_ref() {
-            Some(memory) => self.hash_units_across_parts(memory),
+            Some(memory) => self.hash_units_across_parts(memory)?,
             None => return Err(ExtentError::AlreadySealed),
         }
         let memory = self.memory.write().unwrap_or_else(PoisonError::into_inner).take();
         let memory = memory.ok_or(ExtentError::AlreadySealed)?;
         // Finished parts have let go of the memory before they counted as finished, and no part
         // can be taken any more.
-        let Memory { mut map, file } =
+        let Memory { mut tables, file } =
             Arc::into_inner(memory).expect("no part of a filled extent is held");
-        map.write_header(&encode(self.id, &self.layout));
-        drop(map);
+        tables.write_header(&encode(self.id, &self.layout));
+        drop(tables);
         Sealed::seal(self.id, self.layout.clone(), file)
     }
 
@@ -192,32 +222,20 @@ impl Filling {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn file_range(&self, part: &PartSpec) -> Range<usize> {
-        let offset = self.layout.region_offset(part.region);
-        indices(&(offset + part.range.start..offset + part.range.end))
-    }
-
     /// Takes the checksums that no part could take alone.
-    fn hash_units_across_parts(&self, memory: &Memory) {
+    fn hash_units_across_parts(&self, memory: &Memory) -> Result<(), ExtentError> {
         for (region, placed) in self.layout.placed().iter().enumerate() {
             let mut next = 0;
             for part in self.parts.of_region(region) {
                 let within = placed.units_within(&part.range);
                 if !within.is_empty() {
-                    self.hash_units(memory, region, next..within.start);
+                    memory.hash_units(placed, next..within.start)?;
                     next = within.end;
                 }
             }
-            self.hash_units(memory, region, next..placed.units);
+            memory.hash_units(placed, next..placed.units)?;
         }
-    }
-
-    fn hash_units(&self, memory: &Memory, region: usize, units: Range<u64>) {
-        let placed = &self.layout.placed()[region];
-        for unit in units {
-            let bytes = self.ready_bytes(memory, region, &placed.unit_range(unit));
-            memory.store_crc(placed, unit, bytes.expect("all parts are finished"));
-        }
+        Ok(())
     }
 }
 
@@ -231,14 +249,14 @@ impl fmt::Debug for Filling {
     }
 }
 
-/// The right to write one part of a filling extent: derefs to its bytes.
+/// The right to write one part of a filling extent, from its first byte to its last.
 ///
 /// [`finish`](Part::finish) lets others read them; dropping it without gives the part back to be
-/// taken again, with whatever was written so far.
+/// taken again.
 pub struct Part {
     // Dropped in this order: the memory is let go before the claim is.
     memory: Arc<Memory>,
-    range: Range<usize>,
+    hasher: UnitHasher,
     claim: Claim,
 }
 
@@ -255,18 +273,40 @@ impl Part {
         &self.claim.filling.parts.specs()[self.claim.index]
     }
 
-    /// Takes the checksums of the rows that lie wholly in the part, while its bytes are warm, and
-    /// lets others read it.
-    pub fn finish(mut self) {
-        let spec = self.spec();
+    /// Writes the bytes that come next, and takes the checksums of the rows that are complete with
+    /// them, while they are warm.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no memory.
+    ///
+    /// # Panics
+    /// If these are more than the part has left.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ExtentError> {
+        let (spec, at) = (self.spec(), self.hasher.at());
+        assert!(bytes.len() as u64 <= spec.range.end - at, "more than a part of {:?}", spec.range);
         let placed = &self.claim.filling.layout.placed()[spec.region];
-        for unit in placed.units_within(&spec.range) {
-            let unit_range = placed.unit_range(unit);
-            let start = spec.range.start;
-            let within = indices(&(unit_range.start - start..unit_range.end - start));
-            self.memory.store_crc(placed, unit, &self[within]);
-        }
+        self.memory.write(placed.offset + at, bytes)?;
+        self.hasher.pass(placed, bytes, |unit, crc| self.memory.store_crc(placed, unit, crc));
+        Ok(())
+    }
+
+    /// Begins again at the first byte.
+    pub fn restart(&mut self) {
+        let spec = self.spec();
+        self.hasher =
+            UnitHasher::new(&self.claim.filling.layout.placed()[spec.region], &spec.range);
+    }
+
+    /// Takes those checksums of rows that lie wholly in the part which were not taken when they were
+    /// written, and lets others read it. Bytes that were never written are zeros.
+    ///
+    /// # Errors
+    /// The kernel's; the part is then given back.
+    pub fn finish(mut self) -> Result<(), ExtentError> {
+        let placed = &self.claim.filling.layout.placed()[self.spec().region];
+        self.memory.hash_units(placed, self.hasher.left())?;
         self.claim.finished = true;
+        Ok(())
     }
 }
 

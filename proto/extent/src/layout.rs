@@ -134,6 +134,11 @@ impl Placed {
         self.row_range(first).start..self.row_range(last).end
     }
 
+    /// Whether units share bytes.
+    pub(crate) fn units_overlap(&self) -> bool {
+        matches!(self.region, Region::Rows { row_bytes, stride_bytes, .. } if stride_bytes < row_bytes)
+    }
+
     /// The units that lie wholly in `range`. They are consecutive, because both the starts and the
     /// ends of units rise.
     pub(crate) fn units_within(&self, range: &Range<u64>) -> Range<u64> {

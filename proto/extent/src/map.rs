@@ -1,4 +1,4 @@
-//! The mappings of an extent, under types that keep them honest: [`FillMap`] while it is written,
+//! The mappings of an extent, under types that keep them honest: [`TableMap`] while it is written,
 //! [`ReadMap`] and [`PrivateMap`] once it is sealed.
 //!
 //! Every mapping but the private one is populated when it is made, so that no reader or sender pays for faults, and
@@ -24,70 +24,51 @@ pub enum PagePreference {
     Small,
 }
 
-/// The writable mapping of a file that only this process can reach. Three areas, three rules: the
-/// header is touched only through `&mut self`, the checksum tables only as atomics, the regions
-/// only under the contract of [`FillMap::bytes`] and [`FillMap::bytes_mut`].
-pub(crate) struct FillMap {
-    map: MmapRaw,
-    tables: Range<usize>,
-}
+/// A writable mapping of all of a file that only this process can reach, with its memory taken and
+/// faulted in, in the pages that were asked for. What it is for is done once it is made.
+pub(crate) struct PopulatedMap(MmapRaw);
 
-impl FillMap {
-    /// Maps all of `file`, with its memory taken and faulted in.
-    pub(crate) fn new(
-        file: &File,
-        tables: Range<usize>,
-        preference: PagePreference,
-    ) -> io::Result<Self> {
+impl PopulatedMap {
+    pub(crate) fn new(file: &File, preference: PagePreference) -> io::Result<Self> {
         let map = MmapOptions::new().map_raw(file)?;
-        // A child forked meanwhile would hold a writable mapping, and sealing is refused as long
-        // as there is any.
-        map.advise(Advice::DontFork)?;
+        keep_from_children(&map)?;
         // Refused where the kernel was built without huge pages: then small ones it is.
         let _ = map.advise(match preference {
             PagePreference::Auto => Advice::HugePage,
             PagePreference::Small => Advice::NoHugePage,
         });
         map.advise(Advice::PopulateWrite)?;
-        assert!(
-            tables.start <= tables.end && tables.end <= map.len() && tables.start.is_multiple_of(4)
-        );
-        Ok(Self { map, tables })
+        Ok(Self(map))
     }
 
-    /// Where the mapping lies, for asking the kernel about it.
+    /// Where it lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
-        addresses(self.map.as_ptr(), self.map.len())
+        addresses(self.0.as_ptr(), self.0.len())
     }
+}
 
-    fn check(&self, range: &Range<usize>) {
-        let fits = range.start <= range.end && range.end <= self.map.len();
-        assert!(fits && range.start >= self.tables.end, "{range:?} is not within the regions");
-    }
+/// A child forked meanwhile would hold a writable mapping, and sealing is refused as long as there is
+/// any.
+fn keep_from_children(map: &MmapRaw) -> io::Result<()> {
+    map.advise(Advice::DontFork)
+}
 
-    /// Bytes of the regions, to read.
-    ///
-    /// # Safety
-    /// Nobody may write to `range` while the slice lives.
-    pub(crate) unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
-        self.check(&range);
-        // SAFETY: `check` holds the range within the mapping, which lives as long as `self`; the
-        // file is ours alone, so it is never shortened and never written to from elsewhere; the
-        // caller answers for writers within the process.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(range.start), range.len()) }
-    }
+/// The writable mapping of what comes before the regions, in a file that only this process can reach.
+/// Two areas, two rules: the header is touched only through `&mut self`, the checksum tables only as
+/// atomics.
+pub(crate) struct TableMap {
+    map: MmapRaw,
+    tables: Range<usize>,
+}
 
-    /// Bytes of the regions, to write.
-    ///
-    /// # Safety
-    /// Nobody else may read or write `range` while the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the contract: parts are disjoint")]
-    pub(crate) unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
-        self.check(&range);
-        // SAFETY: as in `bytes`; the caller answers for there being no other reader or writer.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(range.start), range.len())
-        }
+impl TableMap {
+    /// Maps the file up to the end of its tables.
+    pub(crate) fn new(file: &File, tables: Range<usize>) -> io::Result<Self> {
+        let map = MmapOptions::new().len(tables.end).map_raw(file)?;
+        keep_from_children(&map)?;
+        map.advise(Advice::PopulateWrite)?;
+        assert!(tables.start <= tables.end && tables.start.is_multiple_of(4));
+        Ok(Self { map, tables })
     }
 
     /// The entry of a checksum table at `offset` of the file.
@@ -95,8 +76,8 @@ impl FillMap {
         let within = offset >= self.tables.start && offset + 4 <= self.tables.end;
         assert!(within && offset.is_multiple_of(4), "{offset} is not a checksum");
         // SAFETY: the four bytes lie within the mapping and on a multiple of four (mappings begin
-        // on a page). The tables are reached through this method alone while the map is shared:
-        // `bytes` and `bytes_mut` refuse their range, `write_header` has `&mut self`.
+        // on a page). The tables are reached through this method alone while the map is shared, for
+        // `write_header` has `&mut self`.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 

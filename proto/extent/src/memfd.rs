@@ -67,14 +67,14 @@ pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
 #[cfg(test)]
 mod tests {
     use super::{check_sealed, create, seal};
-    use crate::map::FillMap;
+    use crate::map::PopulatedMap;
     use crate::{ExtentError, PagePreference};
     use std::io::ErrorKind;
 
     #[test]
     fn a_file_is_not_sealed_while_it_can_be_written_through_a_mapping() {
         let file = create(8192).unwrap();
-        let map = FillMap::new(&file, 0..0, PagePreference::Auto).unwrap();
+        let map = PopulatedMap::new(&file, PagePreference::Auto).unwrap();
         let Err(ExtentError::Os { source, .. }) = seal(&file) else { panic!("sealed") };
         assert_eq!(source.kind(), ErrorKind::ResourceBusy);
         drop(map);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use crate::layout::index;
-use crate::map::{FillMap, PagePreference};
+use crate::map::{PagePreference, PopulatedMap};
 use crate::{ExtentError, memfd, sys};
 
 /// Bytes of a huge page.
@@ -19,6 +19,10 @@ const HUGE_BYTES: u64 = 2 << 20;
 
 /// The host's setting for huge pages of shared memory.
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+/// The same for pages of 2 MiB alone; `inherit` refers to the other.
+const SHMEM_ENABLED_HUGE: &str =
+    "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled";
 
 /// Which pages a mapping got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,19 @@ fn huge_bytes_by_smaps(addresses: &Range<usize>) -> u64 {
         .map_or(0, |kib| kib * 1024)
 }
 
+/// Whether the host may give huge pages to a mapping of an extent that asks for them.
+pub(crate) fn huge_may_be_given() -> bool {
+    let given = |path| fs::read_to_string(path).is_ok_and(|setting| names_a_way(&setting));
+    given(SHMEM_ENABLED) || given(SHMEM_ENABLED_HUGE)
+}
+
+/// Whether the choice that a setting marks (`always [never] ..`) is one to give huge pages by itself.
+fn names_a_way(setting: &str) -> bool {
+    let chosen =
+        setting.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    chosen.is_some_and(|chosen| !matches!(chosen, "never" | "deny" | "inherit"))
+}
+
 /// What this host gives to memory of extents.
 #[derive(Clone, Debug)]
 pub struct PageReport {
@@ -79,7 +96,7 @@ pub struct PageReport {
 /// If not even the test extent could be made.
 pub fn probe() -> Result<PageReport, ExtentError> {
     let file = memfd::create(2 * HUGE_BYTES)?;
-    let map = FillMap::new(&file, 0..0, PagePreference::Auto)
+    let map = PopulatedMap::new(&file, PagePreference::Auto)
         .map_err(ExtentError::os("mapping 4 MiB of shared memory"))?;
     let page_size = PageSize::of(&map.addresses());
     let shmem_enabled = fs::read_to_string(SHMEM_ENABLED).ok().map(|text| text.trim().to_owned());
@@ -116,14 +133,14 @@ fn lock_bytes_max() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PageSize, huge_bytes_by_smaps, probe};
-    use crate::map::FillMap;
+    use super::{PageSize, huge_bytes_by_smaps, huge_may_be_given, names_a_way, probe};
+    use crate::map::PopulatedMap;
     use crate::{PagePreference, memfd, sys};
 
     #[test]
     fn both_ways_to_ask_about_pages_agree() {
         let file = memfd::create(8 << 20).unwrap();
-        let map = FillMap::new(&file, 0..0, PagePreference::Auto).unwrap();
+        let map = PopulatedMap::new(&file, PagePreference::Auto).unwrap();
         let slow = huge_bytes_by_smaps(&map.addresses());
         if let Ok(fast) = sys::huge_bytes(&map.addresses()) {
             assert_eq!(fast, slow);
@@ -133,7 +150,7 @@ mod tests {
     #[test]
     fn small_pages_are_given_when_asked_for() {
         let file = memfd::create(8 << 20).unwrap();
-        let map = FillMap::new(&file, 0..0, PagePreference::Small).unwrap();
+        let map = PopulatedMap::new(&file, PagePreference::Small).unwrap();
         assert_eq!(PageSize::of(&map.addresses()), PageSize::Small);
     }
 
@@ -142,5 +159,19 @@ mod tests {
         let report = probe().unwrap();
         let wanting = report.page_size == PageSize::Small || report.lock_bytes_max.is_some();
         assert_eq!(report.advice.is_empty(), !wanting);
+    }
+
+    #[test]
+    fn settings_are_read_by_the_choice_that_is_marked() {
+        assert!(names_a_way("always within_size [advise] never deny force\n"));
+        assert!(names_a_way("[always] inherit within_size advise never"));
+        assert!(!names_a_way("always within_size advise [never] deny force\n"));
+        assert!(!names_a_way("always [inherit] within_size advise never"));
+        assert!(!names_a_way(""));
+    }
+
+    #[test]
+    fn where_huge_pages_are_given_the_settings_say_so() {
+        assert!(probe().unwrap().page_size == PageSize::Small || huge_may_be_given());
     }
 }

@@ -276,9 +276,9 @@ pub const FILL_QUEUE_MAX: usize = 4_096;
 /// workers are spread, and so how long one fill takes.
 pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 
-/// Fills that have their memory faulted in at once. That is work for a core (0.4 s per GiB in 4 KiB
-/// pages), and nothing is read for a fill before it has its memory: side by side they would all be
-/// ready late, and the origin idle until then.
+/// Fills that have their memory taken in huge pages at once. That is work for a core (0.1 s per GiB),
+/// and nothing is read for a fill before it has its memory: side by side they would all be ready late,
+/// and the origin idle until then.
 pub const FILLS_TAKING_MEMORY_MAX: usize = 2;
 
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.

@@ -425,6 +425,13 @@ impl node_server::Node for Control {
         }))
     }
 
+    async fn introduce(
+        &self,
+        _: Request<schema::IntroduceRequest>,
+    ) -> Result<Response<schema::IntroduceResponse>, Status> {
+        Err(Status::unimplemented("nodes ask this of nodes"))
+    }
+
     async fn get_ring(
         &self,
         _: Request<schema::GetRingRequest>,
@@ -465,13 +472,6 @@ impl node_server::Node for Control {
         Ok(Response::new(stream::iter(pieces)))
     }
 
-    async fn introduce(
-        &self,
-        _: Request<schema::IntroduceRequest>,
-    ) -> Result<Response<schema::IntroduceResponse>, Status> {
-        Err(Status::unimplemented("for nodes among themselves"))
-    }
-
     async fn list_datasets(
         &self,
         _: Request<schema::ListDatasetsRequest>,
@@ -483,13 +483,6 @@ impl node_server::Node for Control {
         &self,
         _: Request<schema::ListShardsRequest>,
     ) -> Result<Response<schema::ListShardsResponse>, Status> {
-        Err(Status::unimplemented("not in the script"))
-    }
-
-    async fn introduce(
-        &self,
-        _: Request<schema::IntroduceRequest>,
-    ) -> Result<Response<schema::IntroduceResponse>, Status> {
         Err(Status::unimplemented("not in the script"))
     }
 

@@ -118,8 +118,8 @@ impl Fixture {
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
         for (index, read) in plan.reads.iter().enumerate() {
             let mut part = filling.take_part(index).unwrap();
-            part.copy_from_slice(self.read(read));
-            part.finish();
+            part.write(self.read(read)).unwrap();
+            part.finish().unwrap();
         }
         filling.seal().unwrap()
     }

@@ -11,6 +11,7 @@ use super::column::{Corrupt, Span, len, table_len};
 use super::keepalive::{self, while_alive};
 use super::{Answer, Ended, Slot};
 use crate::cache::Found;
+use crate::errors;
 use crate::fill::RowWanted;
 use crate::flight::{Flight, Waited};
 
@@ -138,11 +139,14 @@ impl Answer<'_> {
         let (region, range) = (slot.column.tensor, span.offset..span.offset + span.bytes);
         loop {
             match flight.wait(region, &range, limits::KEEPALIVE_INTERVAL) {
-                Waited::Ready(filling) => match filling.copy(region, range.clone(), target) {
-                    CopyOutcome::Copied => return Ok(None),
-                    CopyOutcome::NotYet => {}
-                    CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
-                },
+                Waited::Ready(filling) => {
+                    let copied = filling.copy(region, range.clone(), target);
+                    match copied.map_err(errors::of_extent)? {
+                        CopyOutcome::Copied => return Ok(None),
+                        CopyOutcome::NotYet => {}
+                        CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
+                    }
+                }
                 Waited::Sealed(sealed) => return Ok(Some(sealed)),
                 Waited::Failed(why) => return Err(why.into()),
                 Waited::TimedOut => keepalive::tick(self.peer, self.request)?,

@@ -24,7 +24,7 @@ fn a_part_has_one_writer_and_can_be_tried_again() {
     assert!(filling.take_part(0).is_none());
     drop(first);
     let second = filling.take_part(0).unwrap();
-    second.finish();
+    second.finish().unwrap();
     assert!(filling.take_part(0).is_none());
     assert!(filling.take_part(1).is_none());
     assert_eq!(filling.parts_missing(), 0);
@@ -34,18 +34,18 @@ fn a_part_has_one_writer_and_can_be_tried_again() {
 fn only_finished_parts_are_copied_out() {
     let filling = filling(&[rows(4, 100, 100)], vec![part(0, 200, 400), part(0, 0, 200)]).unwrap();
     let mut target = [0; 100];
-    assert_eq!(filling.copy(0, 0..100, &mut target), CopyOutcome::NotYet);
+    assert_eq!(filling.copy(0, 0..100, &mut target).unwrap(), CopyOutcome::NotYet);
     let mut low = filling.take_part(1).unwrap();
-    low.fill(7);
-    low.finish();
-    assert_eq!(filling.copy(0, 100..200, &mut target), CopyOutcome::Copied);
+    low.write(&[7; 200]).unwrap();
+    low.finish().unwrap();
+    assert_eq!(filling.copy(0, 100..200, &mut target).unwrap(), CopyOutcome::Copied);
     assert_eq!(target, [7; 100]);
-    assert_eq!(filling.copy(0, 150..250, &mut target), CopyOutcome::NotYet);
+    assert_eq!(filling.copy(0, 150..250, &mut target).unwrap(), CopyOutcome::NotYet);
     assert!(filling.is_ready(0, 0..200) && !filling.is_ready(0, 199..201));
     assert!(matches!(filling.seal(), Err(ExtentError::PartsMissing { missing: 1 })));
-    filling.take_part(0).unwrap().finish();
+    filling.take_part(0).unwrap().finish().unwrap();
     let sealed = filling.seal().unwrap();
-    assert_eq!(filling.copy(0, 0..100, &mut target), CopyOutcome::Sealed);
+    assert_eq!(filling.copy(0, 0..100, &mut target).unwrap(), CopyOutcome::Sealed);
     assert!(matches!(filling.seal(), Err(ExtentError::AlreadySealed)));
     assert_eq!(sealed.row(0, 1), [7; 100]);
 }
@@ -63,11 +63,17 @@ fn every_row_has_its_checksum_wherever_the_parts_were_cut() {
     let filling = filling(&regions, parts).unwrap();
     for index in (0..filling.parts().len()).rev() {
         let mut part = filling.take_part(index).unwrap();
-        let start = part.spec().range.start;
-        for (at, byte) in (start..).zip(part.iter_mut()) {
-            *byte = at.to_le_bytes()[0].wrapping_mul(31) ^ at.to_le_bytes()[1];
+        let byte = |at: u64| at.to_le_bytes()[0].wrapping_mul(31) ^ at.to_le_bytes()[1];
+        let bytes: Vec<u8> = part.spec().range.clone().map(byte).collect();
+        part.write(&bytes[..bytes.len() / 3]).unwrap();
+        if index % 2 == 0 {
+            part.restart();
         }
-        part.finish();
+        let begun = if index % 2 == 0 { 0 } else { bytes.len() / 3 };
+        for chunk in bytes[begun..].chunks(1 + index * 13) {
+            part.write(chunk).unwrap();
+        }
+        part.finish().unwrap();
     }
     let sealed = filling.seal().unwrap();
     sealed.verify().unwrap();
@@ -114,6 +120,7 @@ fn an_extent_without_bytes_seals() {
 fn threads_fill_while_others_copy_and_no_byte_is_seen_early() {
     const PARTS: u64 = 64;
     const PART: u64 = 10_000;
+    let bytes = [0xaa; 10_000];
     let parts = (0..PARTS).map(|at| part(0, at * PART, (at + 1) * PART)).collect();
     let filling = filling(&[rows(PARTS * 10, 1000, 1000)], parts).unwrap();
     std::thread::scope(|scope| {
@@ -121,7 +128,7 @@ fn threads_fill_while_others_copy_and_no_byte_is_seen_early() {
             scope.spawn(|| {
                 for index in 0..filling.parts().len() {
                     if let Some(mut part) = filling.take_part(index) {
-                        part.fill(0xaa);
+                        part.write(&bytes).unwrap();
                         // Every third is given up once and taken again by this writer.
                         if index % 3 == 0 {
                             drop(part);
@@ -129,9 +136,9 @@ fn threads_fill_while_others_copy_and_no_byte_is_seen_early() {
                                 continue;
                             };
                             part = again;
-                            part.fill(0xaa);
+                            part.write(&bytes).unwrap();
                         }
-                        part.finish();
+                        part.finish().unwrap();
                     }
                 }
             });
@@ -140,7 +147,7 @@ fn threads_fill_while_others_copy_and_no_byte_is_seen_early() {
                 let mut copied = 0;
                 while copied < PARTS * 10 {
                     let range = copied * 1000..copied * 1000 + 1000;
-                    match filling.copy(0, range, &mut row) {
+                    match filling.copy(0, range, &mut row).unwrap() {
                         CopyOutcome::Copied => {
                             assert_eq!(row, [0xaa; 1000]);
                             copied += 1;

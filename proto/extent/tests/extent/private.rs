@@ -49,10 +49,9 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
 fn bytes_of_a_region_without_rows_are_seen_and_lent_from_any_to_any() {
     let extent = lending();
     for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
-        let at = |number| usize::try_from(number).unwrap();
-        let range = at(bytes.start)..at(bytes.end);
+        let [start, end] = [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap());
         let seen = extent.bytes_verified(2, &bytes).unwrap();
-        assert_eq!(seen, &extent.region(2)[range]);
+        assert_eq!(seen, &extent.region(2)[start..end]);
         match extent.lend_bytes(2, &bytes) {
             Some(lent) => assert_eq!(read(&lent), seen),
             None => assert!(bytes.is_empty(), "{bytes:?}"),
@@ -152,7 +151,7 @@ fn overlapping_rows_are_lent_one_by_one_only() {
         Layout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..1000 }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
-    filling.take_part(0).unwrap().finish();
+    filling.take_part(0).unwrap().finish().unwrap();
     let sealed = filling.seal().unwrap();
     let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
     assert!(extent.lend(0, 0..2).is_none());
@@ -189,15 +188,15 @@ fn every_mapping_of_an_extent_gets_the_pages_that_the_host_gives() {
         let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
         let parts = vec![PartSpec { region: 0, range: 0..bytes }];
         let filling = Filling::create(ID, layout, parts, preference).unwrap();
-        filling.take_part(0).unwrap().finish();
-        (filling.page_size(), filling.seal().unwrap())
+        filling.take_part(0).unwrap().finish().unwrap();
+        filling.seal().unwrap()
     };
     let best = pages::probe().unwrap().page_size;
     for (preference, expected) in
         [(PagePreference::Auto, best), (PagePreference::Small, PageSize::Small)]
     {
-        let (filled, sealed) = fill(preference);
-        assert_eq!((filled, sealed.page_size()), (expected, expected));
+        let sealed = fill(preference);
+        assert_eq!(sealed.page_size(), expected);
         let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
         assert_eq!(shared.page_size(), expected);
     }

@@ -126,7 +126,7 @@ fn a_child_forked_while_an_extent_fills_does_not_keep_it_from_being_sealed() {
     let forked = child(|| {
         pause();
     });
-    filling.take_part(0).unwrap().finish();
+    filling.take_part(0).unwrap().finish().unwrap();
     filling.seal().unwrap().verify().unwrap();
     kill(forked, Signal::SIGKILL).unwrap();
     waitpid(forked, None).unwrap();

@@ -33,10 +33,11 @@ fn extent(regions: &[Region], salt: usize) -> Sealed {
     let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();
     for index in 0..regions.len() {
         let mut part = filling.take_part(index).unwrap();
-        for (at, byte) in part.iter_mut().enumerate() {
-            *byte = (at * 7 + at / 251 + index * 13 + salt).to_le_bytes()[0];
-        }
-        part.finish();
+        let byte = |at: usize| (at * 7 + at / 251 + index * 13 + salt).to_le_bytes()[0];
+        let range = part.spec().range.clone();
+        let bytes: Vec<u8> = (0..).zip(range).map(|(at, _)| byte(at)).collect();
+        part.write(&bytes).unwrap();
+        part.finish().unwrap();
     }
     filling.seal().unwrap()
 }
