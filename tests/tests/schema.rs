@@ -51,9 +51,9 @@ fn generate(made: &Made, root: &Path) -> Result<String, Box<dyn Error>> {
 fn is_fresh(made: &Made) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let checked_in = root.join(made.code);
-    let generated = generate(made, &root).unwrap();
+    let generated = generate(made, &root).expect("the schema compiles");
     if std::env::var_os("LARDER_BLESS").is_some_and(|value| value == "1") {
-        fs::write(&checked_in, generated).unwrap();
+        fs::write(&checked_in, generated).expect("the checkout can be written to");
         return;
     }
     let checked_in = fs::read_to_string(&checked_in).unwrap_or_default();
