@@ -6,6 +6,10 @@ TORCH_VENV := target/venv-torch
 TORCH_PY   := $(TORCH_VENV)/bin/python
 PEERS_VENV := target/venv-peers
 PEERS_PY   := $(PEERS_VENV)/bin/python
+# The interpreter in a virtual environment is a link to the system's, so a file of its own says when packages were installed.
+READY       := $(VENV)/ready
+TORCH_READY := $(TORCH_VENV)/ready
+PEERS_READY := $(PEERS_VENV)/ready
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
@@ -20,7 +24,7 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
 	@target/debug/larder demo $(DEMO_ARGS)
 
-test: check $(PY) ## everything a change must pass: format, lints, tidy, unit and process tests
+test: check $(READY) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
 	$(MAKE) pytest
 	LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
@@ -30,7 +34,7 @@ test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
-python: $(PY) ## the Python package, built and importable in target/venv
+python: $(READY) ## the Python package, built and importable in target/venv
 	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests
 	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
 	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
@@ -38,13 +42,13 @@ python: $(PY) ## the Python package, built and importable in target/venv
 pytest: python ## the tests of the Python package
 	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
 
-pytest-torch: python $(TORCH_PY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
+pytest-torch: python $(TORCH_READY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
 	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
 
 # The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
 PROGRAMS := client/python/python/larder/bin
 
-wheel: $(PY) ## the Python package as users install it, with the programs, in target/wheel
+wheel: $(READY) ## the Python package as users install it, with the programs, in target/wheel
 	$(CARGO) build --locked --release -p larder-node -p larder-cli
 	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
 	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
@@ -57,14 +61,14 @@ test-wheel: wheel ## install the wheel where there is no Rust, and run the READM
 	$(CARGO) build --locked -p larder-origin --bins
 	cd client/python && $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
 
-check: $(PY) ## format, lints and types, no tests
+check: $(READY) ## format, lints and types, no tests
 	$(CARGO) fmt --all --check
 	cd client/python && $(abspath $(PY)) -m ruff format --check --quiet
 	cd client/python && $(abspath $(PY)) -m ruff check --quiet
 	cd client/python && $(abspath $(PY)) -m mypy
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-fmt: $(PY) ## format
+fmt: $(READY) ## format
 	$(CARGO) fmt --all
 	cd client/python && $(abspath $(PY)) -m ruff format --quiet
 
@@ -87,10 +91,10 @@ bench-package:
 
 MEASURED := PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath target/release/larder-node)
 
-bench-python: $(TORCH_PY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
+bench-python: $(TORCH_READY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
 	$(MEASURED) $(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
 
-bench-peers: $(PEERS_PY) $(GARAGE) bench-package ## the Python loader beside those of others over garage: tables, and target/bench/peers.json (needs torch, 20 GB of disk)
+bench-peers: $(PEERS_READY) $(GARAGE) bench-package ## the Python loader beside those of others over garage: tables, and target/bench/peers.json (needs torch, 20 GB of disk)
 	$(MEASURED) LARDER_GARAGE=$(abspath $(GARAGE)) $(abspath $(PEERS_PY)) benches/python/run_peers.py $(BENCH_ARGS)
 
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
@@ -104,26 +108,22 @@ advisories: $(CARGO_DENY) ## known vulnerabilities of the crates that are used
 $(TOOLS)/cargo-deny:
 	$(CARGO) install --locked --debug --root target/tools cargo-deny
 
-# The interpreter of a virtual environment is a link: how old it is tells when packages were installed, and what it
-# leads to is left alone.
-MAKEFLAGS += --check-symlink-times
-
-$(PY): tests/python/requirements.txt
+$(READY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
-	@touch --no-dereference $@
+	@touch $@
 
 # An S3 server to test against, never linked. `make test` does without.
 $(TOOLS)/garage:
 	$(CARGO) install --locked --root target/tools garage@2.5.0
 
-$(TORCH_PY): tests/python/requirements-torch.txt
+$(TORCH_READY): tests/python/requirements-torch.txt
 	python3 -m venv $(TORCH_VENV)
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
-	@touch --no-dereference $@
+	@touch $@
 
 # It sees the torch of the other environment, which would be 5 GB more.
-$(PEERS_PY): benches/python/peers/requirements.txt $(TORCH_PY)
+$(PEERS_READY): benches/python/peers/requirements.txt $(TORCH_READY)
 	python3 -m venv $(PEERS_VENV)
 	$(TORCH_PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 		> $$($(PEERS_PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torch.pth

@@ -64,7 +64,13 @@ def subjects(folder: Path, samples: int, node: int) -> list[Subject]:
         Subject("shuffled", f"{title}, shuffled", samples, shuffled, touch, compare, 1.5),
         Subject("views", f"{title}, in order", samples, in_order(), touch, compare, 10),
         Subject(
-            "views-read", f"{title}, in order, every byte read", samples, in_order(), read, compare, 1
+            "views-read",
+            f"{title}, in order, every byte read",
+            samples,
+            in_order(),
+            read,
+            compare,
+            1,
         ),
     ]
 

@@ -137,7 +137,8 @@ class _Rows:
         import torch
 
         return {
-            name: torch.from_numpy(np.array(column[index])) if isinstance(index, int)
+            name: torch.from_numpy(np.array(column[index]))
+            if isinstance(index, int)
             else torch.from_numpy(column[index])
             for name, column in self._columns.items()
         }

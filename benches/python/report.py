@@ -91,7 +91,7 @@ class Report:
                 ],
             }
         )
-        print(f"\n**{subject.title}**\n")
+        print(f"\n**{subject.title}**, medians of {len(ours.rounds)} rounds\n")
         print(
             "| loader | samples/s | min | max | Larder is | goal | first batch s | CPU us/sample "
             "| store CPU us/sample | requests | heap MiB | resident MiB |\n"

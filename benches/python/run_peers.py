@@ -69,7 +69,7 @@ class Sizes:
         return cls(images=512, warm=2, cold=1, trials=1)
 
 
-class Ring:
+class Arena:
     """A store that has the data of everybody, and where contests take place."""
 
     def __init__(
@@ -148,9 +148,9 @@ def main() -> None:
         folder = Path(name)
         with Garage(folder, wrapper) as store:
             os.environ.update(store.environment)
-            ring = Ring(report, folder, sizes, store, peers)
+            arena = Arena(report, folder, sizes, store, peers)
             for key in arguments.only:
-                getattr(ring, key)(rounds[key])
+                getattr(arena, key)(rounds[key])
     report.write(arguments.out)
 
 
@@ -166,7 +166,9 @@ def _publish(peer: type[Peer], folder: Path, store: Garage) -> None:
     files = folder / "files"
     files.mkdir()
     # A process of its own: threads and settings of a library are not left to others.
-    process = multiprocessing.get_context("spawn").Process(target=_write, args=(peer, folder, files))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_write, args=(peer, folder, files)
+    )
     process.start()
     process.join()
     if process.exitcode != 0:
@@ -218,9 +220,7 @@ def _arguments() -> argparse.Namespace:
         help="the store has the last core to itself, as if it were another machine",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "target/bench/peers.json")
-    parser.add_argument(
-        "--data", type=Path, default=ROOT / "target/bench", help="where 20 GB fit"
-    )
+    parser.add_argument("--data", type=Path, default=ROOT / "target/bench", help="where 20 GB fit")
     return parser.parse_args()
 
 

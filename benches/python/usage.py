@@ -26,9 +26,7 @@ class Memory:
 
     def peak(self, other: Memory) -> Memory:
         """The larger of each."""
-        return Memory(
-            max(self.anonymous, other.anonymous), max(self.resident, other.resident)
-        )
+        return Memory(max(self.anonymous, other.anonymous), max(self.resident, other.resident))
 
 
 def tree(pid: int) -> list[int]:

@@ -73,12 +73,12 @@ fn check(batch: &Batch, first: &[u16]) {
     assert!(numbers.offsets().is_none());
     for (row, &sample) in batch.samples().iter().enumerate() {
         let dataset = batch.datasets().map_or(0, |datasets| datasets[row] as usize);
-        let number = first[dataset] + u16::try_from(sample).unwrap();
+        let number = first[dataset] + u16::try_from(sample).expect("small");
         assert_eq!(texts.row(row), text(number), "sample {sample}");
         assert_eq!(numbers.row(row), number.to_le_bytes());
-        let elements = usize::try_from(offsets[row + 1] - offsets[row]).unwrap();
+        let elements = usize::try_from(offsets[row + 1] - offsets[row]).expect("rising");
         assert_eq!(elements, text_len(number));
-        let begin = usize::try_from(offsets[row]).unwrap() * 4;
+        let begin = usize::try_from(offsets[row]).expect("rising") * 4;
         assert_eq!(&texts.bytes()[begin..begin + elements * 4], text(number));
     }
 }

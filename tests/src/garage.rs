@@ -10,16 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+
 use crate::node::free_ports;
 
 /// The bucket that is there from the start.
 pub const BUCKET: &str = "data";
 /// The region it says it is in.
-pub const REGION: &str = "us-east-1";
+const REGION: &str = "us-east-1";
 /// The key that may do everything; garage wants keys of this form.
-pub const ACCESS_KEY: &str = "GKa1a1a1a1a1a1a1a1a1a1a1a1";
+const ACCESS_KEY: &str = "GKa1a1a1a1a1a1a1a1a1a1a1a1";
 /// Its secret.
-pub const SECRET_KEY: &str = "b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2";
+const SECRET_KEY: &str = "b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2";
 
 const RPC_SECRET: &str = "c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3";
 /// Looks at a server that starts; with the pause between them a minute.
@@ -111,6 +113,22 @@ impl Garage {
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// A plain client of its bucket, for what is not Larder's work: to upload data, or to be compared with.
+    ///
+    /// # Errors
+    /// When it can't be set up.
+    pub fn client(&self) -> object_store::Result<AmazonS3> {
+        larder_dataset::install_crypto();
+        AmazonS3Builder::new()
+            .with_endpoint(&self.endpoint)
+            .with_allow_http(true)
+            .with_region(REGION)
+            .with_bucket_name(BUCKET)
+            .with_access_key_id(ACCESS_KEY)
+            .with_secret_access_key(SECRET_KEY)
+            .build()
     }
 
     /// The process id.

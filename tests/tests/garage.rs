@@ -3,7 +3,6 @@
 //! `make test-full` builds garage and asks for this test; without it the test runs where garage is found.
 
 use larder_tests::{Garage, NodeOptions, NodeProcess, garage, node::binary, words};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{ObjectStoreExt, path::Path};
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -21,17 +20,8 @@ fn start(folder: &std::path::Path) -> Option<Garage> {
 
 /// Puts the files of a folder under the prefix `words`.
 fn upload(server: &Garage, folder: &std::path::Path) {
-    larder_dataset::install_crypto();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let s3: AmazonS3 = AmazonS3Builder::new()
-        .with_endpoint(server.endpoint())
-        .with_allow_http(true)
-        .with_region(garage::REGION)
-        .with_bucket_name(garage::BUCKET)
-        .with_access_key_id(garage::ACCESS_KEY)
-        .with_secret_access_key(garage::SECRET_KEY)
-        .build()
-        .expect("settings");
+    let s3 = server.client().expect("settings");
     let put_all = async {
         for file in std::fs::read_dir(folder).expect("the data") {
             let file = file.expect("an entry");

@@ -53,6 +53,7 @@ class HuggingFace(Peer):
             )
 
     def load(self) -> None:
+        super().load()
         # Read when it is imported. What it keeps of other data sets must not help.
         os.environ["HF_HOME"] = str(self.cache)
         import datasets

@@ -48,6 +48,7 @@ class LitData(Peer):
         cache.merge()
 
     def load(self) -> None:
+        super().load()
         import litdata  # noqa: F401
         from litdata.streaming import downloader
 

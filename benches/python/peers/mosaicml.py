@@ -40,6 +40,7 @@ class Mosaic(Peer):
                 writer.write({**sample, "label": np.int64(sample["label"])})
 
     def load(self) -> None:
+        super().load()
         import streaming  # noqa: F401
 
         # Its arrays are views of bytes, which are copied into batches, not written to.

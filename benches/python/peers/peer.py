@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ class Peer(Contender):
     @abstractmethod
     def write(columns: Columns, folder: Path) -> None:
         """Write all samples into an empty folder in the peer's own format."""
+
+    def load(self) -> None:
+        """Let it have more workers than cores: that is one of the settings that are tried."""
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
 
     def forget(self) -> None:
         """Empty the cache."""

@@ -36,6 +36,7 @@ class S3Connector(Peer):
             (folder / f"{row:06}").write_bytes(data)
 
     def load(self) -> None:
+        super().load()
         import s3torchconnector  # noqa: F401
 
     def open(self) -> None:
@@ -49,9 +50,7 @@ class S3Connector(Peer):
             transform=_decode,
             s3client_config=S3ClientConfig(force_path_style=True),
         )
-        self._loader = DataLoader(
-            dataset, BATCH, shuffle=True, collate_fn=_stack, **self.loading
-        )
+        self._loader = DataLoader(dataset, BATCH, shuffle=True, collate_fn=_stack, **self.loading)
 
     def epoch(self, number: int) -> Iterable[Batch]:  # noqa: ARG002  (its order is its own)
         return self._loader

@@ -1,6 +1,7 @@
 """WebDataset: tar files, which `cache_dir` keeps on the local disk.
 
-It shuffles the tar files and what is in a buffer of samples: weaker than a shuffle over all samples.
+It shuffles the tar files and what is in a buffer of samples: weaker than a shuffle over all
+samples.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class WebDataset(Peer):
                     _add(tar, f"{row:06}.label", labels[row].tobytes())
 
     def load(self) -> None:
+        super().load()
         import webdataset  # noqa: F401
 
         s3 = client()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_client::admin::Manifest;
-use larder_tests::{Garage, garage};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use larder_tests::Garage;
+use object_store::aws::AmazonS3;
 use object_store::{GetOptions, ObjectStore, path::Path};
 use tokio::runtime::Runtime;
 
@@ -22,17 +22,8 @@ pub(super) struct Store {
 
 /// Prepares plain access.
 pub(super) fn connect(server: &Garage) -> Result<Store, Error> {
-    larder_dataset::install_crypto();
-    let s3 = AmazonS3Builder::new()
-        .with_endpoint(server.endpoint())
-        .with_allow_http(true)
-        .with_region(garage::REGION)
-        .with_bucket_name(garage::BUCKET)
-        .with_access_key_id(garage::ACCESS_KEY)
-        .with_secret_access_key(garage::SECRET_KEY)
-        .build()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    Ok(Store { s3: Arc::new(s3), runtime: Arc::new(runtime) })
+    Ok(Store { s3: Arc::new(server.client()?), runtime: Arc::new(runtime) })
 }
 
 /// Ranges of objects, read as often as one likes.

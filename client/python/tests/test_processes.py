@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+
+# Else the first thread that uses it imports it, in the midst of which a child may be forked: there
+# the lock of that import is held for ever.
+import numpy.testing
 import pytest
 
 import larder

@@ -7,6 +7,7 @@ Non-goals: where they run (see ``_pipeline`` and ``_process``).
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,10 @@ class Transform:
         for name, function in (("transform", self.each), ("batch_transform", self.whole)):
             if not (function is None or callable(function)):
                 raise InvalidArgument(f"{name} is {function!r}, which can't be called")
+        if self.each is not None or self.whole is not None:
+            # Numpy imports it when it is first used. That would be in a thread, in the midst of
+            # which a child may be forked: there the lock of that import is held for ever.
+            importlib.import_module("numpy.random")
 
     def apply(self, rows: Rows, allocate: Allocate = on_the_heap) -> dict[str, Any]:
         """The columns that come of it: arrays of numpy, or what ``whole`` returned.
