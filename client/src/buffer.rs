@@ -6,19 +6,22 @@
 //! many buffers are in use is bounded by how far the loader fetches ahead, and by how many batches
 //! the caller keeps.
 //!
-//! Thread rule: shared freely. The one lock is only ever tried, never waited for: in a forked child
+//! Thread rule: shared freely. The one lock is tried a few times and never waited for: in a forked child
 //! it may be held for ever by a thread that the child does not have. Who can't have it allocates, or
 //! frees.
 //! Non-goals: page-locking.
 
 use std::{
-    fmt,
+    fmt, hint,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 /// What buffers, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
+
+/// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not used again.
+const LOCK_TRIES: u32 = 64;
 
 /// Buffers: of one size for batches of one size, and else of those that were asked for.
 pub(crate) struct BufferPool {
@@ -80,13 +83,16 @@ impl BufferPool {
         memory
     }
 
-    /// `None` when the lock is held by somebody else.
+    /// `None` when the lock is held by somebody else, and for longer than a buffer is taken or kept.
     fn with_idle<T>(&self, change: impl FnOnce(&mut Vec<Memory>) -> T) -> Option<T> {
-        let mut idle = match self.idle.try_lock() {
-            Ok(idle) => idle,
-            Err(TryLockError::Poisoned(error)) => PoisonError::into_inner(error),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut idle = (0..LOCK_TRIES).find_map(|_| match self.idle.try_lock() {
+            Ok(idle) => Some(idle),
+            Err(TryLockError::Poisoned(error)) => Some(PoisonError::into_inner(error)),
+            Err(TryLockError::WouldBlock) => {
+                hint::spin_loop();
+                None
+            }
+        })?;
         Some(change(&mut idle))
     }
 }

@@ -37,7 +37,7 @@ use crate::{
     sampler::{self, EpochDigest, LoaderState, PlanId, Shuffle},
     stats::LoaderStats,
 };
-use epoch::Progress;
+use epoch::{Ahead, Progress};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
 use slowest::Slowest;
@@ -76,8 +76,7 @@ pub use slowest::SlowBatch;
 pub struct Loader {
     job: Job,
     fetcher: Arc<BatchFetcher>,
-    /// Batches fetched ahead.
-    prefetch: usize,
+    ahead: Ahead,
     /// The pass begun last, or the one that a resume prepared.
     pass: Arc<Pass>,
     /// Whether `pass` waits to be begun where it stands.
@@ -89,12 +88,12 @@ pub struct Loader {
 }
 
 impl Loader {
-    fn new(job: Job, fetcher: Arc<BatchFetcher>, prefetch: usize) -> Result<Self, Error> {
+    fn new(job: Job, fetcher: Arc<BatchFetcher>, ahead: Ahead) -> Result<Self, Error> {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
         let progress = Arc::new(ArcSwap::from_pointee(progress));
         let slowest = Arc::default();
-        Ok(Self { job, fetcher, prefetch, pass, resumed: false, progress, slowest })
+        Ok(Self { job, fetcher, ahead, pass, resumed: false, progress, slowest })
     }
 
     /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
@@ -113,7 +112,7 @@ impl Loader {
         self.resumed = false;
         let (pass, fetcher) = (Arc::clone(&self.pass), Arc::clone(&self.fetcher));
         let (progress, slowest) = (Arc::clone(&self.progress), Arc::clone(&self.slowest));
-        Epoch::begin(pass, self.prefetch, fetcher, progress, slowest)
+        Epoch::begin(pass, self.ahead, fetcher, progress, slowest)
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
@@ -211,7 +210,7 @@ impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("job", &self.job)
-            .field("prefetch", &self.prefetch)
+            .field("ahead", &self.ahead)
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

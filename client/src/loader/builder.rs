@@ -8,6 +8,7 @@ use larder_wire::limits;
 use super::{
     Loader, ShuffleMode,
     content::Content,
+    epoch::Ahead,
     fetch::{BatchFetcher, Gather, Look, Shelf},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
@@ -130,8 +131,9 @@ impl LoaderBuilder {
         Self { samples: Some(samples), ..self }
     }
 
-    /// How many batches are fetched ahead, each on a thread of its own: 1 to 64, by default 2. Two
-    /// keep a network busy; more help where fetching times vary, and cost a batch of memory each.
+    /// How many batches are fetched at once ahead, each on a thread of its own: 1 to 64, by default 2.
+    /// Two keep a network busy; more help where fetching times vary, and cost a batch of memory each.
+    /// Batches of up to 8 MiB also lie ready beside those, 8 MiB of them and at most eight.
     pub fn prefetch(self, batches: usize) -> Self {
         Self { prefetch: batches, ..self }
     }
@@ -164,13 +166,14 @@ impl LoaderBuilder {
             lane,
             last: self.last,
         };
+        let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One more than are fetched ahead: the one in use.
-        let buffers = BufferPool::new(self.prefetch + 1);
+        let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
         let shelf =
             |source: Source| Shelf::new(source.manifest, source.gather, source.look, &layout);
         let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { shelves, layout, buffers });
-        let mut loader = Loader::new(job, fetcher, self.prefetch)?;
+        let mut loader = Loader::new(job, fetcher, ahead)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)
     }
@@ -255,6 +258,17 @@ impl LoaderBuilder {
             .hint("workers count from 0")),
         }
     }
+}
+
+/// How many batches may lie ready. Small ones are fetched in less time than it takes to wake a thread up, so threads
+/// that wait for each to be taken would mostly wait.
+fn ready_ahead(layout: &Layout) -> usize {
+    const BYTES: usize = 8 << 20;
+    const BATCHES: usize = 8;
+    if layout.is_ragged() {
+        return 0;
+    }
+    (BYTES / layout.buffer_bytes().max(1)).min(BATCHES)
 }
 
 impl fmt::Debug for LoaderBuilder {

@@ -49,6 +49,15 @@ pub struct Epoch {
     slowest: Arc<Slowest>,
 }
 
+/// How far ahead batches are fetched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// Batches being fetched at once, each on a thread of its own.
+    pub(super) threads: usize,
+    /// Batches that may lie ready beside those.
+    pub(super) ready: usize,
+}
+
 impl Progress {
     /// Before the first batch of a pass.
     pub(super) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
@@ -59,7 +68,7 @@ impl Progress {
 impl Epoch {
     pub(super) fn begin(
         pass: Arc<Pass>,
-        depth: usize,
+        ahead: Ahead,
         fetcher: Arc<BatchFetcher>,
         published: Arc<ArcSwap<Progress>>,
         slowest: Arc<Slowest>,
@@ -69,7 +78,7 @@ impl Epoch {
             let (pass, cancel) = (Arc::clone(&pass), cancel.clone());
             move |batch| fetcher.fetch(&pass, batch, &cancel)
         };
-        let prefetch = Prefetch::start(pass.count(), depth, work)?;
+        let prefetch = Prefetch::start(pass.count(), ahead.threads, ahead.ready, work)?;
         let waited = Duration::ZERO;
         Ok(Self { pass, prefetch, cancel, handed_out: 0, progress, published, waited, slowest })
     }

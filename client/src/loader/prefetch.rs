@@ -1,16 +1,17 @@
 //! Numbered pieces of work done ahead by a few threads, and handed out in order.
 //!
 //! ```text
-//!              handed out  |   in flight or ready: at most `depth`    |  not begun
+//!              handed out  |   in flight or ready: at most `window`   |  not begun
 //!   0 1 2 3 ...            ^ next_out                                 ^ next_claim      end
 //! ```
 //!
 //! A thread claims the next number while there is room in the window, works without any lock, and
-//! puts the outcome into its place. Taking the front outcome makes room for one more. An error or a
+//! puts the outcome into its place. Taking the front outcome makes room for one more; in a window wider
+//! than there are threads nobody need wake up for that, and the next piece is begun meanwhile. An error or a
 //! panic is an outcome like any other, except that nothing is begun after it: it comes out in its
 //! turn, and is the last.
 //!
-//! Thread rule: one consumer; `depth` threads, which end with the last piece or at the next border
+//! Thread rule: one consumer; a few threads, which end with the last piece or at the next border
 //! between two pieces once the consumer is gone. Nobody waits for them. A forked child has none of
 //! them: there the consumer gets an error, and the lock is left alone.
 //! Non-goals: stopping in the middle of a piece.
@@ -42,7 +43,8 @@ type Outcome<T> = Result<T, Error>;
 
 struct Shared<T> {
     work: Box<dyn Fn(u64) -> Outcome<T> + Send + Sync>,
-    depth: usize,
+    /// How wide the window is.
+    width: usize,
     window: Mutex<Window<T>>,
     /// There is room for another piece, or no more work.
     room: Condvar,
@@ -59,26 +61,29 @@ struct Window<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Begins with pieces `0..count` at once, on `depth` threads (at least one).
+    /// Begins with pieces `0..count` at once, on so many threads (at least one). Up to `ready` pieces may
+    /// lie ready beside those that threads work on.
     ///
     /// # Errors
     /// When no thread can be started.
     pub(super) fn start(
         count: u64,
-        depth: usize,
+        threads: usize,
+        ready: usize,
         work: impl Fn(u64) -> Outcome<T> + Send + Sync + 'static,
     ) -> Outcome<Self> {
-        let window = Window { next_out: 0, outcomes: VecDeque::with_capacity(depth), end: count };
+        let width = threads + ready;
+        let window = Window { next_out: 0, outcomes: VecDeque::with_capacity(width), end: count };
         let shared = Arc::new(Shared {
             work: Box::new(work),
-            depth,
+            width,
             window: Mutex::new(window),
             room: Condvar::new(),
             ready: Condvar::new(),
         });
         // From here on an early return stops the threads that were started.
         let prefetch = Self { shared, process: fork_count(), failed: false };
-        let threads = usize::try_from(count).unwrap_or(depth).min(depth);
+        let threads = usize::try_from(count).unwrap_or(threads).min(threads);
         for _ in 0..threads {
             let shared = Arc::clone(&prefetch.shared);
             let builder = thread::Builder::new().name("larder-prefetch".to_owned());
@@ -179,7 +184,7 @@ impl<T> Shared<T> {
             if next_claim >= window.end {
                 return None;
             }
-            if window.outcomes.len() < self.depth {
+            if window.outcomes.len() < self.width {
                 window.outcomes.push_back(None);
                 return Some(next_claim);
             }
@@ -198,7 +203,7 @@ impl<T> Shared<T> {
             window.end = piece + 1;
         }
         let failed = outcome.is_err();
-        let place = usize::try_from(piece - window.next_out).expect("a place within the depth");
+        let place = usize::try_from(piece - window.next_out).expect("a place within the window");
         window.outcomes[place] = Some(outcome);
         drop(window);
         if place == 0 {
@@ -220,7 +225,7 @@ fn panicked(piece: u64, panic: &(dyn Any + Send)) -> Error {
 
 impl<T> fmt::Debug for Prefetch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Prefetch({} ahead)", self.shared.depth)
+        write!(f, "Prefetch({} ahead)", self.shared.width)
     }
 }
 

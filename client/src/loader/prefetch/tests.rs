@@ -42,7 +42,7 @@ fn outcomes_come_in_order_even_if_a_later_piece_is_done_first() {
         }
         Ok(piece)
     };
-    let mut prefetch = Prefetch::start(100, 2, work).unwrap();
+    let mut prefetch = Prefetch::start(100, 2, 0, work).unwrap();
     let pieces: Vec<u64> = std::iter::from_fn(|| prefetch.next()).map(Result::unwrap).collect();
     assert_eq!(pieces, Vec::from_iter(0..100));
     assert!(prefetch.next().is_none() && !prefetch.failed());
@@ -63,7 +63,7 @@ fn all_threads_work_at_once_and_none_beyond_the_depth() {
             Ok(())
         }
     };
-    let mut prefetch = Prefetch::start(50, DEPTH, work).unwrap();
+    let mut prefetch = Prefetch::start(50, DEPTH, 0, work).unwrap();
     for _ in 0..50 {
         begun_at_most.fetch_add(1, SeqCst);
         prefetch.next().unwrap().unwrap();
@@ -81,7 +81,7 @@ fn an_error_comes_in_its_turn_once_and_is_the_last() {
             if piece == 5 { Err(failure()) } else { Ok(piece) }
         }
     };
-    let mut prefetch = Prefetch::start(1_000_000, 3, work).unwrap();
+    let mut prefetch = Prefetch::start(1_000_000, 3, 0, work).unwrap();
     for piece in 0..5 {
         assert_eq!(prefetch.next().unwrap().unwrap(), piece);
     }
@@ -97,7 +97,7 @@ fn a_panic_comes_as_an_error_with_its_message() {
         assert!(piece < 2, "no more than two");
         Ok(piece)
     };
-    let mut prefetch = Prefetch::start(10, 2, work).unwrap();
+    let mut prefetch = Prefetch::start(10, 2, 0, work).unwrap();
     let outcomes: Vec<_> = std::iter::from_fn(|| prefetch.next()).collect();
     assert_eq!(outcomes.len(), 3);
     let error = outcomes[2].as_ref().unwrap_err();
@@ -119,7 +119,7 @@ fn dropping_waits_for_nobody_and_the_threads_end_by_themselves() {
             Ok(piece)
         }
     };
-    let prefetch = Prefetch::start(u64::MAX, 2, work).unwrap();
+    let prefetch = Prefetch::start(u64::MAX, 2, 0, work).unwrap();
     let mut begun = [in_flight.recv_timeout(HUNG).unwrap(), in_flight.recv_timeout(HUNG).unwrap()];
     begun.sort_unstable();
     assert_eq!(begun, [0, 1]);
@@ -141,7 +141,7 @@ fn outcomes_that_nobody_took_are_dropped_with_it() {
             Ok(outcome.upgrade().unwrap())
         }
     };
-    let mut prefetch = Prefetch::start(10, 4, work).unwrap();
+    let mut prefetch = Prefetch::start(10, 4, 0, work).unwrap();
     drop(prefetch.next());
     drop(prefetch);
     ended.recv_timeout(HUNG).unwrap();
@@ -164,4 +164,25 @@ fn in_another_process_it_says_so_and_touches_no_lock() {
 fn nothing_to_do_is_the_end_at_once() {
     let mut prefetch = Prefetch::<()>::start(0, 2, |_| unreachable!()).unwrap();
     assert!(prefetch.next().is_none() && !prefetch.failed());
+}
+
+#[test]
+fn a_wider_window_lets_pieces_lie_ready_and_no_more_than_it_says() {
+    let begun = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&begun);
+    let work = move |piece| {
+        counted.fetch_add(1, SeqCst);
+        Ok(piece)
+    };
+    let mut prefetch = Prefetch::start(100, 1, 3, work).unwrap();
+    // The thread waits for room once it has done all that may lie ready, and one that it works on.
+    while begun.load(SeqCst) < 4 {
+        std::thread::yield_now();
+    }
+    assert!(prefetch.wait(HUNG));
+    for piece in 0..100 {
+        assert!(begun.load(SeqCst) <= piece + 4);
+        assert_eq!(prefetch.next().unwrap().unwrap(), piece);
+    }
+    assert!(prefetch.next().is_none());
 }
