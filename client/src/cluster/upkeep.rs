@@ -82,7 +82,7 @@ impl Cluster {
             let member = Arc::clone(member);
             self.in_background(async move |cluster| {
                 if let Ok(ring) = cluster.control.ring(&member.control).await {
-                    cluster.turn_to_newer(ring);
+                    cluster.turn_to_newer(ring, &member.control);
                 }
             });
         }
@@ -104,8 +104,8 @@ impl Cluster {
 
     /// Learns the ring from whichever address answers.
     async fn introduce(&self) -> Result<Arc<View>, Error> {
-        let ring = first_ring(&self.control, &self.addresses).await?;
-        let view = Arc::new(View::new(Arc::new(ring), &[]));
+        let (ring, told_by) = first_ring(&self.control, &self.addresses).await?;
+        let view = Arc::new(View::new(Arc::new(ring), told_by, &[]));
         // Whoever was faster stays: its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
         self.introduction.recover();
@@ -131,9 +131,11 @@ impl Cluster {
         let up: Vec<_> = view.members.iter().filter(|member| member.health.is_up()).collect();
         if up.is_empty() {
             let found = first_ring(&self.control, &self.addresses).await.ok();
-            if let Some(other) = found.filter(|ring| ring.digest() != view.ring.digest()) {
+            let found = found.filter(|(ring, _)| ring.digest() != view.ring.digest());
+            if let Some((other, told_by)) = found {
                 tracing::info!(version = other.version(), "other nodes stand behind the addresses");
-                self.view.store(Some(Arc::new(View::new(Arc::new(other), &view.members))));
+                let view = View::new(Arc::new(other), told_by, &view.members);
+                self.view.store(Some(Arc::new(view)));
             }
             return;
         }
@@ -141,16 +143,16 @@ impl Cluster {
             let Ok(ring) = self.control.ring(&member.control).await else {
                 continue;
             };
-            return self.turn_to_newer(ring);
+            return self.turn_to_newer(ring, &member.control);
         }
     }
 
     /// Takes over a ring, unless one that is as new is known by now.
-    fn turn_to_newer(&self, ring: Ring) {
+    fn turn_to_newer(&self, ring: Ring, told_by: &str) {
         let (version, ring) = (ring.version(), Arc::new(ring));
         let before = self.view.rcu(|view| match view {
             Some(view) if view.ring.version() < version => {
-                Some(Arc::new(View::new(Arc::clone(&ring), &view.members)))
+                Some(Arc::new(View::new(Arc::clone(&ring), told_by, &view.members)))
             }
             as_new => as_new.clone(),
         });
@@ -160,13 +162,19 @@ impl Cluster {
     }
 }
 
-async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
-    let asked: Vec<_> = addresses.iter().map(|address| control.ring(address)).collect();
+/// The ring, and the address that told it.
+async fn first_ring<'a>(
+    control: &Control,
+    addresses: &'a [String],
+) -> Result<(Ring, &'a str), Error> {
+    let ask =
+        async |address: &'a String| Ok::<_, Error>((control.ring(address).await?, &**address));
+    let asked: Vec<_> = addresses.iter().map(ask).collect();
     let mut answers = stream::iter(asked).buffer_unordered(ADDRESSES_ASKED_AT_ONCE);
     let mut reasons = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(ring) => return Ok(ring),
+            Ok(told) => return Ok(told),
             Err(error) => reasons.push(error.to_string()),
         }
     }
