@@ -302,6 +302,18 @@ impl View {
         Self { ring, members, told_by: told_by.to_owned() }
     }
 
+    /// Whether a ring is newer than this one; or is the same, and has another address for a member that
+    /// is down.
+    fn is_outdone_by(&self, ring: &Ring) -> bool {
+        let moved = |member: &Arc<Member>| {
+            let told = ring.member(&member.id);
+            !member.health.is_up() && told.is_some_and(|told| told.control != member.control)
+        };
+        let (known, told) = (self.ring.version(), ring.version());
+        let same = || self.ring.digest() == ring.digest();
+        known < told || known == told && self.members.iter().any(moved) && same()
+    }
+
     /// The control addresses of those to ask about this ring: who told it surely goes by it.
     fn informants(&self) -> impl Iterator<Item = &str> {
         let up = self.members.iter().filter(|member| member.health.is_up());
