@@ -4,21 +4,23 @@
 //! of the addresses answers there is no ring and no member: they are asked again in the background,
 //! ever more rarely. A member that failed a read is marked down and passed over; once its time has
 //! come the next use of it sends a probe in the background, and a member that answers is up again.
-//! Nobody ever waits for a probe.
+//! Nobody ever waits for a probe. Each dataset goes over to a newer ring when it knows the exceptions
+//! to it ([`Guide`]).
 //!
 //! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what the
-//! data path asks here (`view`, health) takes no lock and waits for nothing. A forked child makes its
+//! data path asks here (guides, health) takes no lock and waits for nothing. A forked child makes its
 //! own channels.
 //! Non-goals: no rows (see `remote` and `local`), no membership of its own.
 
 mod control;
+mod guide;
 mod health;
 mod inspect;
 mod of_host;
 mod upkeep;
 
 use std::{
-    fmt,
+    fmt, iter,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -34,6 +36,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, local, process, runtime};
 use control::Control;
+pub(crate) use guide::{Directory, Guide};
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
 use of_host::OfHost;
@@ -62,6 +65,8 @@ pub(crate) struct View {
     pub(crate) ring: Arc<Ring>,
     /// In the order of the ring's members.
     pub(crate) members: Box<[Arc<Member>]>,
+    /// The control address of the node that told it.
+    told_by: String,
 }
 
 /// A node as the ring knows it, with what was seen of it.
@@ -284,8 +289,8 @@ impl Member {
 }
 
 impl View {
-    /// The members of a ring; those that were known before keep what was seen of them.
-    fn new(ring: Arc<Ring>, known: &[Arc<Member>]) -> Self {
+    /// The members of a ring that a node told; those that were known before keep what was seen of them.
+    fn new(ring: Arc<Ring>, told_by: &str, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_wire::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
@@ -294,7 +299,26 @@ impl View {
             })
         };
         let members = ring.members().iter().map(member).collect();
-        Self { ring, members }
+        Self { ring, members, told_by: told_by.to_owned() }
+    }
+
+    /// Whether a ring is newer than this one; or is the same, and has another address for a member that
+    /// is down.
+    fn is_outdone_by(&self, ring: &Ring) -> bool {
+        let moved = |member: &Arc<Member>| {
+            let told = ring.member(&member.id);
+            !member.health.is_up() && told.is_some_and(|told| told.control != member.control)
+        };
+        let (known, told) = (self.ring.version(), ring.version());
+        let same = || self.ring.digest() == ring.digest();
+        known < told || known == told && self.members.iter().any(moved) && same()
+    }
+
+    /// The control addresses of those to ask about this ring: who told it surely goes by it.
+    fn informants(&self) -> impl Iterator<Item = &str> {
+        let up = self.members.iter().filter(|member| member.health.is_up());
+        let others = up.map(|member| &*member.control).filter(|&address| address != self.told_by);
+        iter::once(&*self.told_by).chain(others)
     }
 }
 

@@ -108,6 +108,9 @@ impl OpenOptions {
         };
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
+        if opened_by_node {
+            fetcher.learn_owners();
+        }
         Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
 }

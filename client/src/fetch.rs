@@ -4,7 +4,7 @@
 //! rows ─▶ mapped here? ──yes──▶ copied and checked, no lock, no system call
 //!           │ no
 //!           ▼
-//!         by the ring: one request per node, all sent before the first answer is read
+//!         by owner: one request per node, all sent before the first answer is read
 //!           │                 │ a node fails: what it did not send goes to the next on the walk
 //!           ▼                 ▼
 //!         into the batch    no node left: strict ranged reads of the origin, with one warning
@@ -43,6 +43,7 @@ use crate::{
     process,
     process::PerProcess,
     remote::{Batch, Wanted},
+    runtime,
 };
 use gather::{Gathering, Means};
 use mapped::copy_mapped;
@@ -174,6 +175,14 @@ impl Fetcher {
         sources.copies += Copies::local(bytes_local);
         sources.copies.count();
         Ok(gathered)
+    }
+
+    /// Learns which nodes own which shards, so that the first rows are asked for at the right ones; what
+    /// can't be learned now is learned in the background when rows are read.
+    pub(crate) fn learn_owners(&self) {
+        if let Some(cluster) = &self.target.cluster {
+            runtime::block_on(self.target.guide.learn(cluster));
+        }
     }
 
     fn session(&self) -> Arc<process::Owned<Session>> {

@@ -1,41 +1,43 @@
-//! Which node is asked for which row: pure arithmetic on the ring and on who is up.
+//! Which node is asked for which row: pure arithmetic on the placement and on who is up.
 //!
-//! The owner of a shard is asked; where it is down or has failed this read, the next member on the
-//! shard's walk, which fills in its place. Where none is left the origin is asked.
+//! The owner of a shard is asked, of several the one whose memory can be mapped, else the first. Where
+//! it is down or has failed this read, the next member on the shard's walk is asked: another owner, then
+//! those that fill in an owner's place. Where none is left the origin is asked.
 //!
 //! Thread rule: shared by all threads that read; owners are remembered in atomics.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU16, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use larder_dataset::ShardId;
-use larder_wire::Ring;
+use larder_wire::Placement;
 
 /// In place of a member's index: not looked up yet.
 const UNKNOWN: u16 = u16::MAX;
 
-/// The ring with the owners of one snapshot's shards, each looked up once.
+/// The placement of one snapshot's shards, with the owner that is asked for each, looked up once.
 pub(crate) struct Router {
-    ring: Arc<Ring>,
-    /// Index of the owner among the ring's members, by shard.
+    placement: Placement,
+    /// Whose memory can be mapped, by index among the ring's members.
+    near: Box<[bool]>,
+    /// Index of the owner to ask among the ring's members, by shard.
     owners: Box<[AtomicU16]>,
 }
 
 impl Router {
-    pub(crate) fn new(ring: Arc<Ring>, shards: u32) -> Self {
+    /// Of `shards` shards. `near` says of each member of the ring whether its memory can be mapped.
+    pub(crate) fn new(placement: Placement, near: Box<[bool]>, shards: u32) -> Self {
+        debug_assert_eq!(near.len(), placement.ring().members().len());
         let owners = (0..shards).map(|_| AtomicU16::new(UNKNOWN)).collect();
-        Self { ring, owners }
+        Self { placement, near, owners }
     }
 
     /// The version of the ring.
     pub(crate) fn ring_version(&self) -> u64 {
-        self.ring.version()
+        self.placement.ring().version()
     }
 
-    /// The member to ask for a shard, as an index into the ring's members: the first on the walk that
-    /// is `usable`. `None` when no member is.
+    /// The member to ask for a shard, as an index into the ring's members: its owner, else the first on
+    /// the walk that is `usable`. `None` when no member is.
     pub(crate) fn pick(
         &self,
         shard: u32,
@@ -46,38 +48,37 @@ impl Router {
         if usable[owner] {
             return Some(owner);
         }
-        let mut walk = self.ring.walk(id()).map(|member| self.index(&member.id));
-        walk.find(|&index| usable[usize::from(index)]).map(usize::from)
+        let ring = self.placement.ring();
+        let index = |id: &str| ring.index(id).expect("a ring names its own members");
+        let mut walk = self.placement.walk(id()).map(|member| index(&member.id));
+        walk.find(|&index| usable[index])
     }
 
     fn owner(&self, shard: u32, id: impl Fn() -> ShardId) -> u16 {
         let known = &self.owners[shard as usize];
         match known.load(Relaxed) {
             UNKNOWN => {
-                let owner = self.index(&self.ring.owner(id()).id);
+                let owners = self.placement.owners(id());
+                let near = owners.iter().find(|&&owner| self.near[usize::from(owner)]);
+                let owner = near.copied().unwrap_or(owners[0]);
                 known.store(owner, Relaxed);
                 owner
             }
             owner => owner,
         }
     }
-
-    /// The ring keeps its members sorted by id.
-    fn index(&self, id: &str) -> u16 {
-        let members = self.ring.members();
-        let index = members.binary_search_by(|member| member.id.as_str().cmp(id));
-        u16::try_from(index.expect("a ring names its own members"))
-            .expect("a ring has at most 1,024 members")
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::Member;
+    use std::sync::Arc;
+
+    use larder_dataset::SnapshotId;
+    use larder_wire::{Member, Ring, placement::ExceptionsBuilder, ring::place_of};
 
     use super::*;
 
-    fn router(members: usize, shards: u32) -> Router {
+    fn ring(members: usize) -> Arc<Ring> {
         let member = |index: usize| Member {
             id: format!("node-{index:02}"),
             weight: 1,
@@ -85,8 +86,12 @@ mod tests {
             host: "here".to_owned(),
             zone: String::new(),
         };
-        let ring = Ring::new(1, (0..members).map(member).collect()).unwrap();
-        Router::new(Arc::new(ring), shards)
+        Arc::new(Ring::new(1, (0..members).map(member).collect()).unwrap())
+    }
+
+    fn router(members: usize, shards: u32) -> Router {
+        let near = vec![false; members].into();
+        Router::new(Placement::of_ring(ring(members), 1), near, shards)
     }
 
     fn id(shard: u32) -> ShardId {
@@ -102,7 +107,8 @@ mod tests {
         let up = [true; 5];
         for shard in 0..200 {
             let picked = router.pick(shard, || id(shard), &up).unwrap();
-            assert_eq!(router.ring.members()[picked].id, router.ring.owner(id(shard)).id);
+            let ring = router.placement.ring();
+            assert_eq!(ring.members()[picked].id, ring.owner(id(shard)).id);
             assert_eq!(router.pick(shard, || id(shard), &up), Some(picked));
         }
     }
@@ -118,8 +124,8 @@ mod tests {
             let owner = router.pick(shard, || id(shard), &all).unwrap();
             let picked = router.pick(shard, || id(shard), &but_two).unwrap();
             if owner == 2 {
-                let second = router.ring.walk(id(shard)).nth(1).unwrap();
-                assert_eq!(router.ring.members()[picked].id, second.id);
+                let second = router.placement.walk(id(shard)).nth(1).unwrap();
+                assert_eq!(picked, router.placement.ring().index(&second.id).unwrap());
                 heirs[picked] += 1;
             } else {
                 assert_eq!(picked, owner);
@@ -138,5 +144,46 @@ mod tests {
             assert_eq!(router.pick(shard, || id(shard), &only), Some(2));
             assert_eq!(router.pick(shard, || id(shard), &[false; 4]), None);
         }
+    }
+
+    #[test]
+    fn a_shard_that_a_plan_moved_is_asked_of_its_new_owner_and_then_along_the_walk() {
+        let ring = ring(5);
+        let mut builder = ExceptionsBuilder::new(&ring, SnapshotId::from_bytes([3; 16]), 1);
+        for shard in (0..200).step_by(2) {
+            builder.except(place_of(id(shard)), [4].into_iter().collect());
+        }
+        let placement = Placement::new(Arc::clone(&ring), builder.build()).unwrap();
+        let router = Router::new(placement, vec![false; 5].into(), 200);
+        let (all, but_four) = ([true; 5], [true, true, true, true, false]);
+        for shard in 0..200 {
+            let owner = ring.index(&ring.owner(id(shard)).id).unwrap();
+            let asked = if shard % 2 == 0 { 4 } else { owner };
+            assert_eq!(router.pick(shard, || id(shard), &all), Some(asked));
+            let mut walk = ring.walk(id(shard)).map(|member| ring.index(&member.id).unwrap());
+            let instead = walk.find(|&member| member != 4);
+            assert_eq!(router.pick(shard, || id(shard), &but_four), instead);
+        }
+    }
+
+    #[test]
+    fn of_several_owners_one_whose_memory_can_be_mapped_is_asked_and_else_the_first() {
+        let placement = Placement::of_ring(ring(6), 3);
+        let near = [false, false, true, false, false, true];
+        let router = Router::new(placement.clone(), near.into(), 300);
+        let mut mapped = 0;
+        for shard in 0..300 {
+            let owners: Vec<usize> =
+                placement.owners(id(shard)).iter().map(|&owner| owner.into()).collect();
+            let mappable = owners.iter().copied().find(|&owner| near[owner]);
+            let asked = mappable.unwrap_or(owners[0]);
+            assert_eq!(router.pick(shard, || id(shard), &[true; 6]), Some(asked));
+            mapped += usize::from(asked != owners[0]);
+            let mut others = [true; 6];
+            others[asked] = false;
+            let next = owners.into_iter().find(|&owner| owner != asked);
+            assert_eq!(router.pick(shard, || id(shard), &others), next, "another owner is next");
+        }
+        assert!(mapped > 50, "{mapped}");
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Channels belong to the process that made them: their sockets are driven by its runtime.
 
+mod exceptions;
+mod pieces;
+
 use std::{
     collections::HashMap,
     error,
@@ -11,19 +14,19 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use larder_dataset::{Manifest, SnapshotId};
 use larder_wire::{
     ErrorKind, Ring,
     control::{
-        self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, ManifestChunk,
-        NodeDescription, OpenDatasetRequest, node_client::NodeClient,
+        self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription,
+        OpenDatasetRequest, node_client::NodeClient,
     },
     data::Ticket,
     limits,
 };
 use tonic::{
-    Request, Response, Status, Streaming,
+    Request, Response, Status,
     codegen::http::Uri,
     metadata::BinaryMetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
@@ -32,6 +35,7 @@ use tonic::{
 
 use super::{DatasetName, OpenDataset};
 use crate::{Error, process::PerProcess, remote};
+use pieces::Pieces;
 
 /// How often a connection with a call on it is asked for a sign of life: a node that is gone is
 /// noticed within two seconds, also by calls that may take long.
@@ -133,7 +137,10 @@ impl Control {
         let mut client = self.client(address)?;
         let call = client.fetch_manifest(FetchManifestRequest { snapshot });
         let pieces = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
-        let bytes = collect(address, pieces, open.manifest_bytes).await?;
+        let max = open.manifest_bytes.min(limits::MANIFEST_BYTES_MAX);
+        let mut pieces = Pieces::new(address, pieces);
+        let first = pieces.next().await?;
+        let bytes = pieces.collect(first, max).await?;
         let manifest = Manifest::parse(bytes)
             .map_err(|error| not_that(address, open.snapshot).with_source(error))?;
         if manifest.snapshot() != open.snapshot {
@@ -201,28 +208,6 @@ fn from_status(address: &str, status: &Status) -> Error {
                 status.message()
             },
         ),
-    }
-}
-
-async fn collect(
-    address: &str,
-    mut pieces: Streaming<ManifestChunk>,
-    announced: u64,
-) -> Result<Bytes, Error> {
-    let max = announced.min(limits::MANIFEST_BYTES_MAX);
-    let mut bytes = BytesMut::new();
-    loop {
-        let next = tokio::time::timeout(limits::CONTROL_CALL_TIMEOUT, pieces.message()).await;
-        let next = next.unwrap_or_else(|_| Err(Status::deadline_exceeded("it stopped")));
-        let Some(piece) = next.map_err(|status| from_status(address, &status))? else {
-            return Ok(bytes.freeze());
-        };
-        if (bytes.len() + piece.chunk.len()) as u64 > max {
-            let what =
-                format!("node {address} sends more of a manifest than the {max} bytes it has");
-            return Err(Error::new(ErrorKind::DataLoss, what));
-        }
-        bytes.extend_from_slice(&piece.chunk);
     }
 }
 

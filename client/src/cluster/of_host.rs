@@ -92,10 +92,11 @@ impl Cluster {
             attached.unwrap_or_else(|death| std::panic::resume_unwind(death.into_panic()))?;
         let ring = self.control.meet(node.address(), node.ticket()).await?;
         tracing::info!(pid = node.pid(), "the cache of this host answers again");
-        host.node.store(Arc::new(node));
         let known = self.view();
-        let view = View::new(Arc::new(ring), known.as_deref().map_or(&[], |view| &view.members));
+        let known = known.as_deref().map_or(&[][..], |view| &view.members);
+        let view = View::new(Arc::new(ring), node.address(), known);
         view.members.iter().for_each(|member| member.health.recover());
+        host.node.store(Arc::new(node));
         self.asked_at.store(process::uptime_millis(), Release);
         self.view.store(Some(Arc::new(view)));
         Ok(())

@@ -82,7 +82,7 @@ impl Cluster {
             let member = Arc::clone(member);
             self.in_background(async move |cluster| {
                 if let Ok(ring) = cluster.control.ring(&member.control).await {
-                    cluster.turn_to_newer(ring);
+                    cluster.turn_to(ring, &member.control);
                 }
             });
         }
@@ -104,8 +104,8 @@ impl Cluster {
 
     /// Learns the ring from whichever address answers.
     async fn introduce(&self) -> Result<Arc<View>, Error> {
-        let ring = first_ring(&self.control, &self.addresses).await?;
-        let view = Arc::new(View::new(Arc::new(ring), &[]));
+        let (ring, told_by) = first_ring(&self.control, &self.addresses).await?;
+        let view = Arc::new(View::new(Arc::new(ring), told_by, &[]));
         // Whoever was faster stays: its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
         self.introduction.recover();
@@ -131,9 +131,11 @@ impl Cluster {
         let up: Vec<_> = view.members.iter().filter(|member| member.health.is_up()).collect();
         if up.is_empty() {
             let found = first_ring(&self.control, &self.addresses).await.ok();
-            if let Some(other) = found.filter(|ring| ring.digest() != view.ring.digest()) {
+            let found = found.filter(|(ring, _)| ring.digest() != view.ring.digest());
+            if let Some((other, told_by)) = found {
                 tracing::info!(version = other.version(), "other nodes stand behind the addresses");
-                self.view.store(Some(Arc::new(View::new(Arc::new(other), &view.members))));
+                let view = View::new(Arc::new(other), told_by, &view.members);
+                self.view.store(Some(Arc::new(view)));
             }
             return;
         }
@@ -141,36 +143,85 @@ impl Cluster {
             let Ok(ring) = self.control.ring(&member.control).await else {
                 continue;
             };
-            return self.turn_to_newer(ring);
+            return self.turn_to(ring, &member.control);
         }
     }
 
-    /// Takes over a ring, unless one that is as new is known by now.
-    fn turn_to_newer(&self, ring: Ring) {
-        let (version, ring) = (ring.version(), Arc::new(ring));
+    /// Takes over a ring, unless what is known by now is as good.
+    fn turn_to(&self, ring: Ring, told_by: &str) {
+        let ring = Arc::new(ring);
         let before = self.view.rcu(|view| match view {
-            Some(view) if view.ring.version() < version => {
-                Some(Arc::new(View::new(Arc::clone(&ring), &view.members)))
+            Some(view) if view.is_outdone_by(&ring) => {
+                Some(Arc::new(View::new(Arc::clone(&ring), told_by, &view.members)))
             }
-            as_new => as_new.clone(),
+            as_good => as_good.clone(),
         });
-        if before.is_some_and(|view| view.ring.version() < version) {
-            tracing::info!(version, "the ring changed");
+        if before.is_some_and(|view| view.is_outdone_by(&ring)) {
+            tracing::info!(version = ring.version(), "the ring changed");
         }
     }
 }
 
-async fn first_ring(control: &Control, addresses: &[String]) -> Result<Ring, Error> {
-    let asked: Vec<_> = addresses.iter().map(|address| control.ring(address)).collect();
+/// The ring, and the address that told it.
+async fn first_ring<'a>(
+    control: &Control,
+    addresses: &'a [String],
+) -> Result<(Ring, &'a str), Error> {
+    let ask =
+        async |address: &'a String| Ok::<_, Error>((control.ring(address).await?, &**address));
+    let asked: Vec<_> = addresses.iter().map(ask).collect();
     let mut answers = stream::iter(asked).buffer_unordered(ADDRESSES_ASKED_AT_ONCE);
     let mut reasons = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(ring) => return Ok(ring),
+            Ok(told) => return Ok(told),
             Err(error) => reasons.push(error.to_string()),
         }
     }
     let hint = "check that larder-node runs there and that --cluster or LARDER_CLUSTER names its --listen address";
     let error = Error::new(ErrorKind::Unavailable, "no node of the cluster answers");
     Err(error.because(reasons.join("; ")).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes by id and port.
+    fn ring(version: u64, nodes: &[(&str, u16)]) -> Ring {
+        let member = |&(id, port): &(&str, u16)| larder_wire::Member {
+            id: id.to_owned(),
+            weight: 1,
+            control: format!("http://127.0.0.1:{port}"),
+            host: "here".to_owned(),
+            zone: String::new(),
+        };
+        Ring::new(version, nodes.iter().map(member).collect()).unwrap()
+    }
+
+    fn ports(cluster: &Cluster) -> String {
+        let ports = cluster
+            .members()
+            .into_iter()
+            .map(|member| member.control.trim_start_matches("http://127.0.0.1:").to_owned());
+        ports.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_newer_ring_is_taken_over_and_of_the_same_one_the_address_of_a_member_that_moved() {
+        let cluster = Cluster::unknown(Control::new(), vec![]);
+        let first = View::new(Arc::new(ring(1, &[("a", 1), ("b", 2)])), "", &[]);
+        cluster.view.store(Some(Arc::new(first)));
+        let turn = |version, nodes: &[(&str, u16)]| {
+            cluster.turn_to(ring(version, nodes), "");
+            ports(&cluster)
+        };
+        assert_eq!(turn(2, &[("a", 1), ("b", 3)]), "1 3");
+        assert_eq!(turn(1, &[("a", 1), ("b", 4)]), "1 3", "it is older");
+        assert_eq!(turn(2, &[("a", 1), ("b", 4)]), "1 3", "nobody is missed at the old address");
+        cluster.view().unwrap().members[1].health.fail(process::uptime());
+        assert_eq!(turn(2, &[("a", 5), ("c", 4)]), "1 3", "these are other members");
+        assert_eq!(turn(2, &[("a", 1), ("b", 4)]), "1 4");
+        assert!(cluster.members().iter().all(|member| member.up));
+    }
 }

@@ -125,8 +125,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// One round with the nodes. What no node is left for is returned.
     fn ask_nodes(&mut self, routes: &Routes) -> Result<Vec<Job>, Error> {
         let (begun, queued) = (process::now(), self.gathered.sources.wait_queue);
-        self.wanted.ring_version = routes.router.ring_version();
-        if self.strikes.len() != routes.nodes.len() {
+        let before = std::mem::replace(&mut self.wanted.ring_version, routes.router.ring_version());
+        if self.wanted.ring_version != before || self.strikes.len() != routes.nodes.len() {
             self.strikes = vec![Strikes::default(); routes.nodes.len()];
         }
         let (plan, orphans) = self.assign(routes);

@@ -9,8 +9,8 @@ use larder_wire::limits;
 
 use super::{node::Node, target::Target};
 use crate::{
-    cluster::{Member, View},
-    local::Slots,
+    cluster::{Directory, Member},
+    local::{Slots, host_name},
     patience::CancelToken,
     process,
     route::Router,
@@ -24,9 +24,9 @@ pub(super) struct Session {
     pub(super) slots: Arc<Slots>,
 }
 
-/// One ring, and the nodes on it in its order.
+/// The owners of the snapshot's shards on one ring, and the nodes on it in its order.
 pub(super) struct Routes {
-    view: Arc<View>,
+    directory: Arc<Directory>,
     pub(super) router: Router,
     pub(super) nodes: Box<[Arc<Node>]>,
 }
@@ -38,17 +38,17 @@ impl Session {
         Self { routes: ArcSwapOption::empty(), slots }
     }
 
-    /// The routes by the ring as it is now.
+    /// The routes by the placement as it is now.
     pub(super) fn routes(&self, target: &Target) -> Option<Arc<Routes>> {
         let cluster = target.cluster.as_ref()?;
         cluster.keep_up();
-        let (current, view) = (self.routes.load_full(), cluster.view()?);
+        let (current, directory) = (self.routes.load_full(), target.guide.directory(cluster)?);
         let current = match current {
-            Some(current) if Arc::ptr_eq(&current.view, &view) => return Some(current),
+            Some(current) if Arc::ptr_eq(&current.directory, &directory) => return Some(current),
             other => other,
         };
         let known = current.as_deref().map_or(&[][..], |routes| &routes.nodes);
-        let made = Arc::new(Routes::new(view, target.manifest.shard_count(), known));
+        let made = Arc::new(Routes::new(directory, target, known));
         self.routes.store(Some(Arc::clone(&made)));
         Some(made)
     }
@@ -91,13 +91,19 @@ impl Session {
 
 impl Routes {
     /// Nodes that were known before keep their connections.
-    fn new(view: Arc<View>, shards: u32, known: &[Arc<Node>]) -> Self {
+    fn new(directory: Arc<Directory>, target: &Target, known: &[Arc<Node>]) -> Self {
+        let (placement, here) = (directory.placement().clone(), host_name());
+        let is_near = |member: &larder_wire::Member| {
+            here.as_deref() == Some(&*member.host) && target.options.maps(&member.id)
+        };
+        let near = placement.ring().members().iter().map(is_near).collect();
+        let router = Router::new(placement, near, target.manifest.shard_count());
         let node = |member: &Arc<Member>| {
             let same = |node: &&Arc<Node>| Arc::ptr_eq(&node.member, member);
             let node = known.iter().find(same).cloned();
             node.unwrap_or_else(|| Arc::new(Node::new(Arc::clone(member))))
         };
-        let nodes = view.members.iter().map(node).collect();
-        Self { router: Router::new(Arc::clone(&view.ring), shards), nodes, view }
+        let nodes = directory.members().iter().map(node).collect();
+        Self { router, nodes, directory }
     }
 }

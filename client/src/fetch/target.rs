@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use larder_dataset::Manifest;
 
-use crate::{Cluster, DatasetName};
+use crate::{Cluster, DatasetName, cluster::Guide};
 
 /// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
@@ -41,6 +41,8 @@ pub(super) struct Target {
     /// The same, pinned to the snapshot.
     pub(super) pinned: DatasetName,
     pub(super) cluster: Option<Arc<Cluster>>,
+    /// To the owners of its shards among the cluster's nodes.
+    pub(super) guide: Arc<Guide>,
     pub(super) options: FetchOptions,
 }
 
@@ -52,6 +54,7 @@ impl Target {
         options: FetchOptions,
     ) -> Self {
         let pinned = name.pinned(manifest.snapshot());
-        Self { manifest, name: name.clone(), pinned, cluster, options }
+        let guide = Guide::new(manifest.snapshot(), manifest.shard_count());
+        Self { manifest, name: name.clone(), pinned, cluster, guide, options }
     }
 }

@@ -1,6 +1,7 @@
 //! The fetcher against scripted nodes over real sockets.
 
 mod cancel;
+mod exceptions;
 mod fake;
 mod fixture;
 mod late;

@@ -3,6 +3,7 @@
 //! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
 
 mod describe;
+mod exceptions;
 mod list;
 mod open;
 
@@ -13,10 +14,10 @@ use bytes::Bytes;
 use futures_util::Stream;
 use larder_wire::control::node_server::Node;
 use larder_wire::control::{
-    DescribeRequest, FetchManifestRequest, GetRingRequest, IntroduceRequest, IntroduceResponse,
-    ListDatasetsRequest, ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse,
-    ListShardsRequest, ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest,
-    OpenDatasetResponse, Ring,
+    DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
+    IntroduceRequest, IntroduceResponse, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresRequest, ListFailuresResponse, ListShardsRequest, ListShardsResponse,
+    ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse, Ring,
 };
 use larder_wire::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
@@ -28,6 +29,8 @@ use super::Context;
 pub(super) struct Service(pub(super) Arc<Context>);
 
 type Answer<T> = Result<Response<T>, Status>;
+/// An answer in pieces.
+type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Node for Service {
@@ -39,6 +42,17 @@ impl Node for Service {
         Ok(Response::new(self.0.shared.ring.load().to_proto()))
     }
 
+    type GetExceptionsStream = Pieces<ExceptionsChunk>;
+
+    async fn get_exceptions(
+        &self,
+        request: Request<GetExceptionsRequest>,
+    ) -> Answer<Self::GetExceptionsStream> {
+        let placements = self.0.shared.placements.load_full();
+        let chunks = exceptions::chunks(&placements, request.get_ref())?;
+        Ok(Response::new(Box::pin(chunks)))
+    }
+
     async fn open_dataset(
         &self,
         request: Request<OpenDatasetRequest>,
@@ -47,7 +61,7 @@ impl Node for Service {
         Ok(Response::new(opened))
     }
 
-    type FetchManifestStream = Pin<Box<dyn Stream<Item = Result<ManifestChunk, Status>> + Send>>;
+    type FetchManifestStream = Pieces<ManifestChunk>;
 
     async fn fetch_manifest(
         &self,

@@ -2,6 +2,7 @@
 
 mod client_process;
 mod control;
+mod exceptions;
 mod gather;
 mod hostile;
 mod in_use;

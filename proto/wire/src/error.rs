@@ -135,7 +135,8 @@ macro_rules! kinds {
 kinds! {
     /// The request makes no sense, or exceeds a limit that it could keep.
     InvalidArgument = 1, "invalid_argument", InvalidArgument, CallerFault;
-    /// There is no such dataset, tag, snapshot, tensor or shard.
+    /// There is no such dataset, tag, snapshot, tensor or shard, or the node goes by another version of
+    /// the ring.
     NotFound = 2, "not_found", NotFound, CallerFault;
     /// The node may not or will not read that: outside its origin prefixes, or denied by the origin.
     PermissionDenied = 3, "permission_denied", PermissionDenied, CallerFault;

@@ -197,6 +197,9 @@ pub const REPLICAS_MAX: usize = 8;
 /// snapshot has: see `Exceptions::bytes_max`.
 pub const EXCEPTIONS_BYTES_MAX: u64 = 512 << 20;
 
+/// Bytes of one piece of such a table on the control plane: as those of a manifest.
+pub const EXCEPTIONS_CHUNK_BYTES: usize = MANIFEST_CHUNK_BYTES;
+
 // ---- The coordinator ----
 
 /// Most bytes of the record: 1,024 members with names of ordinary length take about 100 KiB, and

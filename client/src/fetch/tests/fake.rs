@@ -65,6 +65,20 @@ pub(super) enum Act {
     Raw(fn(u64) -> Vec<u8>),
 }
 
+/// What the node says of exceptions, to whom goes by this version of the ring.
+#[derive(Debug, Clone)]
+pub(super) enum Table {
+    None,
+    /// This one.
+    Is(Bytes),
+    /// This one, of so many bytes as it says.
+    Announced(u64, Bytes),
+    /// It goes by another ring.
+    OtherRing,
+    /// It was built before there were exceptions.
+    Unimplemented,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) rows: Vec<RowRef>,
@@ -79,6 +93,9 @@ pub(super) struct State {
     /// Of the ring that it has; and of the one by which it was last chosen.
     pub(super) ring_version: AtomicU64,
     pub(super) asked_by_ring: AtomicU64,
+    /// The exceptions to its ring, and how often they were asked for.
+    pub(super) table: Mutex<Table>,
+    pub(super) table_asked: AtomicUsize,
     data: SocketAddr,
     socket: PathBuf,
     dead: AtomicBool,
@@ -139,6 +156,8 @@ impl FakeNode {
             members: Arc::clone(members),
             ring_version: AtomicU64::new(1),
             asked_by_ring: AtomicU64::new(0),
+            table: Mutex::new(Table::None),
+            table_asked: AtomicUsize::new(0),
             data: listener.local_addr().unwrap(),
             socket: socket.clone(),
             dead: AtomicBool::new(false),
@@ -409,6 +428,8 @@ fn id(bytes: &[u8]) -> Bytes {
 impl node_server::Node for Control {
     type FetchManifestStream =
         stream::Iter<std::vec::IntoIter<Result<schema::ManifestChunk, Status>>>;
+    type GetExceptionsStream =
+        stream::Iter<std::vec::IntoIter<Result<schema::ExceptionsChunk, Status>>>;
 
     async fn describe(
         &self,
@@ -440,6 +461,34 @@ impl node_server::Node for Control {
         Ok(Response::new(
             larder_wire::Ring::new(self.0.ring_version.load(SeqCst), members)?.to_proto(),
         ))
+    }
+
+    async fn get_exceptions(
+        &self,
+        request: Request<schema::GetExceptionsRequest>,
+    ) -> Result<Response<Self::GetExceptionsStream>, Status> {
+        let wanted = request.into_inner();
+        assert_eq!(wanted.snapshot, self.0.fixture.manifest.snapshot().as_bytes()[..]);
+        self.0.table_asked.fetch_add(1, SeqCst);
+        let table = self.0.table.lock().unwrap().clone();
+        let other_ring = wanted.ring_version != self.0.ring_version.load(SeqCst);
+        let (announced, table) = match table {
+            Table::OtherRing => {
+                return Err(WireFailure::new(ErrorKind::NotFound, "another ring").into());
+            }
+            Table::Unimplemented => return Err(Status::unimplemented("")),
+            _ if other_ring => (0, Bytes::new()),
+            Table::None => (0, Bytes::new()),
+            Table::Is(table) => (table.len() as u64, table),
+            Table::Announced(bytes, table) => (bytes, table),
+        };
+        let first = std::iter::once(announced).chain(std::iter::repeat(0));
+        let pieces: Vec<_> = (table.chunks(100).zip(first))
+            .map(|(piece, table_bytes)| {
+                Ok(schema::ExceptionsChunk { table_bytes, chunk: id(piece) })
+            })
+            .collect();
+        Ok(Response::new(stream::iter(pieces)))
     }
 
     async fn open_dataset(

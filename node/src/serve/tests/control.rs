@@ -19,7 +19,7 @@ use crate::testing::{Folder, until};
 const ROOMY: u64 = 64 << 20;
 
 /// Calls a node.
-fn call<T>(node: &TestNode, calls: impl AsyncFnOnce(NodeClient<Channel>) -> T) -> T {
+pub(super) fn call<T>(node: &TestNode, calls: impl AsyncFnOnce(NodeClient<Channel>) -> T) -> T {
     node.runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", node.listen)).unwrap();
         calls(NodeClient::new(endpoint.connect().await.unwrap())).await

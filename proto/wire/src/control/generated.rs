@@ -178,6 +178,24 @@ pub struct Member {
     pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetExceptionsRequest {
+    /// The snapshot, 16 bytes. It need not be open on this node.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub snapshot: ::prost::bytes::Bytes,
+    /// The version of the ring that they are exceptions to.
+    #[prost(uint64, tag = "2")]
+    pub ring_version: u64,
+}
+/// The next piece of a table of exceptions.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExceptionsChunk {
+    /// In the first piece the length of the whole table; 0 in the others.
+    #[prost(uint64, tag = "1")]
+    pub table_bytes: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub chunk: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IntroduceRequest {
     /// The name in the ring of the node that asks.
     #[prost(string, tag = "1")]
@@ -551,6 +569,34 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "GetRing"));
             self.inner.unary(req, path, codec).await
         }
+        /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
+        /// proto/wire/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
+        /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
+        /// ring again.
+        pub async fn get_exceptions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetExceptionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ExceptionsChunk>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Node/GetExceptions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Node", "GetExceptions"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Opens a dataset for reading and hands out the ticket for the data plane. Indexes the prefix
         /// first when nobody has. NOT_FOUND: no such dataset or tag. PERMISSION_DENIED: outside the origin
         /// prefixes that this node serves.
@@ -724,6 +770,23 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::GetRingRequest>,
         ) -> std::result::Result<tonic::Response<super::Ring>, tonic::Status>;
+        /// Server streaming response type for the GetExceptions method.
+        type GetExceptionsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ExceptionsChunk, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
+        /// proto/wire/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
+        /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
+        /// ring again.
+        async fn get_exceptions(
+            &self,
+            request: tonic::Request<super::GetExceptionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::GetExceptionsStream>,
+            tonic::Status,
+        >;
         /// Opens a dataset for reading and hands out the ticket for the data plane. Indexes the prefix
         /// first when nobody has. NOT_FOUND: no such dataset or tag. PERMISSION_DENIED: outside the origin
         /// prefixes that this node serves.
@@ -940,6 +1003,52 @@ pub mod node_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/GetExceptions" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetExceptionsSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::ServerStreamingService<super::GetExceptionsRequest>
+                    for GetExceptionsSvc<T> {
+                        type Response = super::ExceptionsChunk;
+                        type ResponseStream = T::GetExceptionsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetExceptionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::get_exceptions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetExceptionsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,0 +1,181 @@
+//! Shards that a plan gave to others than the ring does, and a client that learns of it.
+
+use bytes::Bytes;
+use larder_dataset::SnapshotId;
+use larder_wire::{
+    Ring,
+    placement::{Exceptions, ExceptionsBuilder},
+    ring::place_of,
+};
+
+use super::{fake::Table, *};
+use crate::{Dataset, local::host_name};
+
+/// The table that gives all shards to one member of the ring of this version.
+fn all_to(fixture: &Fixture, nodes: &[FakeNode], version: u64, member: u16) -> Bytes {
+    owned(fixture, fixture.manifest.snapshot(), nodes, version, &[member])
+}
+
+/// The table that gives all shards to these members, as one of this snapshot.
+fn owned(
+    fixture: &Fixture,
+    snapshot: SnapshotId,
+    nodes: &[FakeNode],
+    version: u64,
+    owners: &[u16],
+) -> Bytes {
+    let members = nodes[0].state.members.lock().unwrap().clone();
+    let ring = Ring::new(version, members).unwrap();
+    let mut table = ExceptionsBuilder::new(&ring, snapshot, owners.len());
+    for shard in 0..fixture.manifest.shard_count() {
+        let place = place_of(fixture.manifest.shard(shard).id);
+        table.except(place, owners.iter().copied().collect());
+    }
+    Bytes::copy_from_slice(table.build().as_bytes())
+}
+
+fn answer(nodes: &[FakeNode], table: &Table) {
+    for node in nodes {
+        *node.state.table.lock().unwrap() = table.clone();
+    }
+}
+
+fn turn_to(nodes: &[FakeNode], version: u64) {
+    nodes.iter().for_each(|node| node.state.ring_version.store(version, SeqCst));
+}
+
+fn times_asked_for_tables(nodes: &[FakeNode]) -> usize {
+    nodes.iter().map(|node| node.state.table_asked.load(SeqCst)).sum()
+}
+
+/// Reads everything again and again, and returns what each node was last asked for when `done`.
+fn read_until(
+    fixture: &Fixture,
+    fetcher: &Fetcher,
+    nodes: &[FakeNode],
+    what: &str,
+    done: impl Fn(&[usize]) -> bool,
+) -> Vec<usize> {
+    let (rows, deadline) = (shuffled(fixture), process::now() + Duration::from_secs(60));
+    loop {
+        nodes.iter().for_each(|node| node.state.asked.lock().unwrap().clear());
+        gather(fixture, fetcher, &rows).unwrap();
+        let cells: Vec<usize> = nodes.iter().map(cells).collect();
+        if done(&cells) {
+            return cells;
+        }
+        assert!(process::now() < deadline, "{what} never happened, but {cells:?}");
+    }
+}
+
+fn last_ring(nodes: &[FakeNode]) -> u64 {
+    nodes.iter().map(|node| node.state.asked_by_ring.load(SeqCst)).max().unwrap()
+}
+
+const ALL_CELLS: usize = 2 * SAMPLES as usize;
+
+#[test]
+fn shards_are_asked_for_at_the_owners_that_a_table_names() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 2)));
+    let fetcher = fetcher(&fixture, &address, false);
+    read_until(&fixture, &fetcher, &nodes, "the table", |cells| cells == [0, 0, ALL_CELLS]);
+    let asked = times_asked_for_tables(&nodes);
+    read_until(&fixture, &fetcher, &nodes, "a read", |cells| cells == [0, 0, ALL_CELLS]);
+    assert_eq!((asked, times_asked_for_tables(&nodes)), (1, 1), "it was asked for once");
+}
+
+#[test]
+fn who_opens_a_dataset_knows_its_owners_before_the_first_row() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 1)));
+    let uri = fixture.manifest.uri().to_string();
+    let dataset = Dataset::options().cluster(address).local(false).open(&uri).unwrap();
+    assert_eq!(times_asked_for_tables(&nodes), 1);
+    dataset.read(17, "label").unwrap();
+    assert_eq!(nodes.iter().map(|node| node.asked().len()).collect::<Vec<_>>(), [0, 1, 0]);
+}
+
+#[test]
+fn a_client_goes_over_to_a_newer_ring_when_it_has_the_exceptions_to_it() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 0)));
+    let fetcher = fetcher(&fixture, &address, false);
+    read_until(&fixture, &fetcher, &nodes, "the first table", |cells| cells[0] == ALL_CELLS);
+    answer(&nodes, &Table::OtherRing);
+    turn_to(&nodes, 2);
+    let before = times_asked_for_tables(&nodes);
+    // All are asked, and asked again, and as long as none says there is no other owner for any shard.
+    let asked_again = |_: &[usize]| times_asked_for_tables(&nodes) >= before + 6;
+    let cells = read_until(&fixture, &fetcher, &nodes, "asking", asked_again);
+    assert_eq!(cells, [ALL_CELLS, 0, 0]);
+    assert_eq!(last_ring(&nodes), 1);
+    answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 2, 2)));
+    let cells = read_until(&fixture, &fetcher, &nodes, "the second", |cells| cells[2] > 0);
+    assert_eq!(cells, [0, 0, ALL_CELLS], "all shards at once");
+    assert_eq!(last_ring(&nodes), 2);
+}
+
+#[test]
+fn tables_that_cannot_be_used_leave_the_ring_alone() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let right = all_to(&fixture, &nodes, 1, 2);
+    let other = owned(&fixture, SnapshotId::from_bytes([1; 16]), &nodes, 1, &[2]);
+    let mut damaged = right.to_vec();
+    damaged[100] ^= 4;
+    let (bytes, max) = (right.len() as u64, Exceptions::bytes_max(12));
+    let useless = [
+        Table::Is(all_to(&fixture, &nodes, 2, 2)),
+        Table::Is(other),
+        Table::Is(damaged.into()),
+        Table::Is(right.slice(..right.len() - 1)),
+        Table::Announced(max + 1, right.clone()),
+        Table::Announced(u64::MAX, right.clone()),
+        Table::Announced(bytes - 1, right.clone()),
+        Table::Announced(0, right),
+        Table::Unimplemented,
+    ];
+    let bare = fetcher(&fixture, &address, false);
+    let by_ring = read_until(&fixture, &bare, &nodes, "a read", |_| true);
+    assert!(by_ring.iter().all(|&cells| cells < ALL_CELLS));
+    for table in useless {
+        answer(&nodes, &table);
+        let fetcher = fetcher(&fixture, &address, false);
+        let before = times_asked_for_tables(&nodes);
+        let asked = |_: &[usize]| times_asked_for_tables(&nodes) == before + 3;
+        read_until(&fixture, &fetcher, &nodes, "asking all", asked);
+        for _ in 0..3 {
+            assert_eq!(read_until(&fixture, &fetcher, &nodes, "a read", |_| true), by_ring);
+        }
+        assert_eq!(times_asked_for_tables(&nodes), before + 3, "{table:?} is asked for no more");
+    }
+}
+
+#[test]
+fn a_node_that_knows_better_is_asked_when_another_has_nothing_of_use() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    answer(&nodes[..2], &Table::Unimplemented);
+    answer(&nodes[2..], &Table::Is(all_to(&fixture, &nodes, 1, 1)));
+    let fetcher = fetcher(&fixture, &address, false);
+    read_until(&fixture, &fetcher, &nodes, "the table", |cells| cells == [0, ALL_CELLS, 0]);
+}
+
+#[test]
+fn of_two_owners_the_one_on_this_host_is_asked_unless_it_is_to_be_read_over_the_network() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    nodes[0].state.members.lock().unwrap()[1].host = host_name().unwrap();
+    answer(&nodes, &Table::Is(owned(&fixture, fixture.manifest.snapshot(), &nodes, 1, &[0, 1])));
+    let near = fetcher(&fixture, &address, true);
+    read_until(&fixture, &near, &nodes, "the table", |cells| cells == [0, ALL_CELLS, 0]);
+    let options =
+        FetchOptions { over_network: vec!["node-1".to_owned()], ..FetchOptions::default() };
+    let cluster = Cluster::connect(&address).unwrap();
+    let far = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
+    read_until(&fixture, &far, &nodes, "the table", |cells| cells == [ALL_CELLS, 0, 0]);
+}
