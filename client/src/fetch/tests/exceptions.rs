@@ -72,6 +72,7 @@ fn last_ring(nodes: &[FakeNode]) -> u64 {
     nodes.iter().map(|node| node.state.asked_by_ring.load(SeqCst)).max().unwrap()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a few hundred")]
 const ALL_CELLS: usize = 2 * SAMPLES as usize;
 
 #[test]

@@ -150,7 +150,7 @@ fn outcomes_that_nobody_took_are_dropped_with_it() {
 
 #[test]
 fn in_another_process_it_says_so_and_touches_no_lock() {
-    let mut prefetch = Prefetch::<()>::start(0, 2, |_| Ok(())).unwrap();
+    let mut prefetch = Prefetch::<()>::start(0, 2, 0, |_| Ok(())).unwrap();
     prefetch.process += 1;
     let shared = Arc::clone(&prefetch.shared);
     let held = shared.lock();
@@ -162,7 +162,7 @@ fn in_another_process_it_says_so_and_touches_no_lock() {
 
 #[test]
 fn nothing_to_do_is_the_end_at_once() {
-    let mut prefetch = Prefetch::<()>::start(0, 2, |_| unreachable!()).unwrap();
+    let mut prefetch = Prefetch::<()>::start(0, 2, 0, |_| unreachable!()).unwrap();
     assert!(prefetch.next().is_none() && !prefetch.failed());
 }
 
@@ -177,7 +177,7 @@ fn a_wider_window_lets_pieces_lie_ready_and_no_more_than_it_says() {
     let mut prefetch = Prefetch::start(100, 1, 3, work).unwrap();
     // The thread waits for room once it has done all that may lie ready, and one that it works on.
     while begun.load(SeqCst) < 4 {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     assert!(prefetch.wait(HUNG));
     for piece in 0..100 {

@@ -41,6 +41,7 @@ impl World {
                 bytes: SHARD_BYTES,
                 from: Some(0),
                 to: 1,
+                stays: false,
             };
             plan.moves.push(step);
         }
