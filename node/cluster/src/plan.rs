@@ -7,6 +7,7 @@
 //! Non-goals: how the planner chooses; what a placement looks like inside (bytes, to agents).
 
 mod codec;
+mod figures;
 mod ring_only;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use larder_wire::Member;
 use crate::BlobId;
 
 pub(crate) use codec::{put_edit, take_edit};
+pub use figures::{Figures, NodeFigures};
 pub use ring_only::RingOnly;
 
 /// One difference between two lists of members.
