@@ -1,10 +1,12 @@
-//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded.
+//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded; and, for operators, [`admin`].
 //!
 //! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
 
 mod describe;
 mod list;
 mod open;
+
+pub(super) mod admin;
 
 use std::pin::Pin;
 use std::sync::Arc;
