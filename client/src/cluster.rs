@@ -15,6 +15,7 @@ mod control;
 mod health;
 mod inspect;
 mod of_host;
+mod operate;
 mod upkeep;
 
 use std::{
@@ -37,6 +38,7 @@ use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
 use of_host::OfHost;
+pub use operate::{Operator, PlannedChange, Seen};
 
 /// The nodes of a cluster.
 pub struct Cluster {

@@ -75,10 +75,13 @@ impl Admin {
 
 #[tonic::async_trait]
 impl Contract for Admin {
-    async fn get_cluster(&self, _: Request<GetClusterRequest>) -> Answer<ClusterStatus> {
+    async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Answer<ClusterStatus> {
         let (context, standing) = (Arc::clone(&self.context), self.desk()?.standing());
+        if request.get_ref().brief {
+            return Ok(Response::new(status::brief(&context, &standing)));
+        }
         let owned = Arc::clone(&self.owned);
-        blocking(move || Ok(status::status(&context, &standing, &owned.now(&context.shared)))).await
+        blocking(move || Ok(status::whole(&context, &standing, &owned.now(&context.shared)))).await
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {

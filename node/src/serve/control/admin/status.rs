@@ -14,11 +14,15 @@ use crate::cluster::desk::Standing;
 use crate::config::ClusterConfig;
 use crate::serve::Context;
 
-pub(super) fn status(context: &Context, standing: &Standing, owned: &Owned) -> ClusterStatus {
+/// How this node stands itself.
+pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
     let (kind, coordinator_address, generation) = coordinator(context);
-    let status = ClusterStatus {
+    let record = standing.record.as_ref();
+    ClusterStatus {
         node_id: context.shared.config.node_id().to_owned(),
-        generation,
+        cluster: record.map(|record| Bytes::copy_from_slice(&record.cluster)).unwrap_or_default(),
+        generation: generation.max(record.map_or(0, |record| record.generation)),
+        ring_version: record.map_or(0, |record| record.version),
         installed: standing.installed,
         progress: standing.progress.as_ref().map(|progress| MoveProgress {
             shards_left: progress.shards_left,
@@ -31,27 +35,20 @@ pub(super) fn status(context: &Context, standing: &Standing, owned: &Owned) -> C
         coordinator: kind.into(),
         coordinator_address,
         ..ClusterStatus::default()
-    };
-    match &standing.record {
-        Some(record) => with_record(status, record, standing, owned),
-        None => status,
     }
 }
 
-fn with_record(
-    status: ClusterStatus,
-    record: &Record,
-    standing: &Standing,
-    owned: &Owned,
-) -> ClusterStatus {
+/// The whole cluster.
+pub(super) fn whole(context: &Context, standing: &Standing, owned: &Owned) -> ClusterStatus {
+    let status = brief(context, standing);
+    let Some(record) = &standing.record else {
+        return status;
+    };
     let measured = |dataset: &ClusterDataset| {
         owned.snapshots.binary_search_by(|known| known.as_bytes()[..].cmp(&dataset.snapshot)).is_ok()
     };
     let datasets: Vec<ClusterDataset> = record.datasets.iter().map(dataset).collect();
     ClusterStatus {
-        cluster: Bytes::copy_from_slice(&record.cluster),
-        generation: status.generation.max(record.generation),
-        ring_version: record.version,
         nodes: record.members.iter().map(|entry| node(entry, record, standing, owned)).collect(),
         change: record.change.as_ref().map(|change| self::change(record, change)),
         settling: record.settling.is_some(),
