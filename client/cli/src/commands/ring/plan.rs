@@ -20,7 +20,7 @@ use crate::{
 /// moved on it is refused.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "drain", "remove", "reweight"]))]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Put in a node that waits outside of the ring (see larder ring status); repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     add: Vec<String>,

@@ -15,7 +15,7 @@ use crate::{
 ///
 /// What only they had is read from the origin again. Let nodes that live leave with larder node drain.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Their names
     #[arg(value_name = "NODE", required = true)]
     nodes: Vec<String>,

@@ -15,14 +15,14 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     consent: Consent,
 }
 
 /// Sets how fast the change in flight moves.
 #[derive(Debug, Args)]
-pub(super) struct RateArguments {
+pub(crate) struct RateArguments {
     /// At most so much a second over all nodes, as 500MiB/s; or 'none'
     #[arg(value_name = "BYTES/s|none", value_parser = parse_rate_or_none)]
     rate: Rate,

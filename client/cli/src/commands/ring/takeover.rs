@@ -16,7 +16,7 @@ use crate::{
 /// another node has a newer copy of the record: then say --on that one. A cluster whose record etcd keeps has no use
 /// for it.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// A node that is lost: the old coordinator, and all others that do not answer; repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',', required = true)]
     lost: Vec<String>,
