@@ -10,6 +10,7 @@ pub mod dataset;
 pub mod garage;
 pub mod node;
 pub mod python;
+pub mod scripted;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
