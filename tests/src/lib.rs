@@ -7,14 +7,20 @@ use std::time::Duration;
 
 pub mod client;
 pub mod dataset;
+pub mod etcd;
 pub mod garage;
+pub mod living;
+pub mod load;
 pub mod node;
 pub mod python;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
+pub use etcd::Etcd;
 pub use garage::Garage;
+pub use living::{Keeper, LivingCluster};
+pub use load::{Load, Read};
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
 /// How long anything may take that a test waits for: far longer than it does.
