@@ -91,9 +91,14 @@ impl LivingCluster {
     /// Waits until these nodes all go by one ring of just them. Returns its version.
     pub fn until_ring(&self, members: &[usize]) -> u64 {
         let names: Vec<&str> = members.iter().map(|&n| self.options[n].node_id.as_str()).collect();
+        self.until_ring_of(members, &names)
+    }
+
+    /// Waits until these nodes all go by one ring of the members with these names. Returns its version.
+    pub fn until_ring_of(&self, nodes: &[usize], names: &[&str]) -> u64 {
         let mut version = 0;
         until(&format!("{names:?} are the ring"), || {
-            let mut rings = members.iter().map(|&node| ring(&self.nodes[node]));
+            let mut rings = nodes.iter().map(|&node| ring(&self.nodes[node]));
             let Some(first) = rings.next().flatten() else { return false };
             version = first.version();
             let alike = |ring: Option<Ring>| ring.is_some_and(|ring| ring.version() == version);

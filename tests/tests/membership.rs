@@ -1,10 +1,13 @@
 //! Members come and go under a verified load: no sample is lost, no byte is wrong, nobody waits for long, and what moves
 //! comes from nodes, not from the origin.
 
+use std::thread;
 use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
-use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, words};
+use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE};
+use nix::sys::signal::Signal;
 
 /// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
 /// machines that are busy with other things.
@@ -64,6 +67,38 @@ impl Scene {
     }
 }
 
+/// Nodes are killed and started again, one after the other: as each is back before it counts as dead, the ring stays.
+fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
+    let mut scene = Scene::new(keeper, 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    for death in 0..deaths {
+        let victim = death % 3;
+        scene.cluster.nodes[victim].kill_now();
+        scene.cluster.restart(victim);
+        assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version, "after death {death}");
+    }
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("{deaths} deaths: {read:?}");
+}
+
+/// A member stands still for longer than its word lasts, and for less than makes it dead.
+fn a_pause_costs_nothing(keeper: Keeper) {
+    let scene = Scene::new(keeper, 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    for node in &scene.cluster.nodes {
+        node.signal(Signal::SIGSTOP);
+        thread::sleep(ANNOUNCEMENT_TTL + Duration::from_secs(3));
+        node.signal(Signal::SIGCONT);
+        assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version);
+    }
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("paused: {read:?}");
+}
+
 fn members_come_and_go(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 2);
     let load = scene.load(2);
@@ -91,4 +126,45 @@ fn members_come_and_go_by_one_of_the_nodes() {
 #[test]
 fn members_come_and_go_by_etcd() {
     members_come_and_go(Keeper::Etcd(Etcd::start()));
+}
+
+#[test]
+fn short_deaths_cost_nothing_by_one_of_the_nodes() {
+    short_deaths_cost_nothing(Keeper::FirstNode, repeats(6, 100));
+}
+
+#[test]
+fn short_deaths_cost_nothing_by_etcd() {
+    short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 100));
+}
+
+#[test]
+fn a_pause_costs_nothing_by_one_of_the_nodes() {
+    a_pause_costs_nothing(Keeper::FirstNode);
+}
+
+#[test]
+fn a_pause_costs_nothing_by_etcd() {
+    a_pause_costs_nothing(Keeper::Etcd(Etcd::start()));
+}
+
+/// While nobody keeps the record, membership is frozen and reads go on, also when a member dies.
+#[test]
+fn an_etcd_that_is_away_holds_up_no_read() {
+    let mut scene = Scene::new(Keeper::Etcd(Etcd::start()), 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    let etcd = |scene: &Scene, signal| match &scene.cluster.keeper {
+        Keeper::Etcd(etcd) => etcd.signal(signal),
+        Keeper::FirstNode => unreachable!("this cluster has one"),
+    };
+    etcd(&scene, Signal::SIGSTOP);
+    scene.cluster.nodes[1].kill_now();
+    thread::sleep(DEATH_GRACE + Duration::from_secs(5));
+    assert_eq!(scene.cluster.until_ring_of(&[0, 2], &["a", "b", "c"]), version, "frozen");
+    etcd(&scene, Signal::SIGCONT);
+    scene.cluster.until_ring(&[0, 2]);
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("etcd away: {read:?}");
 }
