@@ -24,12 +24,12 @@ pub use load::{Load, Read};
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
 /// How long anything may take that a test waits for: far longer than it does.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something holds.
 ///
 /// # Panics
-/// When it does not for a minute.
+/// When it does not for two minutes.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let tick = Duration::from_millis(10);
     for _ in 0..PATIENCE.as_millis() / tick.as_millis() {

@@ -187,7 +187,7 @@ impl Driver {
         for shard in self.holdings.take_lost() {
             self.tell(Event::Lost(shard));
         }
-        self.holdings.drop_due();
+        self.holdings.drop_due(|owner| self.alive.contains_key(owner));
         for dataset in self.shared.catalog.list() {
             let snapshot = dataset.snapshot();
             let known = self.agent.record().map(|record| &record.datasets);

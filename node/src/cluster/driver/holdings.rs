@@ -1,9 +1,9 @@
 //! Shards that a change of the ring brings here, and old copies that it leaves behind.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use larder_cluster::agent::{Pulled, Shard};
 use larder_cluster::record::Dataset as Described;
 use larder_dataset::ShardId;
@@ -12,10 +12,10 @@ use tokio::task;
 
 use super::planning::open;
 use crate::cache::{Awaited, Cache, Found};
-use crate::catalog::{Catalog, Dataset};
+use crate::catalog::Dataset;
+use crate::clock;
 use crate::fill::Priority;
 use crate::flight::Waited;
-use crate::placements::Placements;
 use crate::shared::Shared;
 
 /// What of the cache the agent is concerned with.
@@ -31,9 +31,13 @@ struct State {
     pulled: HashMap<ShardId, Shard>,
     /// Pulled and evicted since, and not yet told.
     lost: Vec<Shard>,
-    /// Others own these now, and have them.
-    to_drop: BTreeSet<Shard>,
+    /// Others own these now, and have them; since when they are gone from here.
+    to_drop: BTreeMap<Shard, Option<Instant>>,
 }
+
+/// For so long a dropped copy that comes back is dropped again: clients that have not heard of the new ring yet ask here
+/// for the shard, and are given it.
+const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
 impl Holdings {
     pub(super) fn new(shared: &Arc<Shared>, own_id: &str) -> Arc<Self> {
@@ -77,21 +81,33 @@ impl Holdings {
 
     /// Drops a copy that another node owns by now: at once, or when those who hold it have let go.
     pub(super) fn drop_old(&self, shard: Shard) {
-        self.lock().to_drop.insert(shard);
-        self.drop_one(shard);
-    }
-
-    /// Goes on with what could not be dropped yet.
-    pub(super) fn drop_due(&self) {
-        let due: Vec<Shard> = self.lock().to_drop.iter().copied().collect();
-        due.into_iter().for_each(|shard| self.drop_one(shard));
-    }
-
-    fn drop_one(&self, shard: Shard) {
         // Not told as lost: it is not wanted any more.
-        self.lock().pulled.remove(&shard.shard);
-        if self.is_owned(shard) || self.shared.cache.let_go(shard.shard) {
+        let mut state = self.lock();
+        state.pulled.remove(&shard.shard);
+        state.to_drop.insert(shard, None);
+        drop(state);
+        self.drop_one(shard, None);
+    }
+
+    /// Goes on with what could not be dropped yet, or came back; `lives` knows who is announced. Where the owner does
+    /// not live this node may stand in for it, and keeps what it has.
+    pub(super) fn drop_due(&self, lives: impl Fn(&str) -> bool) {
+        let due: Vec<_> = self.lock().to_drop.iter().map(|(shard, gone)| (*shard, *gone)).collect();
+        let placements = self.shared.placements.load();
+        for (shard, gone) in due {
+            if lives(&placements.of(shard.snapshot).owner(shard.shard).id) {
+                self.drop_one(shard, gone);
+            }
+        }
+    }
+
+    fn drop_one(&self, shard: Shard, gone: Option<Instant>) {
+        let now = clock::now();
+        let over = gone.is_some_and(|gone| now.saturating_duration_since(gone) > WATCHED_FOR);
+        if over || self.is_owned(shard) {
             self.lock().to_drop.remove(&shard);
+        } else if self.shared.cache.let_go(shard.shard) && gone.is_none() {
+            self.lock().to_drop.insert(shard, Some(now));
         }
     }
 
