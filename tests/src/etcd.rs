@@ -12,6 +12,7 @@ use crate::node::free_ports;
 /// A running etcd. Killed on drop.
 pub struct Etcd {
     child: Child,
+    host: String,
     ports: Vec<u16>,
     home: TempDir,
 }
@@ -23,15 +24,24 @@ impl Etcd {
     /// When there is none: `make test` fetches one.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_on("127.0.0.1")
+    }
+
+    /// The same on an address of a network of the test's own.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_on(host: &str) -> Self {
         let home = tempfile::tempdir().expect("a temporary folder");
-        let ports = free_ports(2);
-        Self { child: spawn(&home, &ports), ports, home }
+        let (host, ports) = (host.to_owned(), free_ports(2));
+        Self { child: spawn(&home, &host, &ports), host, ports, home }
     }
 
     /// What clients are given.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[0])
+        format!("http://{}:{}", self.host, self.ports[0])
     }
 
     /// Sends a signal.
@@ -43,7 +53,7 @@ impl Etcd {
     /// SIGKILL, and once more on what it left.
     pub fn restart(&mut self) {
         self.end();
-        self.child = spawn(&self.home, &self.ports);
+        self.child = spawn(&self.home, &self.host, &self.ports);
     }
 
     fn end(&mut self) {
@@ -59,8 +69,8 @@ impl Drop for Etcd {
     }
 }
 
-fn spawn(home: &TempDir, ports: &[u16]) -> Child {
-    let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
+fn spawn(home: &TempDir, host: &str, ports: &[u16]) -> Child {
+    let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://{host}:{port}"));
     Command::new(program())
         .arg("--data-dir")
         .arg(home.path().join("data"))

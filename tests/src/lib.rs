@@ -11,6 +11,7 @@ pub mod etcd;
 pub mod garage;
 pub mod living;
 pub mod load;
+pub mod netns;
 pub mod node;
 pub mod python;
 pub mod words;

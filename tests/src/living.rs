@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::etcd::Etcd;
+use crate::netns::Network;
 use crate::node::free_ports;
 use crate::{NodeOptions, NodeProcess, until};
 
@@ -31,6 +32,8 @@ pub struct LivingCluster {
     pub options: Vec<NodeOptions>,
     /// The processes, in the same order.
     pub nodes: Vec<NodeProcess>,
+    /// The network they are in, if it is one of the test's own.
+    pub network: Option<Network>,
     origin: String,
     env: Vec<(String, String)>,
     home: TempDir,
@@ -40,7 +43,20 @@ impl LivingCluster {
     /// Starts `count` nodes one after the other and waits until all are in the ring.
     #[must_use]
     pub fn start(keeper: Keeper, count: usize, origin: &str, env: &[(String, String)]) -> Self {
+        Self::start_in(None, keeper, count, origin, env)
+    }
+
+    /// The same with each node on a host of its own.
+    #[must_use]
+    pub fn start_in(
+        network: Option<Network>,
+        keeper: Keeper,
+        count: usize,
+        origin: &str,
+        env: &[(String, String)],
+    ) -> Self {
         let mut cluster = Self {
+            network,
             keeper,
             options: Vec::new(),
             nodes: Vec::new(),
@@ -58,6 +74,9 @@ impl LivingCluster {
         let name = char::from(b'a' + u8::try_from(self.nodes.len()).expect("few nodes"));
         let mut options = NodeOptions::new(&name.to_string(), &self.origin);
         options.port = free_ports(1)[0];
+        if let Some(network) = &mut self.network {
+            (options.host, options.wrapper) = network.add_host();
+        }
         options.env.clone_from(&self.env);
         options.env.push(("LARDER_TOKEN".to_owned(), TOKEN.to_owned()));
         options.args = self.takes_part(self.home.path(), &options.node_id);
