@@ -104,7 +104,7 @@ fn planned(
     replicas: usize,
     steps: Vec<Step>,
 ) -> Result<Plan, Error> {
-    let change = Change { ring_version: ring.version(), steps };
+    let change = Change { ring_version: ring.version(), steps, at_once: false };
     let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas };
     Ok(plan(ring, change, &[snapshot])?)
 }

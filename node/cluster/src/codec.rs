@@ -44,6 +44,12 @@ impl Writer {
         self.0.extend_from_slice(&text.as_bytes()[..cut]);
     }
 
+    /// Bytes that say themselves what they are, led by their number.
+    pub(crate) fn block(&mut self, bytes: &[u8]) {
+        self.u32(u32::try_from(bytes.len()).expect("blobs are bounded far below"));
+        self.0.extend_from_slice(bytes);
+    }
+
     pub(crate) fn option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
         self.u8(u8::from(value.is_some()));
         if let Some(value) = value {
@@ -149,13 +155,23 @@ impl<'a> Reader<'a> {
         text.map(str::to_owned).map_err(|_| self.malformed("text is not utf-8"))
     }
 
+    /// Bytes that say themselves what they are, where they lie.
+    pub(crate) fn block(&mut self) -> Result<&'a [u8], Malformed> {
+        let count = self.u32()? as usize;
+        self.bytes(count)
+    }
+
     pub(crate) fn option<T>(
         &mut self,
         take: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Option<T>, Malformed> {
+        if self.flag()? { take(self).map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
-            0 => Ok(None),
-            1 => take(self).map(Some),
+            0 => Ok(false),
+            1 => Ok(true),
             _ => Err(self.malformed("a flag is neither 0 nor 1")),
         }
     }

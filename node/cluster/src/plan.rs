@@ -4,10 +4,16 @@
 //! blob and named by the hash of its bytes, so that the same plan has the same name wherever it was
 //! made. It is pinned to the ring version it was made for.
 //!
-//! Non-goals: how the planner chooses; what a placement looks like inside (bytes, to agents).
+//! [`EvenPlanner`] is the planner of a cluster; [`RingOnly`] knows no exceptions. What a plan leads to
+//! are [`Tables`], another blob.
+//!
+//! Non-goals: how a placement is evened out (`larder-plan`); what one looks like inside (bytes, to
+//! agents).
 
 mod codec;
+mod even;
 mod ring_only;
+mod tables;
 
 use std::collections::BTreeSet;
 
@@ -17,7 +23,9 @@ use larder_wire::Member;
 use crate::BlobId;
 
 pub(crate) use codec::{put_edit, take_edit};
+pub use even::EvenPlanner;
 pub use ring_only::RingOnly;
+pub use tables::Tables;
 
 /// One difference between two lists of members.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +69,7 @@ pub fn edits_between(before: &[Member], after: &[Member]) -> Vec<Edit> {
         .collect()
 }
 
-/// One shard that gets a new place.
+/// One copy of a shard that gets a new place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// The snapshot the shard is of.
@@ -70,8 +78,10 @@ pub struct Move {
     pub shard: ShardId,
     /// Its size.
     pub bytes: u64,
-    /// Who owns it now and will not: index into [`Plan::names`]. None when the owner is dead.
+    /// Who owns it now and is asked for it: index into [`Plan::names`]. None when no owner lives.
     pub from: Option<u16>,
+    /// Whether `from` goes on owning it, as when a copy is added. Else its copy goes in the end.
+    pub stays: bool,
     /// Who will own it: index into [`Plan::names`].
     pub to: u16,
 }
@@ -100,10 +110,11 @@ impl Plan {
         self.moves.iter().filter(move |step| Some(step.to) == to)
     }
 
-    /// The moves that take shards from this member, in order.
+    /// The moves that take shards away from this member, in order.
     pub fn moves_from(&self, id: &str) -> impl Iterator<Item = &Move> {
         let from = self.index(id);
-        self.moves.iter().filter(move |step| from.is_some() && step.from == from)
+        let leaves = move |step: &&Move| from.is_some() && step.from == from && !step.stays;
+        self.moves.iter().filter(leaves)
     }
 
     /// Who gets shards.

@@ -11,6 +11,9 @@ pub struct Change {
     pub ring_version: u64,
     /// What is to be done; each names another member. None at all asks for an even placement only.
     pub steps: Vec<Step>,
+    /// It takes effect before anything has moved, as when members are dead: what has a holder stays
+    /// where it is, and only what lost one gets another.
+    pub at_once: bool,
 }
 
 /// One thing to be done to the members of a ring.
@@ -35,13 +38,15 @@ pub enum Step {
         /// Its weight from now on.
         weight: u32,
     },
+    /// A member stands in another zone or on another host, and may have another weight.
+    Replace(Member),
 }
 
 impl Step {
     /// The member that it is about.
     pub fn id(&self) -> &str {
         match self {
-            Self::Add(member) => &member.id,
+            Self::Add(member) | Self::Replace(member) => &member.id,
             Self::Drain { id } | Self::Remove { id } | Self::Reweight { id, .. } => id,
         }
     }
@@ -92,6 +97,7 @@ fn take(step: &Step, members: &mut Vec<Member>) -> Result<(), Error> {
             members.remove(index);
         }
         (Step::Reweight { weight, .. }, Some(index)) => members[index].weight = *weight,
+        (Step::Replace(member), Some(index)) => members[index] = member.clone(),
         (_, None) => {
             let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
             let (id, names) = (step.id(), names.join(", "));
@@ -124,7 +130,8 @@ mod tests {
     }
 
     fn applied(steps: Vec<Step>) -> Result<Ring, String> {
-        Change { ring_version: 7, steps }.apply(&ring()).map_err(|error| error.to_string())
+        let change = Change { ring_version: 7, steps, at_once: false };
+        change.apply(&ring()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -137,6 +144,9 @@ mod tests {
         let members: Vec<_> = after.members().iter().map(|m| (m.id.as_str(), m.weight)).collect();
         assert_eq!(members, [("c", 5), ("d", 1)]);
         assert_eq!(after.version(), 8);
+        let elsewhere = Member { zone: "east".to_owned(), ..member("a") };
+        let after = applied(vec![Step::Replace(elsewhere.clone())]).unwrap();
+        assert_eq!(after.member("a"), Some(&elsewhere));
     }
 
     #[test]
@@ -149,7 +159,9 @@ mod tests {
         assert!(refused(vec![drain("a"), drain("b"), drain("c")]).contains("no member"));
         let weightless = Step::Reweight { id: "a".to_owned(), weight: 0 };
         assert!(refused(vec![weightless]).contains("weight 0"));
-        let stale = Change { ring_version: 6, steps: Vec::new() }.apply(&ring()).unwrap_err();
+        assert!(refused(vec![Step::Replace(member("x"))]).contains("'x' is no member"));
+        let stale = Change { ring_version: 6, steps: Vec::new(), at_once: false };
+        let stale = stale.apply(&ring()).unwrap_err();
         assert!(stale.to_string().contains("the ring is at 7"));
     }
 }

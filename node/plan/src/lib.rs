@@ -1,6 +1,6 @@
 //! Plans a change of the ring: from what is in place to an even placement, with the fewest bytes moved.
 //!
-//! An operator asks for a [`Change`]: members that are added, drained, removed or weighted anew, any
+//! An operator asks for a [`Change`]: members that are added, drained, removed, weighted or placed anew, any
 //! number of them at once, pinned to the version of the ring that they were looked at on. [`plan`] turns
 //! it, with the sizes of the shards and the present [`Placement`]s, into a [`Plan`]: the next ring, for
 //! each snapshot the exceptions to it, and every move. A plan is known by its [`PlanId`], a hash of all
@@ -25,7 +25,9 @@
 //!    gives it, from the fullest; then from whoever is fullest.
 //! 4. *Shed*: a member above 1.10 gives away until it is not.
 //!
-//! So between members that the change does not name, only the fourth step moves anything. Of shards
+//! So between members that the change does not name, only the fourth step moves anything. A change that
+//! takes effect [at once](Change::at_once) leaves the third and fourth step out: nobody waits for
+//! moves then, and the plan is as even as fills make it. Of shards
 //! that would serve alike, those move that the walk wants moved, so that exceptions heal along the way.
 //!
 //! Thread rule: pure functions of their arguments. Non-goals: no I/O, clock or randomness; no moving of

@@ -147,11 +147,12 @@ impl Plan {
 /// The hash over everything, each text and list led by its length.
 fn identify(change: &Change, present: &Ring, next: &Ring, snapshots: &[SnapshotPlan]) -> PlanId {
     let mut hash = Words(Xxh3Default::new());
-    hash.text("larder plan 1");
+    hash.text("larder plan 2");
     for ring in [present, next] {
         hash.number(ring.version());
         hash.number(ring.digest());
     }
+    hash.number(change.at_once.into());
     hash.number(change.steps.len() as u64);
     change.steps.iter().for_each(|step| hash.step(step));
     hash.number(snapshots.len() as u64);
@@ -184,11 +185,13 @@ impl Words {
             Step::Drain { .. } => (2, 0),
             Step::Remove { .. } => (3, 0),
             Step::Reweight { weight, .. } => (4, *weight),
+            Step::Replace(member) => (5, member.weight),
         };
         self.number(kind);
         self.number(weight.into());
         self.text(step.id());
-        if let Step::Add(Member { control, host, zone, .. }) = step {
+        if let Step::Add(member) | Step::Replace(member) = step {
+            let Member { control, host, zone, .. } = member;
             [control, host, zone].into_iter().for_each(|text| self.text(text));
         }
     }

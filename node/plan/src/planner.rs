@@ -123,8 +123,10 @@ fn plan_one(
     let mut board = Board::new(next, lots, snapshot.replicas);
     keep(&mut board, present.as_ref());
     fill(&mut board);
-    raise(&mut board, ring);
-    shed(&mut board);
+    if !change.at_once {
+        raise(&mut board, ring);
+        shed(&mut board);
+    }
 
     let decided = outcome::decided(&board);
     let exceptions = outcome::exceptions(&board, &decided, snapshot.id, snapshot.replicas);

@@ -4,7 +4,8 @@
 //! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | unit 4
 //!         | target: flag 1 [16]
 //!         | names: count 4, each text | snapshots: count 4, each 16
-//!         | moves: count 4, each (snapshot 2, shard 16, bytes 8, from 2, to 2) | checksum 8
+//!         | moves: count 4, each (snapshot 2, shard 16, bytes 8, from 2, stays 1, to 2)
+//!         | checksum 8
 //! ```
 
 use larder_dataset::{ShardId, SnapshotId};
@@ -16,8 +17,8 @@ use crate::{
     codec::{Reader, Writer},
 };
 
-const MAGIC: &[u8; 8] = b"ldr-pln1";
-const MOVE_BYTES: usize = 30;
+const MAGIC: &[u8; 8] = b"ldr-pln2";
+const MOVE_BYTES: usize = 31;
 /// Instead of the index of the member a shard comes from.
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(2 * limits::RING_MEMBERS_MAX < NOBODY as usize);
@@ -42,6 +43,7 @@ impl Plan {
             out.array(step.shard.as_bytes());
             out.u64(step.bytes);
             out.u16(step.from.unwrap_or(NOBODY));
+            out.u8(u8::from(step.stays));
             out.u16(step.to);
         });
         out.end()
@@ -69,11 +71,12 @@ impl Plan {
             let shard = ShardId::from_bytes(fields.array()?);
             let bytes = fields.u64()?;
             let from = Some(fields.u16()?).filter(|from| *from != NOBODY);
+            let stays = fields.flag()?;
             let to = fields.u16()?;
             if from.into_iter().chain([to]).any(|index| usize::from(index) >= names.len()) {
                 return Err(fields.malformed("no such member"));
             }
-            Ok(Move { snapshot, shard, bytes, from, to })
+            Ok(Move { snapshot, shard, bytes, from, stays, to })
         })?;
         fields.end()?;
         Ok(Self { base, edits, unit, target, names, moves })
@@ -119,6 +122,7 @@ mod tests {
             shard: ShardId::from_bytes([shard; 16]),
             bytes: 64 << 20,
             from,
+            stays: shard == 3,
             to,
         };
         Plan {
@@ -137,6 +141,7 @@ mod tests {
         assert_eq!(plan, self::plan());
         assert_eq!(plan.moves_to("c").count(), 2);
         assert_eq!(plan.moves_from("a").count(), 1);
+        assert_eq!(plan.moves_from("b").count(), 0, "b keeps its copy");
         assert_eq!(plan.moves_from("nobody").count(), 0);
         assert_eq!(plan.receivers().into_iter().collect::<Vec<_>>(), ["b", "c"]);
     }
@@ -146,6 +151,8 @@ mod tests {
         let mut wrong = plan();
         wrong.moves[0].to = 3;
         assert!(Plan::decode(&wrong.encode()).is_err());
+        let of_before = Writer::new(b"ldr-pln1").end();
+        assert!(Plan::decode(&of_before).unwrap_err().to_string().contains("another kind"));
         let bytes = plan().encode();
         for cut in 0..bytes.len() {
             assert!(Plan::decode(&bytes[..cut]).is_err());

@@ -33,7 +33,14 @@ impl Planner for RingOnly {
                 // Who leaves at once is not there to be asked.
                 let there = !task.urgent || after.member(from).is_some();
                 let from = there.then(|| index[from.as_str()]);
-                moves.push(Move { snapshot, shard, bytes, from, to: index[to.as_str()] });
+                moves.push(Move {
+                    snapshot,
+                    shard,
+                    bytes,
+                    from,
+                    stays: false,
+                    to: index[to.as_str()],
+                });
             }
         }
         let edits = task.edits.clone();

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use fastrand::Rng;
-use larder_plan::{Change, Plan, SKEW_PERCENT_MAX, Step};
-use larder_wire::Ring;
+use larder_plan::{Change, Plan, SKEW_PERCENT_MAX, Snapshot, Step};
+use larder_wire::{Placement, Ring};
 use proptest::prelude::*;
 
-use crate::support::{Cluster, Sizes, any_step, drain, held, member, ring, shards, stranger};
+use crate::support::{
+    Cluster, SNAPSHOT, Sizes, any_step, drain, held, member, ring, shards, stranger,
+};
 
 /// A cluster drawn from a seed: few or many members, one to three copies, zones or none.
 fn any_cluster(rng: &mut Rng, count: usize) -> Cluster {
@@ -62,7 +64,7 @@ fn check(cluster: &Cluster, plan: &Plan) {
     assert_eq!(summary.held_before, held(&cluster.placement, &cluster.shards));
     let exceptions = part.placement.exceptions().expect("a planned snapshot");
     assert_eq!(summary.exceptions, exceptions.len() as u64);
-    let walked = larder_wire::Placement::of_ring(plan.next().clone(), cluster.replicas);
+    let walked = Placement::of_ring(plan.next().clone(), cluster.replicas);
     let differ = |shard: &&larder_plan::SizedShard| {
         walked.owners(shard.id) != part.placement.owners(shard.id)
     };
@@ -134,6 +136,33 @@ fn what_only_a_dead_member_held_comes_from_the_origin() {
 }
 
 #[test]
+fn a_change_at_once_takes_nothing_from_who_stays() {
+    for seed in 0..20 {
+        let mut rng = Rng::with_seed(seed);
+        let mut cluster = any_cluster(&mut rng, 300);
+        let steps = any_steps(&mut rng, &cluster.ring);
+        let plan = cluster.plan(steps);
+        cluster.apply(&plan);
+        let dead = cluster.ring.members()[1].id.clone();
+        let steps = vec![Step::Remove { id: dead.clone() }];
+        let change = Change { ring_version: cluster.ring.version(), steps, at_once: true };
+        let Cluster { shards, placement, replicas, .. } = &cluster;
+        let present = Some(placement);
+        let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas: *replicas };
+        let plan = larder_plan::plan(&cluster.ring, change, &[snapshot]).unwrap();
+        let after = &plan.snapshots()[0].placement;
+        for shard in shards {
+            let names = |placement: &Placement| -> HashSet<String> {
+                let owners = placement.owners(shard.id);
+                let name = |&owner: &u16| placement.ring().members()[usize::from(owner)].id.clone();
+                owners.iter().map(name).filter(|id| *id != dead).collect()
+            };
+            assert!(names(placement).is_subset(&names(after)));
+        }
+    }
+}
+
+#[test]
 fn what_is_drained_is_handed_over_by_who_leaves() {
     let mut rng = Rng::with_seed(3);
     let members = (0..6).map(|_| stranger(&mut rng, 1)).collect();
@@ -200,6 +229,6 @@ fn a_plan_is_known_by_what_it_does() {
     cluster.apply(&plan);
     let error = plan.check_present(&cluster.ring).unwrap_err().to_string();
     assert!(error.contains(&plan.id().to_string()) && error.contains("plan it anew"), "{error}");
-    let stale = Change { ring_version: 1, steps: Vec::new() };
+    let stale = Change { ring_version: 1, steps: Vec::new(), at_once: false };
     assert!(larder_plan::plan(&cluster.ring, stale, &[]).is_err());
 }

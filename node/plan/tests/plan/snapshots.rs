@@ -21,7 +21,11 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
     let ring = ring((0..16).map(|_| stranger(&mut rng, 1)).collect());
     let all = shards(&mut rng, 1_500, Sizes::Mixed);
     let (old, new) = (&all[..1_000], &all[500..]);
-    let change = |ring: &larder_wire::Ring, steps| Change { ring_version: ring.version(), steps };
+    let change = |ring: &larder_wire::Ring, steps| Change {
+        ring_version: ring.version(),
+        steps,
+        at_once: false,
+    };
     let first = plan(&ring, change(&ring, vec![]), &[unplaced(2, new), unplaced(1, old)]).unwrap();
     let agree = |first: &Placement, second: &Placement| {
         all[500..1_000].iter().all(|shard| first.owners(shard.id) == second.owners(shard.id))
@@ -53,7 +57,7 @@ fn a_snapshot_that_can_not_be_placed_is_refused() {
     let ring = ring((0..4).map(|_| stranger(&mut rng, 1)).collect());
     let shards = shards(&mut rng, 10, Sizes::Equal);
     let refused = |snapshots: &[Snapshot<'_>]| {
-        let change = Change { ring_version: 1, steps: Vec::new() };
+        let change = Change { ring_version: 1, steps: Vec::new(), at_once: false };
         plan(&ring, change, snapshots).unwrap_err().to_string()
     };
     assert!(refused(&[unplaced(1, &shards), unplaced(1, &shards)]).contains("named twice"));
@@ -66,7 +70,7 @@ fn a_snapshot_that_can_not_be_placed_is_refused() {
     let elsewhere = Placement::of_ring(other, 1);
     let snapshot = Snapshot { present: Some(&elsewhere), ..unplaced(1, &shards) };
     assert!(refused(&[snapshot]).contains("another ring"));
-    let change = Change { ring_version: 1, steps: Vec::new() };
+    let change = Change { ring_version: 1, steps: Vec::new(), at_once: false };
     let none = plan(&ring, change, &[unplaced(1, &[])]).unwrap();
     assert_eq!((none.summary().shards, none.summary().skew()), (0, 0.0));
     assert!(none.summary().is_even());

@@ -60,7 +60,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The snapshot placed evenly on a ring where it was not before.
     pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, replicas: usize) -> Self {
-        let change = Change { ring_version: ring.version(), steps: Vec::new() };
+        let change = Change { ring_version: ring.version(), steps: Vec::new(), at_once: false };
         let snapshot = Snapshot { id: SNAPSHOT, shards: &shards, present: None, replicas };
         let plan = plan(ring, change, &[snapshot]).expect("a plan");
         let (ring, placement) = (plan.next().clone(), plan.snapshots()[0].placement.clone());
@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     pub(crate) fn plan(&self, steps: Vec<Step>) -> Plan {
-        let change = Change { ring_version: self.ring.version(), steps };
+        let change = Change { ring_version: self.ring.version(), steps, at_once: false };
         let Self { shards, placement, replicas, .. } = self;
         let present = Some(placement);
         let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas: *replicas };

@@ -1,0 +1,267 @@
+//! What plans of a cluster say, against the placements before and after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use larder_dataset::ShardId;
+use larder_wire::Member;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    plan::{edited, edits_between},
+    record::testing::member,
+};
+
+/// A cluster as its record would have it, without the record.
+#[derive(Clone)]
+struct Cluster {
+    planner: EvenPlanner,
+    version: u64,
+    members: Vec<Member>,
+    unit: u32,
+    placement: Option<Vec<u8>>,
+}
+
+/// By snapshot and shard: the owners' names.
+type Owners = BTreeMap<(SnapshotId, ShardId), BTreeSet<String>>;
+
+impl Cluster {
+    fn new(rng: &mut Rng, ids: &[&str], shards: &[usize], replicas: usize) -> Self {
+        let mut snapshot = |(number, &count): (u8, &usize)| {
+            let shard = |_| SizedShard {
+                id: ShardId::from_bytes(rng.u128(..).to_le_bytes()),
+                bytes: rng.u64(16 << 20..=128 << 20),
+            };
+            (SnapshotId::from_bytes([number; 16]), (0..count).map(shard).collect())
+        };
+        let snapshots = (1..).zip(shards).map(&mut snapshot).collect();
+        let planner = EvenPlanner { replicas, snapshots };
+        let members = ids.iter().map(|id| member(id, 1)).collect();
+        Self { planner, version: 1, members, unit: 1, placement: None }
+    }
+
+    fn task(&self, edits: &[Edit], urgent: bool) -> Task {
+        Task {
+            base: self.version,
+            members: self.members.clone(),
+            unit: self.unit,
+            placement: self.placement.as_deref().map(BlobId::of),
+            edits: edits.to_vec(),
+            urgent,
+        }
+    }
+
+    fn plan(&self, edits: &[Edit], urgent: bool) -> Result<Planned, String> {
+        self.planner.plan(&self.task(edits, urgent), self.placement.as_deref())
+    }
+
+    /// Makes a plan and carries it out.
+    fn change(&mut self, edits: &[Edit], urgent: bool) -> Plan {
+        let Planned { plan, placement } = self.plan(edits, urgent).unwrap();
+        let plan = Plan::decode(&plan).unwrap();
+        assert_eq!(plan.target, placement.as_deref().map(BlobId::of));
+        self.version += 1;
+        self.members = edited(&self.members, edits);
+        (self.unit, self.placement) = (plan.unit, placement);
+        plan
+    }
+
+    fn ring(&self) -> Arc<Ring> {
+        Arc::new(Ring::with_unit(self.version, self.members.clone(), self.unit).unwrap())
+    }
+
+    fn placement_of(&self, snapshot: SnapshotId) -> Placement {
+        let tables = self.placement.as_deref().map(|bytes| Tables::decode(bytes).unwrap());
+        match tables.unwrap_or_default().get(snapshot) {
+            Some(table) => Placement::new(self.ring(), table.clone()).unwrap(),
+            None => Placement::of_ring(self.ring(), 1),
+        }
+    }
+
+    fn owners(&self) -> Owners {
+        let mut owners = Owners::new();
+        for (snapshot, shards) in &self.planner.snapshots {
+            let placement = self.placement_of(*snapshot);
+            for shard in shards {
+                let name = |&owner: &u16| self.members[usize::from(owner)].id.clone();
+                let named = placement.owners(shard.id).iter().map(name).collect();
+                owners.insert((*snapshot, shard.id), named);
+            }
+        }
+        owners
+    }
+}
+
+fn remove(id: &str) -> Edit {
+    Edit::Remove(id.to_owned())
+}
+
+fn put(id: &str, weight: u32) -> Edit {
+    Edit::Put(member(id, weight))
+}
+
+/// The moves are those between the placements before and after, each from where a copy is.
+fn check(plan: &Plan, before: &Owners, after: &Owners) {
+    let mut due = BTreeSet::new();
+    for (shard, owners) in after {
+        due.extend(owners.difference(&before[shard]).map(|to| (*shard, to.clone())));
+    }
+    for step in &plan.moves {
+        let shard = (step.snapshot, step.shard);
+        assert!(due.remove(&(shard, plan.name(step.to).to_owned())), "{step:?}");
+        if let Some(from) = step.from {
+            let from = plan.name(from);
+            assert!(before[&shard].contains(from));
+            assert_eq!(step.stays, after[&shard].contains(from));
+        }
+    }
+    assert!(due.is_empty(), "not moved: {due:?}");
+}
+
+/// Edits about different members, that leave some.
+fn any_edits(rng: &mut Rng, cluster: &Cluster) -> Vec<Edit> {
+    let mut after = cluster.members.clone();
+    for _ in 0..rng.usize(1..=3) {
+        let at = rng.usize(..after.len());
+        match rng.u32(..4) {
+            0 if after.len() > 2 => drop(after.remove(at)),
+            1 => after[at].weight = rng.u32(1..=4),
+            2 => after[at].zone = format!("zone-{}", rng.u32(..3)),
+            _ => after.push(member(&format!("new-{:08x}", rng.u32(..)), rng.u32(1..=4))),
+        }
+    }
+    after.sort_by(|a, b| a.id.cmp(&b.id));
+    edits_between(&cluster.members, &after)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn moves_are_what_lies_between_two_placements(seed in any::<u64>(), replicas in 1..=3_usize) {
+        let mut rng = Rng::with_seed(seed);
+        let ids = ["a", "b", "c", "d"];
+        let mut cluster = Cluster::new(&mut rng, &ids, &[90, 0, 7, 40], replicas);
+        for _ in 0..4 {
+            let before = cluster.owners();
+            let edits = any_edits(&mut rng, &cluster);
+            let plan = cluster.change(&edits, false);
+            let after = cluster.owners();
+            check(&plan, &before, &after);
+            let copies = replicas.min(cluster.members.len());
+            prop_assert!(after.values().all(|owners| owners.len() == copies));
+            prop_assert!(plan.moves.iter().all(|step| step.from.is_some()));
+        }
+    }
+
+    #[test]
+    fn at_a_death_nothing_leaves_a_survivor(seed in any::<u64>(), replicas in 1..=2_usize) {
+        let mut rng = Rng::with_seed(seed);
+        let ids = ["a", "b", "c", "d", "e"];
+        let mut cluster = Cluster::new(&mut rng, &ids, &[60, 20], replicas);
+        cluster.change(&[put("f", 2)], false);
+        let before = cluster.owners();
+        let dead = ids[rng.usize(..ids.len())];
+        let plan = cluster.change(&[remove(dead)], true);
+        let after = cluster.owners();
+        check(&plan, &before, &after);
+        for (shard, owners) in &before {
+            prop_assert!(owners.iter().all(|id| id == dead || after[shard].contains(id)));
+        }
+        // The only copy comes from nobody; of two the one that is left stays.
+        prop_assert!(plan.moves.iter().all(|step| step.from.is_some() == (replicas > 1)));
+        prop_assert!(plan.moves.iter().all(|step| step.stays == (replicas > 1)));
+    }
+}
+
+#[test]
+fn a_planned_change_is_even_and_an_urgent_one_leaves_that_to_the_next() {
+    let mut rng = Rng::with_seed(1);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[1_000], 1);
+    cluster.change(&[put("e", 1)], false);
+    let task = cluster.task(&[remove("b")], false);
+    let decided = cluster.planner.work_out(&task, cluster.placement.as_deref()).unwrap();
+    assert!(decided.summary().is_even());
+    assert!(decided.summary().share_of_ideal().unwrap() < 1.1);
+    let same = cluster.plan(&[remove("b")], false).unwrap();
+    assert_eq!(same, cluster.plan(&[remove("b")], false).unwrap());
+}
+
+#[test]
+fn receivers_take_turns_and_each_begins_with_what_has_one_copy() {
+    let mut rng = Rng::with_seed(2);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[200], 2);
+    cluster.change(&[put("e", 1)], false);
+    // Opened since: it has no table, and so one copy of each shard.
+    let mut opened = Cluster::new(&mut rng, &["a"], &[0, 200], 1).planner.snapshots;
+    cluster.planner.snapshots.push(opened.remove(1));
+    let plan = cluster.change(&[remove("a")], false);
+    let receivers = plan.receivers().len();
+    assert_eq!(receivers, 4);
+    let first: BTreeSet<u16> = plan.moves[..receivers].iter().map(|step| step.to).collect();
+    assert_eq!(first.len(), receivers);
+    for id in plan.receivers() {
+        let snapshots: Vec<u8> =
+            plan.moves_to(id).map(|step| step.snapshot.as_bytes()[0]).collect();
+        assert!(snapshots.contains(&1) && snapshots.contains(&2));
+        assert!(snapshots.is_sorted_by(|one, other| one >= other), "{snapshots:?}");
+    }
+}
+
+#[test]
+fn where_the_ring_says_all_there_is_no_table() {
+    let mut rng = Rng::with_seed(3);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b"], &[50], 1);
+    cluster.change(&[remove("b")], false);
+    assert_eq!(cluster.placement, None);
+    let mut copied = Cluster::new(&mut rng, &["a", "b", "c"], &[50], 2);
+    copied.change(&[remove("b")], false);
+    let snapshot = copied.planner.snapshots[0].0;
+    assert_eq!(copied.placement_of(snapshot).replicas(), 2, "both have everything by the walk");
+}
+
+#[test]
+fn a_new_address_voids_no_table() {
+    let mut rng = Rng::with_seed(4);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b", "c"], &[100], 1);
+    cluster.change(&[put("d", 1)], false);
+    assert!(cluster.placement.is_some());
+    let owners = cluster.owners();
+    cluster.members[1].control = "http://elsewhere.example:1".to_owned();
+    assert_eq!(cluster.owners(), owners);
+    assert!(cluster.plan(&[remove("a")], false).is_ok());
+    // Who shares a host with whom is another matter: only a plan changes that.
+    cluster.members[1].host = cluster.members[0].host.clone();
+    assert!(cluster.plan(&[remove("c")], false).unwrap_err().contains("exceptions of snapshot"));
+}
+
+#[test]
+fn what_can_not_be_planned_is_refused_in_words() {
+    let mut rng = Rng::with_seed(5);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b", "c"], &[100], 1);
+    cluster.change(&[put("d", 1)], false);
+    let refused = |cluster: &Cluster, edits: &[Edit]| cluster.plan(edits, false).unwrap_err();
+    assert!(refused(&cluster, &[remove("x")]).contains("'x' is no member"));
+    let all = ["a", "b", "c", "d"].map(remove);
+    assert!(refused(&cluster, &all).contains("no member"));
+    let task = cluster.task(&[remove("a")], false);
+    for bytes in [None, Some(&b"another"[..])] {
+        assert!(cluster.planner.plan(&task, bytes).unwrap_err().contains("not at hand"));
+    }
+    let mut stale = cluster.clone();
+    stale.version += 1;
+    assert!(refused(&stale, &[remove("a")]).contains("to ring version 2"));
+    let mut crowd = cluster.clone();
+    crowd.planner.snapshots = vec![crowd.planner.snapshots[0].clone(); 1_025];
+    assert!(refused(&crowd, &[remove("a")]).contains("the limit is 1024"));
+}
+
+#[test]
+fn a_plan_that_no_coordinator_keeps_is_refused() {
+    let mut rng = Rng::with_seed(6);
+    let count = limits::BLOB_BYTES_MAX / 31 + 1;
+    let cluster = Cluster::new(&mut rng, &["a"], &[count], 1);
+    let refused = cluster.plan(&[put("b", 1), remove("a")], false).unwrap_err();
+    assert!(refused.contains("fewer members at a time"), "{refused}");
+}

@@ -1,0 +1,244 @@
+//! The exceptions of all snapshots to one version of the ring: the blob that a record names as its
+//! placement.
+//!
+//! ```text
+//! magic 8 | tables: count 4, each (length 4, a table of exceptions) | checksum 8
+//! ```
+//!
+//! Tables are sorted by snapshot, so that the same placement has the same bytes, and the same name,
+//! wherever it was planned. A table keeps its own bytes and its own checks (`larder_wire::placement`).
+//! A snapshot without a table goes by the walk, with one owner for each shard.
+
+use std::sync::Arc;
+
+use larder_dataset::SnapshotId;
+use larder_wire::{
+    limits,
+    placement::{Exceptions, ExceptionsError},
+};
+
+use crate::{
+    Malformed,
+    codec::{Reader, Writer},
+};
+
+const MAGIC: &[u8; 8] = b"ldr-tbl1";
+const WHAT: &str = "a placement";
+
+/// Tables of exceptions to one version of the ring, at most one of each snapshot, sorted by snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct Tables(Vec<Exceptions>);
+
+impl Tables {
+    /// These tables, in any order.
+    ///
+    /// # Errors
+    /// [`Malformed`] when two are of one snapshot, or to different versions of the ring.
+    pub fn new(mut tables: Vec<Exceptions>) -> Result<Self, Malformed> {
+        tables.sort_by_key(Exceptions::snapshot);
+        Self::in_order(tables)
+    }
+
+    fn in_order(tables: Vec<Exceptions>) -> Result<Self, Malformed> {
+        let malformed = |why| Err(Malformed { what: WHAT, why });
+        if !tables.windows(2).all(|pair| pair[0].snapshot() < pair[1].snapshot()) {
+            return malformed("its tables are not sorted by snapshot, each once");
+        }
+        if tables.windows(2).any(|pair| pair[0].ring_version() != pair[1].ring_version()) {
+            return malformed("its tables are to different rings");
+        }
+        Ok(Self(tables))
+    }
+
+    /// The table of this snapshot; none when its shards go by the walk.
+    pub fn get(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
+        let found = self.0.binary_search_by_key(&snapshot, Exceptions::snapshot).ok()?;
+        Some(&self.0[found])
+    }
+
+    /// All tables, sorted by snapshot.
+    pub fn iter(&self) -> std::slice::Iter<'_, Exceptions> {
+        self.0.iter()
+    }
+
+    /// Whether the ring says all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The version of the ring that all of them are exceptions to; none when there are none.
+    pub fn ring_version(&self) -> Option<u64> {
+        self.0.first().map(Exceptions::ring_version)
+    }
+
+    /// The tables as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(MAGIC);
+        out.list(&self.0, |out, table| out.block(table.as_bytes()));
+        out.end()
+    }
+
+    /// Reads tables. Takes no more memory than the bytes have.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none, or written by another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Reader::new(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
+        let tables = fields.list(limits::RECORD_DATASETS_MAX, 4, |fields| {
+            let table = Exceptions::over(Arc::new(fields.block()?.to_vec()));
+            table.map_err(|why| Malformed { what: WHAT, why: words(&why) })
+        })?;
+        fields.end()?;
+        Self::in_order(tables)
+    }
+}
+
+impl<'a> IntoIterator for &'a Tables {
+    type Item = &'a Exceptions;
+    type IntoIter = std::slice::Iter<'a, Exceptions>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl PartialEq for Tables {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().map(Exceptions::digest).eq(other.0.iter().map(Exceptions::digest))
+    }
+}
+
+impl Eq for Tables {}
+
+fn words(why: &ExceptionsError) -> &'static str {
+    match why {
+        ExceptionsError::NotATable => "one of its tables is none",
+        ExceptionsError::Version { .. } => "one of its tables has a version unknown here",
+        ExceptionsError::Length { .. } => "one of its tables has another length than it says",
+        ExceptionsError::Checksum => "the checksum of one of its tables does not match",
+        ExceptionsError::Malformed { .. } => "a number in one of its tables can't be",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_wire::{Ring, placement::ExceptionsBuilder};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::testing::member;
+
+    fn ring(version: u64) -> Ring {
+        Ring::new(version, ["a", "b", "c"].map(|id| member(id, 1)).to_vec()).unwrap()
+    }
+
+    /// A table that gives shards at these places to these members.
+    fn table(ring: &Ring, snapshot: u8, owners: &[(u64, u16)]) -> Exceptions {
+        let mut table = ExceptionsBuilder::new(ring, SnapshotId::from_bytes([snapshot; 16]), 1);
+        owners
+            .iter()
+            .for_each(|&(place, owner)| table.except(place, [owner].into_iter().collect()));
+        table.build()
+    }
+
+    fn tables() -> Tables {
+        let ring = ring(7);
+        Tables::new(vec![table(&ring, 2, &[(5, 1), (9, 2)]), table(&ring, 1, &[])]).unwrap()
+    }
+
+    #[test]
+    fn tables_are_found_by_snapshot() {
+        let tables = tables();
+        let of = |snapshot| tables.get(SnapshotId::from_bytes([snapshot; 16]));
+        assert_eq!(of(2).map(Exceptions::len), Some(2));
+        assert_eq!(of(1).map(Exceptions::len), Some(0));
+        assert!(of(3).is_none());
+        assert_eq!(tables.ring_version(), Some(7));
+        assert_eq!(Tables::default().ring_version(), None);
+    }
+
+    #[test]
+    fn one_ring_and_one_table_of_a_snapshot() {
+        let (seven, eight) = (ring(7), ring(8));
+        let twice = Tables::new(vec![table(&seven, 1, &[]), table(&seven, 1, &[(1, 1)])]);
+        assert!(twice.unwrap_err().to_string().contains("each once"));
+        let mixed = Tables::new(vec![table(&seven, 1, &[]), table(&eight, 2, &[])]);
+        assert!(mixed.unwrap_err().to_string().contains("different rings"));
+    }
+
+    #[test]
+    fn bytes_of_another_version_or_order_are_refused() {
+        let refused = |bytes: Vec<u8>| Tables::decode(&bytes).unwrap_err().to_string();
+        assert!(refused(Writer::new(b"ldr-tbl0").end()).contains("another kind"));
+        let of = |blocks: &[&[u8]]| {
+            let mut out = Writer::new(MAGIC);
+            out.list(blocks, |out, block| out.block(block));
+            out.end()
+        };
+        let tables = tables();
+        let [one, two] = [&tables.0[0], &tables.0[1]].map(Exceptions::as_bytes);
+        assert_eq!(Tables::decode(&of(&[one, two])), Ok(tables.clone()));
+        assert!(refused(of(&[two, one])).contains("not sorted"));
+        let mut newer = one.to_vec();
+        newer[8] = 9;
+        assert!(refused(of(&[&newer])).contains("version unknown here"));
+        assert!(refused(of(&[&one[1..]])).contains("none"));
+        let mut damaged = two.to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        assert!(refused(of(&[one, &damaged])).contains("checksum of one"));
+    }
+
+    #[test]
+    fn lengths_that_lie_take_no_memory() {
+        let mut out = Writer::new(MAGIC);
+        out.u32(u32::MAX);
+        assert!(Tables::decode(&out.end()).is_err());
+        let mut out = Writer::new(MAGIC);
+        out.u32(1);
+        out.u32(u32::MAX);
+        assert!(Tables::decode(&out.end()).is_err());
+        assert!(Tables::decode(&vec![0; limits::BLOB_BYTES_MAX + 1]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn tables_are_read_back(
+            owners in prop::collection::btree_map(
+                any::<u8>(),
+                prop::collection::btree_map(any::<u64>(), 0_u16..3, 0..40),
+                0..6,
+            ),
+            version in any::<u64>(),
+        ) {
+            let ring = ring(version);
+            let tables = owners.iter().map(|(&snapshot, owners)| {
+                let owners: Vec<(u64, u16)> = owners.iter().map(|(&p, &o)| (p, o)).collect();
+                table(&ring, snapshot, &owners)
+            });
+            let tables = Tables::new(tables.collect()).unwrap();
+            let bytes = tables.encode();
+            prop_assert_eq!(Tables::decode(&bytes), Ok(tables.clone()));
+            prop_assert_eq!(tables.iter().count(), owners.len());
+            for cut in [0, bytes.len() / 2, bytes.len() - 1] {
+                prop_assert!(Tables::decode(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_is_noticed(at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+            let mut bytes = tables().encode();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1_u8 << bit;
+            prop_assert!(Tables::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn bytes_that_nobody_wrote_are_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            // With a checksum that holds, so that what lies behind it is looked at.
+            let mut out = Writer::new(MAGIC);
+            body.iter().for_each(|byte| out.u8(*byte));
+            let decoded = Tables::decode(&out.end());
+            prop_assert!(decoded.is_err() || body == [0; 4]);
+        }
+    }
+}
