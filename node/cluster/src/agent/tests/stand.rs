@@ -109,8 +109,10 @@ impl Stand {
                 }
             }
             Effect::Refresh(ticket) => {
-                let answer = self.answers.then(|| (Some(self.stored()), self.set()));
-                self.events.push_back(Event::Refreshed(ticket, answer));
+                if self.answers {
+                    let answer = Some((Some(self.stored()), self.set()));
+                    self.events.push_back(Event::Refreshed(ticket, answer));
+                }
             }
             Effect::Propose { ticket, blobs, expected, record } => {
                 assert_eq!(expected, Some(self.revision), "nobody else writes");
