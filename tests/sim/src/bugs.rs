@@ -56,6 +56,18 @@ pub enum Mishap {
     PlanForgetsAShard,
     /// The planner moves what nobody asked to be moved.
     PlanMovesTooMuch,
+    /// The planner evens out at a death, so that survivors give shards to each other.
+    DeathMovesSurvivors,
+    /// The planner makes one copy fewer than it is to.
+    OneCopyFewer,
+    /// The planner says that who keeps its copy gives it away.
+    KeeperGivesAway,
+    /// A node brings a ring into use with the exceptions to the one before.
+    OldTablesAtInstall,
+    /// A node brings a ring into use without its exceptions.
+    TablesDroppedAtInstall,
+    /// A node forgets the exceptions to the ring before.
+    PreviousTablesForgotten,
 }
 
 /// All that are planted.
@@ -121,6 +133,12 @@ pub const ALL: &[Bug] = &{
         W(Mishap::OldWordsAfterRestart),
         W(Mishap::PlanForgetsAShard),
         W(Mishap::PlanMovesTooMuch),
+        W(Mishap::DeathMovesSurvivors),
+        W(Mishap::OneCopyFewer),
+        W(Mishap::KeeperGivesAway),
+        W(Mishap::OldTablesAtInstall),
+        W(Mishap::TablesDroppedAtInstall),
+        W(Mishap::PreviousTablesForgotten),
     ]
 };
 

@@ -32,8 +32,11 @@ struct Peer {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Liveness {
     stamp: Option<u64>,
-    /// Absences are counted from here: before it nobody, or nobody reliable, was looking.
-    watching_since: Now,
+    /// When this agent last had to doubt its picture.
+    doubted: Now,
+    /// Absences are counted from here: the first answer to a question that was asked after the doubt.
+    /// Before it nobody, or nobody reliable, was looking.
+    watching_since: Option<Now>,
     peers: BTreeMap<String, Peer>,
     /// Members that left the ring because they were dead: when, and their weight.
     fallen: Vec<(Now, u64)>,
@@ -70,7 +73,14 @@ impl Liveness {
 
     /// Absences so far prove nothing: this agent slept, or the coordinator did.
     pub(super) fn doubt(&mut self, now: Now) {
-        self.watching_since = now;
+        (self.doubted, self.watching_since) = (now, None);
+    }
+
+    /// The set that was taken in last answers a question of this time.
+    pub(super) fn answered(&mut self, now: Now, asked: Now) {
+        if asked >= self.doubted {
+            self.watching_since.get_or_insert(now);
+        }
     }
 
     /// Whether sets of announcements from before may be believed no more.
@@ -106,18 +116,24 @@ impl Liveness {
         self.said(id).is_some()
     }
 
+    /// Whether a node is here by what was answered since the last doubt.
+    pub(super) fn heard(&self, id: &str) -> bool {
+        self.watching_since.is_some() && self.here(id)
+    }
+
     /// How long a node has been here without a break.
     pub(super) fn present(&self, now: Now, id: &str) -> Option<Duration> {
         let peer = self.peers.get(id).filter(|peer| peer.here)?;
-        Some(now.saturating_sub(peer.since.max(self.watching_since)))
+        Some(now.saturating_sub(peer.since.max(self.watching_since?)))
     }
 
     /// How long a node has been away without a break, as far as anybody watched.
     pub(super) fn absent(&self, now: Now, id: &str) -> Option<Duration> {
+        let watching = self.watching_since?;
         let since = match self.peers.get(id) {
             Some(peer) if peer.here => return None,
-            Some(peer) => peer.since.max(self.watching_since),
-            None => self.watching_since,
+            Some(peer) => peer.since.max(watching),
+            None => watching,
         };
         Some(now.saturating_sub(since))
     }
