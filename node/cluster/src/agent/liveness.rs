@@ -116,9 +116,14 @@ impl Liveness {
         self.said(id).is_some()
     }
 
+    /// Whether a question was answered since the last doubt.
+    pub(super) fn watches(&self) -> bool {
+        self.watching_since.is_some()
+    }
+
     /// Whether a node is here by what was answered since the last doubt.
     pub(super) fn heard(&self, id: &str) -> bool {
-        self.watching_since.is_some() && self.here(id)
+        self.watches() && self.here(id)
     }
 
     /// How long a node has been here without a break.

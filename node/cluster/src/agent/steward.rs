@@ -281,13 +281,17 @@ impl<R: Rules> Agent<R> {
         })
     }
 
-    /// Tells an operator once when the brake takes hold.
+    /// Tells an operator once when the brake takes hold. Until announcements have been heard nobody is
+    /// missing: it stays as it was.
     fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
         let Some(View { record, .. }) = &self.view else {
             return;
         };
         self.liveness.tidy(now, record);
+        if !self.liveness.watches() {
+            return;
+        }
         let braked = self.liveness.braked(record);
         if braked && !self.braked {
             out.push(Effect::Alarm(
