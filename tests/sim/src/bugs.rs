@@ -80,6 +80,7 @@ pub const ALL: &[Bug] = &{
         R(Rule::UnknownIsReadAgain),
         R(Rule::HeardBeforeActing),
         R(Rule::GraceBeforeDeath),
+        R(Rule::DeathIsAskedFor),
         R(Rule::BrakeOnMassLoss),
         R(Rule::FlapsLengthenGrace),
         R(Rule::ReturnAfterHold),

@@ -37,6 +37,8 @@ pub(super) struct Liveness {
     /// Absences are counted from here: the first answer to a question that was asked after the doubt.
     /// Before it nobody, or nobody reliable, was looking.
     watching_since: Option<Now>,
+    /// When the question was asked that was answered last: absences are certain up to here.
+    asked: Now,
     peers: BTreeMap<String, Peer>,
     /// Members that left the ring because they were dead: when, and their weight.
     fallen: Vec<(Now, u64)>,
@@ -80,6 +82,7 @@ impl Liveness {
     pub(super) fn answered(&mut self, now: Now, asked: Now) {
         if asked >= self.doubted {
             self.watching_since.get_or_insert(now);
+            self.asked = asked;
         }
     }
 
@@ -143,13 +146,24 @@ impl Liveness {
         Some(now.saturating_sub(since))
     }
 
-    /// Whether a node has been away for so long that it is taken to be dead.
+    /// Whether a node has been away for so long that it is taken to be dead: by an answer to a question
+    /// that was asked when its grace was over, since a watch may have missed that it is back.
     pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        let certain = if rules.broken(Rule::DeathIsAskedFor) { now } else { self.asked };
+        self.away_for_too_long(now, certain, id, rules)
+    }
+
+    /// Whether asking now may show a node to be dead.
+    pub(super) fn worth_asking(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        self.away_for_too_long(now, now, id, rules) && !self.dead(now, id, rules)
+    }
+
+    fn away_for_too_long(&self, now: Now, until: Now, id: &str, rules: &impl Rules) -> bool {
         let mut grace = DEATH_GRACE;
         if !rules.broken(Rule::FlapsLengthenGrace) {
             grace *= self.damping(now, id);
         }
-        let gone = self.absent(now, id);
+        let gone = self.absent(until, id);
         gone.is_some_and(|gone| rules.holds(Rule::GraceBeforeDeath, gone >= grace))
     }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Now, Record,
-    plan::Edit,
+    plan::{Edit, edited},
     record::{Change, Entry, State},
 };
 
@@ -85,6 +85,7 @@ impl<R: Rules> Agent<R> {
     /// Does what the cluster needs when it is this agent's turn.
     pub(super) fn serve(&mut self, out: &mut Vec<Effect>) {
         self.look_at_brake(out);
+        self.ask_for_the_missing();
         let (Some(duty), Some(rank)) = (self.find_duty(), self.rank()) else {
             self.duty = None;
             return self.sweep(out);
@@ -105,6 +106,9 @@ impl<R: Rules> Agent<R> {
         };
         let step = match &duty {
             Duty::Lose(ids) => {
+                if !self.rules.holds(Rule::DeathIsAskedFor, self.fresh()) {
+                    return self.link.ask_soon();
+                }
                 let edits = ids.iter().cloned().map(Edit::Remove).collect();
                 let task = task(record, edits, true);
                 return self.ask_planner(duty, task, out);
@@ -253,6 +257,10 @@ impl<R: Rules> Agent<R> {
             }
         }
         edits.extend(self.own_edit(record));
+        if edited(&record.ring_members(), &edits).is_empty() {
+            // Who drains last waits for somebody to come.
+            return Vec::new();
+        }
         let only_joins = waits.len() == edits.len();
         if self.rules.broken(Rule::JoinsShareAChange) {
             edits.truncate(1);
@@ -301,6 +309,15 @@ impl<R: Rules> Agent<R> {
             ));
         }
         self.braked = braked;
+    }
+
+    /// Nobody is taken to be dead before the coordinator was asked once more.
+    fn ask_for_the_missing(&mut self) {
+        let missing =
+            |entry: &Entry| self.liveness.worth_asking(self.now, &entry.member.id, &self.rules);
+        if self.record().is_some_and(|record| record.members.iter().any(missing)) {
+            self.link.ask_soon();
+        }
     }
 
     /// Lets the coordinator forget blobs that no record names, when the cluster is at rest.

@@ -199,6 +199,12 @@ impl<R: Rules> Agent<R> {
         }
     }
 
+    /// Whether what is in view was the newest a moment ago.
+    pub(super) fn fresh(&self) -> bool {
+        let newest = |view: &View| self.link.fresh(self.now, view.revision);
+        !self.link.away && self.view.as_ref().is_some_and(newest)
+    }
+
     pub(super) fn away(&mut self, out: &mut Vec<Effect>) {
         if !self.link.away {
             self.link.away = true;

@@ -145,8 +145,14 @@ impl World {
     /// Tells all watchers what changed.
     pub(super) fn publish(&mut self, changed: Changed) {
         let from = self.network.coordinator();
+        if changed.alive {
+            self.say(|| format!("announced: {}", self.coordinator.announced().join(", ")));
+        }
         for place in 0..self.nodes.len() {
             let boot = self.nodes[place].boot;
+            if self.now < self.nodes[place].stalled_until {
+                continue;
+            }
             if changed.record
                 && let Some(stored) = self.coordinator.stored()
                 && let Some(travel) = self.network.travel(&mut self.rng, from, place)

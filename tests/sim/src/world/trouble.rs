@@ -155,7 +155,7 @@ impl World {
     fn node_trouble(&mut self) {
         let place = self.some_node();
         let wait = Duration::from_millis(self.rng.u64(200..60_000));
-        match self.rng.u32(..9) {
+        match self.rng.u32(..10) {
             0..=2 => self.crash(place, wait),
             3 | 4 => {
                 self.nodes[place].paused_until = self.now + wait;
@@ -180,6 +180,10 @@ impl World {
             7 => {
                 self.nodes[place].muted_until = self.now + 2 * wait;
                 self.say(|| format!("n{place} is not heard for {:?}", 2 * wait));
+            }
+            8 => {
+                self.nodes[place].stalled_until = self.now + wait;
+                self.say(|| format!("n{place} is told nothing for {wait:?}"));
             }
             _ => {
                 // Restarted quicker than anybody notices.
@@ -327,7 +331,9 @@ impl World {
         self.network_changed = self.now;
         (self.origin_up, self.origin_since) = (true, self.now);
         let since = self.now;
-        self.nodes.iter_mut().for_each(|node| node.muted_until = since);
+        for node in &mut self.nodes {
+            (node.muted_until, node.stalled_until) = (since, since);
+        }
         self.coordinator_up(since, true);
         for place in 0..self.nodes.len() {
             self.after(Duration::from_millis(1), Item::Start(place));
