@@ -306,7 +306,10 @@ impl World {
                 return format!("{} {why}", node.id);
             }
         }
-        self.unsettled(record).unwrap_or_default()
+        if record.settling.is_some() {
+            return format!("ring {} has not settled", record.version);
+        }
+        String::new()
     }
 
     fn unrest_of(&self, node: &Node, record: &Record) -> Option<String> {

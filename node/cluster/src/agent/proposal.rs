@@ -138,7 +138,7 @@ impl<R: Rules> Agent<R> {
         blobs: Vec<Vec<u8>>,
         out: &mut Vec<Effect>,
     ) {
-        let expected = self.view.as_ref().map(|view| view.revision);
+        let expected = self.revision();
         self.write(intent, expected, audit, blobs, out);
     }
 
@@ -171,6 +171,11 @@ impl<R: Rules> Agent<R> {
             Outcome::Moved(stored) => {
                 if let Some(stored) = stored {
                     self.see(&stored, out);
+                }
+                if proposal.proposed.as_ref().is_some_and(|(from, _)| *from == self.revision()) {
+                    // Nothing to go by has come: the same would be proposed again at once.
+                    self.rest();
+                    self.link.ask_soon();
                 }
                 self.again(proposal.intent);
             }

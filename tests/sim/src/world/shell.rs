@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_cluster::{
-    Agent, BlobId,
+    Agent, BlobId, Record, Revision,
     agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, Shard, Stored},
 };
 use larder_wire::limits::ANNOUNCEMENT_TTL;
@@ -220,7 +220,7 @@ impl World {
             Request::Propose { ticket, expected, .. } => {
                 let outcome = match expected {
                     Some(revision) if self.planted.world(Mishap::UnknownAsDone) => {
-                        Outcome::Done(larder_cluster::Revision(revision.0 + 1))
+                        Outcome::Done(Revision(revision.0 + 1))
                     }
                     _ => Outcome::Unknown,
                 };
@@ -362,6 +362,21 @@ impl World {
             }
             self.nodes[place].lose(shard, self.now);
             self.nodes[place].verified.remove(&shard);
+        }
+    }
+
+    /// The coordinator of another cluster, where this one's was looked for, tells a node its record.
+    pub(super) fn tell_strange(&mut self, place: Place) {
+        let (Some(ours), Some(stored)) = (self.checks.newest(), self.coordinator.stored()) else {
+            return;
+        };
+        let strange = Record { cluster: [1; 16], version: ours.version + 1, ..ours.clone() };
+        let knows = self.nodes[place].agent.as_ref().is_some_and(|agent| agent.record().is_some());
+        if let Ok(bytes) = strange.encode()
+            && knows
+        {
+            let revision = Revision(stored.revision.0 + 100);
+            self.tell_stale(place, Stored { revision, bytes });
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) enum Trouble {
     Fast,
     /// An old coordinator says what it knew.
     Zombie(Place, Stored),
+    /// The coordinator of another cluster says what it knows.
+    Stranger(Place),
     /// No more troubles.
     End,
     /// An operator lets go of what is held.
@@ -46,6 +48,7 @@ impl World {
             Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
             Trouble::Fast => self.network.slow = Duration::ZERO,
             Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
+            Trouble::Stranger(place) => self.tell_strange(place),
             Trouble::End => self.end_troubles(),
             Trouble::Resume => self.resume(),
         }
@@ -229,7 +232,7 @@ impl World {
 
     fn coordinator_trouble(&mut self) {
         let wait = Duration::from_millis(self.rng.u64(100..45_000));
-        match self.rng.u32(..6) {
+        match self.rng.u32(..7) {
             0..=2 if self.coordinator.up => {
                 self.coordinator.up = false;
                 self.say(|| "the coordinator is gone".to_owned());
@@ -242,6 +245,10 @@ impl World {
                 self.after(wait, Item::Trouble(Trouble::Fast));
             }
             4 if self.coordinator.up => self.take_over(),
+            5 => {
+                let place = self.some_node();
+                self.after(wait, Item::Trouble(Trouble::Stranger(place)));
+            }
             _ => {
                 // One node can't be heard, or can't hear.
                 let (place, hub) = (self.some_node(), self.network.coordinator());

@@ -208,7 +208,7 @@ impl Stand {
 
     /// A node says that it has all that the change in flight gives it.
     pub(super) fn settle(&mut self, id: &str) {
-        let settled = vec![Settled { plan: self.change().plan, gaps: 0 }];
+        let settled = vec![Settled { plan: self.change().plan, gaps: 0, clean: true }];
         self.alive.insert(id.to_owned(), Announcement { settled, ..announcement() });
         self.tell_alive();
     }
