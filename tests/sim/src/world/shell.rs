@@ -71,6 +71,9 @@ impl World {
             Effect::Withdraw => self.send(place, boot, Request::Withdraw),
             Effect::Refresh(ticket) => self.send(place, boot, Request::Refresh(ticket)),
             Effect::Propose { ticket, blobs, expected, record } => {
+                if self.nodes[place].away {
+                    self.wrong(format!("n{place} proposes while the coordinator is away"));
+                }
                 self.send(place, boot, Request::Propose { ticket, blobs, expected, record });
             }
             Effect::Plan(ticket, task) => {

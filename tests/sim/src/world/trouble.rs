@@ -25,6 +25,12 @@ pub(super) enum Trouble {
     Fast,
     /// An old coordinator says what it knew.
     Zombie(Place, Stored),
+    /// A node sleeps for so long.
+    Sleep(Place, Duration),
+    /// A node crashes, for so long.
+    Crash(Place, Duration),
+    /// A node stops, for so long.
+    Stop(Place, Duration),
     /// The coordinator of another cluster says what it knows.
     Stranger(Place),
     /// No more troubles.
@@ -48,6 +54,12 @@ impl World {
             Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
             Trouble::Fast => self.network.slow = Duration::ZERO,
             Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
+            Trouble::Sleep(place, wait) => self.sleep(place, wait),
+            Trouble::Crash(place, wait) => self.crash(place, wait),
+            Trouble::Stop(place, wait) => {
+                self.stop(place);
+                self.after(wait, Item::Start(place));
+            }
             Trouble::Stranger(place) => self.tell_strange(place),
             Trouble::End => self.end_troubles(),
             Trouble::Resume => self.resume(),
@@ -158,12 +170,9 @@ impl World {
     fn node_trouble(&mut self) {
         let place = self.some_node();
         let wait = Duration::from_millis(self.rng.u64(200..60_000));
-        match self.rng.u32(..10) {
+        match self.rng.u32(..11) {
             0..=2 => self.crash(place, wait),
-            3 | 4 => {
-                self.nodes[place].paused_until = self.now + wait;
-                self.say(|| format!("n{place} sleeps for {wait:?}"));
-            }
+            3 | 4 => self.sleep(place, wait),
             5 => {
                 self.stop(place);
                 self.nodes[place].address += self.rng.u32(..2);
@@ -188,10 +197,30 @@ impl World {
                 self.nodes[place].stalled_until = self.now + wait;
                 self.say(|| format!("n{place} is told nothing for {wait:?}"));
             }
+            9 => self.blink_unseen(place),
             _ => {
                 // Restarted quicker than anybody notices.
                 self.crash(place, wait / 100);
             }
+        }
+    }
+
+    fn sleep(&mut self, place: Place, wait: Duration) {
+        self.nodes[place].paused_until = self.now + wait;
+        self.say(|| format!("n{place} sleeps for {wait:?}"));
+    }
+
+    /// A node goes, comes and goes while another sleeps, who sees it gone before and after.
+    fn blink_unseen(&mut self, sleeper: Place) {
+        let secs = Duration::from_secs;
+        let other = (sleeper + 1) % self.nodes.len();
+        let troubles = [
+            (secs(0), Trouble::Stop(other, secs(10))),
+            (secs(2), Trouble::Sleep(sleeper, secs(38))),
+            (secs(28), Trouble::Stop(other, secs(60))),
+        ];
+        for (wait, trouble) in troubles {
+            self.after(wait, Item::Trouble(trouble));
         }
     }
 
@@ -239,6 +268,11 @@ impl World {
                 let leases = self.rng.bool();
                 let since = self.now;
                 self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
+                if self.rng.u32(..3) == 0 {
+                    // A node dies meanwhile, and what it said is there when the coordinator is back.
+                    let place = self.some_node();
+                    self.after(wait / 2, Item::Trouble(Trouble::Crash(place, 2 * wait)));
+                }
             }
             3 => {
                 self.network.slow = Duration::from_millis(self.rng.u64(100..4_000));
