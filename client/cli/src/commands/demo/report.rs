@@ -93,6 +93,13 @@ pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
 
 impl Report for DemoReport {
     fn show(&self, page: &mut Page) {
+        show_epochs(&self.epochs, page);
+        show_verified(page);
+    }
+}
+
+/// The epochs, one a line.
+pub(super) fn show_epochs(epochs: &[Epoch], page: &mut Page) {
         let mut table = Table::new(&[
             ("EPOCH", Align::Right),
             ("SAMPLES/S", Align::Right),
@@ -104,7 +111,7 @@ impl Report for DemoReport {
             ("ORIGIN REQUESTS", Align::Right),
             ("ORIGIN BYTES", Align::Right),
         ]);
-        for epoch in &self.epochs {
+        for epoch in epochs {
             let time = Duration::from_secs_f64(epoch.seconds);
             table.row([
                 epoch.epoch.to_string(),
@@ -119,9 +126,12 @@ impl Report for DemoReport {
             ]);
         }
         page.table(table);
-        let verified = page.ink(Ink::Green, "verified:");
-        page.line(&format!(
-            "{verified} every sample exactly once, every byte checked against the source"
-        ));
-    }
+}
+
+/// What was checked, in one line.
+pub(super) fn show_verified(page: &mut Page) {
+    let verified = page.ink(Ink::Green, "verified:");
+    page.line(&format!(
+        "{verified} every sample exactly once, every byte checked against the source"
+    ));
 }
