@@ -52,6 +52,9 @@ pub enum Group {
 /// Called with a shard that its holders should let go of, outside all locks.
 pub type Recall = Box<dyn Fn(ShardId) + Send + Sync>;
 
+/// Called with a shard that has left the cache, outside all locks.
+pub(crate) type OnEvicted = Box<dyn Fn(ShardId) + Send + Sync>;
+
 /// The shards of this node.
 pub struct Cache {
     books: Mutex<Books>,
@@ -59,6 +62,7 @@ pub struct Cache {
     queued: tokio::sync::Semaphore,
     reaper: Reaper,
     recall: OnceLock<Recall>,
+    on_evicted: OnceLock<OnEvicted>,
     counters: Arc<Counters>,
 }
 
@@ -82,6 +86,7 @@ impl Cache {
             queued: tokio::sync::Semaphore::new(0),
             reaper: Reaper::default(),
             recall: OnceLock::new(),
+            on_evicted: OnceLock::new(),
             counters,
         });
         cache.reaper.start(Arc::downgrade(&cache))?;
@@ -91,6 +96,28 @@ impl Cache {
     /// Says who is to be told when holders should let go of a shard. The first to say it is heard.
     pub fn on_recall(&self, recall: Recall) {
         let _ = self.recall.set(recall);
+    }
+
+    /// Says who is to be told when a shard has left. The first to say it is heard.
+    pub(crate) fn on_evicted(&self, told: OnEvicted) {
+        let _ = self.on_evicted.set(told);
+    }
+
+    /// Lets go of a shard that is not wanted here any more; says whether it is gone. While clients hold it
+    /// they are asked to let go, and this is to be called again.
+    pub(crate) fn let_go(&self, id: ShardId) -> bool {
+        let evicted = self.lock().store.evict(id, clock::now());
+        match evicted {
+            Ok(evicted) => {
+                self.bury(evicted);
+                true
+            }
+            Err(larder_store::CannotEvict::Leased { .. }) => {
+                self.recall(id);
+                false
+            }
+            Err(larder_store::CannotEvict::NotResident) => true,
+        }
     }
 
     /// Lets go of a shard whose bytes were found to be wrong: whoever asks next gets it filled
@@ -140,6 +167,9 @@ impl Cache {
     fn bury(&self, evicted: books::EvictedShard) {
         self.counters.evictions.add(1);
         self.counters.evicted_bytes.add(evicted.handle.total_bytes());
+        if let Some(told) = self.on_evicted.get() {
+            told(evicted.id);
+        }
         self.free(evicted.token, Remains::Sealed(evicted.handle));
     }
 

@@ -1,24 +1,35 @@
 //! What makes nodes a cluster: the shell around the pure rules.
 //!
 //! - [`coordinator`]: what a cluster agrees on, kept in one place.
+//! - `driver`: the agent's shell: what the rules want done is done, what happens is told.
+//! - [`desk`]: what operators ask and see.
 //!
-//! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread. Non-goals: placement,
-//! and what to do about what was agreed on.
+//! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread. Non-goals: the rules
+//! themselves (`larder-cluster`), placement (`larder-plan`).
 
 pub mod coordinator;
+pub mod desk;
+mod driver;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_wire::Error;
+use larder_wire::{Error, Member};
+use tokio::task::JoinHandle;
 
 use crate::config::{ClusterConfig, Config};
+use crate::shared::Shared;
 use coordinator::{Coordinator, Etcd, Seat, SeatOptions};
+use desk::{Desk, Inbox};
 
 /// The cluster that a node is one of.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Cluster {
     coordinator: Arc<dyn Coordinator>,
     seat: Option<Arc<Seat>>,
+    /// This node may found a cluster where there is none.
+    founds: bool,
+    desk: Desk,
+    inbox: Mutex<Option<Inbox>>,
 }
 
 impl Cluster {
@@ -31,8 +42,8 @@ impl Cluster {
         match config.cluster() {
             None => Ok(None),
             Some(ClusterConfig::Etcd { options, .. }) => {
-                let coordinator = Arc::new(Etcd::start(options)?);
-                Ok(Some(Self { coordinator, seat: None }))
+                let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
+                Ok(Some(Self::new(coordinator, None, true)))
             }
             Some(ClusterConfig::Seat { state, token, join }) => {
                 let options = SeatOptions {
@@ -43,9 +54,32 @@ impl Cluster {
                     join: join.clone(),
                 };
                 let seat = Seat::start(options).await?;
-                Ok(Some(Self { coordinator: Arc::clone(&seat) as _, seat: Some(seat) }))
+                Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), join.is_empty())))
             }
         }
+    }
+
+    fn new(coordinator: Arc<dyn Coordinator>, seat: Option<Arc<Seat>>, founds: bool) -> Self {
+        let (desk, inbox) = Desk::new();
+        Self { coordinator, seat, founds, desk, inbox: Mutex::new(Some(inbox)) }
+    }
+
+    /// Begins to take part, as `me`: from here on the node is announced, joins, and goes by the cluster's ring. The
+    /// task ends, and takes back that the node lives, when the node stops.
+    ///
+    /// # Panics
+    /// When done twice.
+    pub(crate) fn take_part(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> {
+        let cluster = shared.cluster.as_ref()?;
+        let inbox = cluster.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let inbox = inbox.expect("a node takes part once");
+        Some(driver::start(shared, me, cluster.founds, inbox))
+    }
+
+    /// Where operators ask and look.
+    #[must_use]
+    pub fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     /// What the cluster agrees on.

@@ -15,7 +15,7 @@ use clap::Parser;
 use larder_dataset::{OriginUri, root_cause};
 use larder_wire::{Member, parse_size};
 
-pub use cluster::{ClusterArgs, ClusterConfig};
+pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -125,6 +125,8 @@ pub struct Config {
     host: String,
     members: Vec<Member>,
     cluster: Option<ClusterConfig>,
+    ring_share: RingShare,
+    advertise: Option<String>,
     private: bool,
     exit_when_unused: Option<Duration>,
 }
@@ -187,6 +189,8 @@ impl TryFrom<Args> for Config {
             node_id,
             host: host_name(),
             members,
+            ring_share: cluster::ring_share(&args.cluster)?,
+            advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,
             private: args.private,
             exit_when_unused: args
@@ -256,6 +260,18 @@ impl Config {
     #[must_use]
     pub fn cluster(&self) -> Option<&ClusterConfig> {
         self.cluster.as_ref()
+    }
+
+    /// What it is to the ring of that cluster.
+    #[must_use]
+    pub fn ring_share(&self) -> &RingShare {
+        &self.ring_share
+    }
+
+    /// The host by which others reach it, if it is not the one it listens on.
+    #[must_use]
+    pub fn advertise(&self) -> Option<&str> {
+        self.advertise.as_deref()
     }
 
     /// Serves its owner's processes only.

@@ -2,7 +2,7 @@
 //!
 //! - [`config`]: what was typed, and what was validated.
 //! - [`node`]: the assembly; start here.
-//! - [`cluster`]: what nodes agree on, and how.
+//! - [`cluster`]: what nodes agree on, and how; [`placements`]: who owns which shard because of it.
 //! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
 //! - [`cache`]: which shards are here, who holds them, what leaves.
 //! - [`flight`]: a shard on its way, and those who wait for it.
@@ -20,6 +20,7 @@ pub mod counters;
 pub mod fill;
 pub mod flight;
 pub mod node;
+pub mod placements;
 pub mod serve;
 pub mod shared;
 

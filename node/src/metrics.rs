@@ -11,6 +11,7 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::cache::Usage;
+use crate::cluster::desk::Standing;
 use crate::serve::{Activity, Context};
 
 /// A counter: its name, what it counts, and where the count is.
@@ -57,6 +58,26 @@ const CONNECTIONS: &str = "larder_connections";
 const LEASES: &str = "larder_leases";
 const GATHERING: &str = "larder_gathers_in_progress";
 const DATASETS: &str = "larder_datasets_open";
+const RING_VERSION: &str = "larder_ring_version";
+
+/// Gauges of a node that is one of a cluster whose members change: name, meaning, and where the number is.
+type GaugeOf = (&'static str, &'static str, fn(&Standing) -> u64);
+
+const AGREED: &[GaugeOf] = &[
+    ("larder_cluster_nodes_announced", "nodes that say that they live", |s| s.alive.len() as u64),
+    ("larder_cluster_coordinator_away", "1 while the coordinator does not answer", |s| {
+        s.away.is_some().into()
+    }),
+    ("larder_cluster_braked", "1 while nobody is removed without an operator's word", |s| {
+        s.braked.into()
+    }),
+    ("larder_cluster_change_in_flight", "1 while shards move for a change of the ring", |s| {
+        s.record.as_ref().is_some_and(|record| record.change.is_some()).into()
+    }),
+    ("larder_cluster_move_bytes_left", "bytes that the change in flight still brings here", |s| {
+        s.progress.map_or(0, |progress| progress.bytes_left)
+    }),
+];
 
 /// Installs the process's recorder, the first time it is called. `None` if the process has another.
 fn install_recorder() -> Option<&'static PrometheusHandle> {
@@ -80,6 +101,8 @@ fn describe() {
     describe_gauge!(LEASES, "shards held by clients on this host");
     describe_gauge!(GATHERING, "gathers being answered");
     describe_gauge!(DATASETS, "datasets open");
+    describe_gauge!(RING_VERSION, "version of the ring that the node goes by");
+    AGREED.iter().for_each(|&(name, what, _)| describe_gauge!(name, what));
 }
 
 /// Everything there is to know about a node, as Prometheus reads it. Nodes of one process that were
@@ -109,7 +132,15 @@ pub(crate) fn render(context: &Context) -> String {
     gauge!(LEASES, "node" => node.clone()).set(number(context.clients.leases()));
     gauge!(GATHERING, "node" => node.clone()).set(number(served.gathering.get()));
     let datasets = context.shared.catalog.list().len() as u64;
-    gauge!(DATASETS, "node" => node).set(number(datasets));
+    gauge!(DATASETS, "node" => node.clone()).set(number(datasets));
+    let ring_version = context.shared.placements.load().ring().version();
+    gauge!(RING_VERSION, "node" => node.clone()).set(number(ring_version));
+    if let Some(cluster) = &context.shared.cluster {
+        let standing = cluster.desk().standing();
+        for (name, _, get) in AGREED {
+            gauge!(*name, "node" => node.clone()).set(number(get(&standing)));
+        }
+    }
     handle.render()
 }
 

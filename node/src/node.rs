@@ -14,6 +14,7 @@ use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
 use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
@@ -23,12 +24,19 @@ use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{Filler, ReadThrough, Reader};
 use crate::peers::Peers;
+use crate::placements::Placements;
 use crate::preflight;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
 
 /// Version of a ring that is a list in the configuration: it never changes while a node runs.
 const STATIC_RING_VERSION: u64 = 1;
+
+/// Version of what a node goes by before it has seen its cluster's ring: older than any of those.
+const UNKNOWN_RING_VERSION: u64 = 0;
+
+/// A node that is told no weight has one for each of these in its memory.
+const WEIGHT_UNIT_BYTES: u64 = 1 << 30;
 
 /// For what still runs when the servers have ended: blocking work finishes, tasks are dropped.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +58,8 @@ pub struct Node {
     shared: Arc<Shared>,
     servers: Servers,
     addresses: Addresses,
+    /// What it does as one of a cluster.
+    part: Option<JoinHandle<()>>,
     runtime: Runtime,
 }
 
@@ -69,7 +79,7 @@ impl Node {
             data: listeners.data.local_addr().map_err(io_error("--data-listen"))?,
             socket: config.socket().path.clone(),
         };
-        let ring = Ring::new(STATIC_RING_VERSION, members(&config, addresses.listen))?;
+        let (me, ring) = place(&config, addresses.listen)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("larder-async")
             .enable_all()
@@ -80,7 +90,8 @@ impl Node {
         let shared = Arc::new(share(config, ring, cluster, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
         preflight::look(&shared);
-        Ok(Self { shared, servers, addresses, runtime })
+        let part = Cluster::take_part(&shared, weighed(me, &shared)?);
+        Ok(Self { shared, servers, addresses, part, runtime })
     }
 
     /// Where it listens; ports that were 0 are filled in.
@@ -111,6 +122,10 @@ impl Node {
     pub fn shutdown(self, grace: Duration) {
         self.shared.stopping.cancel();
         self.shared.cluster.iter().for_each(Cluster::stop);
+        if let Some(part) = self.part {
+            // That it died is no reason to stay.
+            let _ = self.runtime.block_on(part);
+        }
         self.servers.drain(grace);
         self.shared.cache.close();
         self.runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
@@ -131,8 +146,9 @@ fn share(
     let reader = Arc::new(Reader::new(Arc::clone(&counters)));
     let stopping = CancellationToken::new();
     let handle = runtime.handle().clone();
-    let ring = Arc::new(ArcSwap::from_pointee(ring));
-    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&ring)));
+    let placements = Placements::of_ring(Arc::new(ring));
+    let placements = Arc::new(ArcSwap::from_pointee(placements));
+    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
     Filler::new(&reader, peers, &counters).start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
@@ -141,7 +157,7 @@ fn share(
         config,
         cache,
         counters,
-        ring,
+        placements,
         cluster,
         runtime: handle,
         stopping,
@@ -157,14 +173,28 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
     }
 }
 
-/// The ring's members: those configured, or this node alone where it really listens.
-fn members(config: &Config, listen: SocketAddr) -> Vec<Member> {
-    if !config.members().is_empty() {
-        return config.members().to_vec();
-    }
+/// This node as a member, and the ring that it goes by until it learns of another: the members that are configured, or
+/// itself alone where it really listens.
+fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
     let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
-    let host = host_of(config, listen);
-    vec![Member { id, weight: 1, control, host, zone: String::new() }]
+    let (host, zone) = (host_of(config, listen), config.ring_share().zone.clone());
+    let me = Member { id, weight: 1, control, host, zone };
+    let (version, members) = match (config.cluster(), config.members()) {
+        (Some(_), _) => (UNKNOWN_RING_VERSION, vec![me.clone()]),
+        (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
+        (None, members) => (STATIC_RING_VERSION, members.to_vec()),
+    };
+    Ok((me, Ring::new(version, members)?))
+}
+
+/// The same member with the weight that was asked for, or that its memory gives it.
+fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
+    let by_memory = (shared.cache.usage().limit_bytes + WEIGHT_UNIT_BYTES / 2) / WEIGHT_UNIT_BYTES;
+    let by_memory = u32::try_from(by_memory.max(1)).unwrap_or(limits::RING_WEIGHT_MAX);
+    let weight = shared.config.ring_share().weight.unwrap_or(by_memory);
+    let me = Member { weight, ..me };
+    Ring::new(UNKNOWN_RING_VERSION, vec![me.clone()])?;
+    Ok(me)
 }
 
 /// Where others reach the control port.
@@ -173,6 +203,9 @@ fn control_address(config: &Config, listen: SocketAddr) -> String {
 }
 
 fn host_of(config: &Config, listen: SocketAddr) -> String {
+    if let Some(host) = config.advertise() {
+        return host.to_owned();
+    }
     match listen.ip() {
         ip if ip.is_unspecified() => config.host().to_owned(),
         ip @ std::net::IpAddr::V4(_) => ip.to_string(),

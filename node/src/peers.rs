@@ -20,37 +20,49 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use larder_dataset::ShardId;
-use larder_wire::Ring;
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::Member;
 
 pub(crate) use peer::{Missed, Peer};
 
-/// Members asked for a shard: its owner and the one that stands in for that.
+use crate::placements::Placements;
+
+/// Members of one ring that are asked for a shard: its owner and the one that stands in for that.
 const ASKED_MAX: usize = 2;
 
-/// The members of the ring but this node, connected to when they are first asked.
+/// The members of the ring in use and of the one before but this node, connected to when they are first asked.
 #[derive(Debug)]
 pub(crate) struct Peers {
     own_id: String,
-    ring: Arc<ArcSwap<Ring>>,
+    placements: Arc<ArcSwap<Placements>>,
     /// By control address.
     known: Mutex<HashMap<String, Arc<Peer>>>,
 }
 
 impl Peers {
     /// The peers of the node that the ring calls `own_id`.
-    pub(crate) fn new(own_id: &str, ring: Arc<ArcSwap<Ring>>) -> Self {
-        Self { own_id: own_id.to_owned(), ring, known: Mutex::default() }
+    pub(crate) fn new(own_id: &str, placements: Arc<ArcSwap<Placements>>) -> Self {
+        Self { own_id: own_id.to_owned(), placements, known: Mutex::default() }
     }
 
     /// Who may have a shard, in the order in which they are to be asked; without those that did not
-    /// answer lately.
-    pub(crate) fn holders(&self, shard: ShardId) -> Vec<Arc<Peer>> {
-        let ring = self.ring.load();
-        let others = ring.walk(shard).filter(|member| member.id != self.own_id);
-        let holders: Vec<_> =
-            others.take(ASKED_MAX).map(|member| self.peer(&member.id, &member.control)).collect();
-        holders.into_iter().filter(|peer| peer.answers()).collect()
+    /// answer lately. Who owned it before the ring changed comes first where this node owns it now, and last
+    /// elsewhere.
+    pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Arc<Peer>> {
+        let placements = self.placements.load();
+        let now = placements.of(snapshot);
+        let mut asked: Vec<&Member> =
+            now.walk(shard).filter(|member| member.id != self.own_id).take(ASKED_MAX).collect();
+        let before = placements.previous().map(|previous| previous.of(snapshot));
+        let former = before.iter().flat_map(|before| before.walk(shard));
+        let former = former.take(1).find(|member| member.id != self.own_id);
+        if let Some(former) = former {
+            asked.retain(|member| member.id != former.id);
+            let mine = placements.gives(snapshot, shard, &self.own_id);
+            asked.insert(if mine { 0 } else { asked.len() }, former);
+        }
+        let holders = asked.into_iter().map(|member| self.peer(&member.id, &member.control));
+        holders.filter(|peer| peer.answers()).collect()
     }
 
     /// Makes it known how members are reached, by their names and data addresses.
@@ -58,7 +70,8 @@ impl Peers {
     pub(crate) fn meet(&self, members: &[(&str, String)]) {
         let mut known = self.known.lock().unwrap();
         for (id, address) in members {
-            let control = self.ring.load().member(id).unwrap().control.clone();
+            let placements = self.placements.load();
+            let control = placements.ring().member(id).unwrap().control.clone();
             known.insert(control, Arc::new(Peer::met(id, address)));
         }
     }
@@ -68,9 +81,11 @@ impl Peers {
         if let Some(peer) = known.get(control).filter(|peer| peer.id() == id) {
             return Arc::clone(peer);
         }
-        // Who has left the ring is forgotten when somebody new is met.
-        let ring = self.ring.load();
-        known.retain(|address, _| ring.members().iter().any(|member| member.control == *address));
+        // Who is in neither ring is forgotten when somebody new is met.
+        let placements = self.placements.load();
+        let rings = [Some(&**placements), placements.previous()];
+        let members = || rings.iter().flatten().flat_map(|placements| placements.ring().members());
+        known.retain(|address, _| members().any(|member| member.control == *address));
         let peer = Arc::new(Peer::new(id, control, &self.own_id));
         known.insert(control.to_owned(), Arc::clone(&peer));
         peer

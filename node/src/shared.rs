@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use larder_wire::Ring;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::fill::ReadThrough;
+use crate::placements::Placements;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Shared {
     /// What fills have done so far.
     pub counters: Arc<Counters>,
     /// Which node owns which shards, as far as this node knows.
-    pub ring: Arc<ArcSwap<Ring>>,
+    pub placements: Arc<ArcSwap<Placements>>,
     /// The cluster whose membership can change, if this node is one of such.
     pub cluster: Option<Cluster>,
     /// Where async work runs.

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::fill::{Filler, Priority, ReadThrough, Reader};
 use crate::flight::Waited;
 use crate::peers::Peers;
+use crate::placements::Placements;
 
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -163,8 +164,7 @@ impl Kitchen {
     pub(crate) fn start_workers_among(&self, others: &[(&str, String)]) {
         let beside = others.iter().map(|(id, address)| member(id, address));
         let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
-        let ring = Ring::new(1, members).unwrap();
-        let peers = Arc::new(Peers::new("n1", Arc::new(ArcSwap::from_pointee(ring))));
+        let peers = Arc::new(Peers::new("n1", placed(1, members)));
         peers.meet(others);
         let filler = Filler::new(&self.reader, peers, &self.counters);
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
@@ -195,6 +195,12 @@ impl Kitchen {
 pub(crate) fn member(id: &str, address: &str) -> Member {
     let [id, host, zone] = [id, "here", ""].map(str::to_owned);
     Member { id, weight: 1, control: format!("http://{address}"), host, zone }
+}
+
+/// What a node goes by whose ring has these members.
+pub(crate) fn placed(version: u64, members: Vec<Member>) -> Arc<ArcSwap<Placements>> {
+    let ring = Arc::new(Ring::new(version, members).unwrap());
+    Arc::new(ArcSwap::from_pointee(Placements::of_ring(ring)))
 }
 
 /// A cache without fills.

@@ -7,23 +7,31 @@ use std::time::Duration;
 
 pub mod client;
 pub mod dataset;
+pub mod etcd;
 pub mod garage;
+pub mod living;
+pub mod load;
+pub mod netns;
 pub mod node;
 pub mod python;
+pub mod scripted;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
 pub use dataset::PythonDataset;
+pub use etcd::Etcd;
 pub use garage::Garage;
+pub use living::{Keeper, LivingCluster};
+pub use load::{Load, Read};
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
 /// How long anything may take that a test waits for: far longer than it does.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something holds.
 ///
 /// # Panics
-/// When it does not for a minute.
+/// When it does not for two minutes.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let tick = Duration::from_millis(10);
     for _ in 0..PATIENCE.as_millis() / tick.as_millis() {

@@ -30,6 +30,10 @@ pub struct NodeOptions {
     pub args: Vec<String>,
     /// The unix socket; by default one in a folder of its own.
     pub socket: Option<PathBuf>,
+    /// Where it listens; beyond loopback only in a network namespace of the test's own.
+    pub host: String,
+    /// A program and its arguments to run it under, such as `ip netns exec ...`.
+    pub wrapper: Vec<String>,
 }
 
 impl NodeOptions {
@@ -45,6 +49,8 @@ impl NodeOptions {
             env: Vec::new(),
             args: Vec::new(),
             socket: None,
+            host: "127.0.0.1".to_owned(),
+            wrapper: Vec::new(),
         }
     }
 }
@@ -65,12 +71,18 @@ impl NodeProcess {
     pub fn start(options: &NodeOptions) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let socket = options.socket.clone().unwrap_or_else(|| dir.path().join("run/larder.sock"));
-        let mut command = Command::new(binary("larder-node"));
+        let program = binary("larder-node").display().to_string();
+        let words: Vec<&String> = options.wrapper.iter().chain([&program]).collect();
+        let host = &options.host;
+        let exposed = (host != "127.0.0.1").then_some("--insecure-listen-beyond-loopback");
+        let mut command = Command::new(words[0]);
         command
+            .args(&words[1..])
             .args(["-o", "json", "--exit-with-stdin"])
             .args(["--node-id", &options.node_id, "--memory", &options.memory])
-            .args(["--listen", &format!("127.0.0.1:{}", options.port)])
-            .args(["--data-listen", "127.0.0.1:0"])
+            .args(["--listen", &format!("{host}:{}", options.port)])
+            .args(["--data-listen", &format!("{host}:0")])
+            .args(exposed)
             .arg("--socket")
             .arg(&socket)
             .args(options.origins.iter().flat_map(|origin| ["--origin", origin]))

@@ -54,6 +54,7 @@ use crate::{Announcement, BlobId, BootId, Now, Record, record::Dataset};
 pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Stored, Ticket,
 };
+pub use mover::Progress;
 pub use rules::{Rule, Rules, Unbroken};
 
 use commands::Waiting;
@@ -169,8 +170,8 @@ impl<R: Rules> Agent<R> {
         self.installed
     }
 
-    /// Shards still to come here and all that were to come, for the change in flight.
-    pub fn progress(&self) -> Option<(usize, usize)> {
+    /// How far the change in flight has come, as far as it brings shards here.
+    pub fn progress(&self) -> Option<Progress> {
         self.mover.progress(self.record()?.change.as_ref()?.plan)
     }
 

@@ -19,6 +19,13 @@ impl BlobId {
         Self(bytes)
     }
 
+    /// The id that [`Display`](fmt::Display) writes, read back.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+        Some(Self(value.to_be_bytes()))
+    }
+
     /// The bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -43,3 +50,18 @@ pub use larder_wire::data::BootId;
 /// while the record's generation is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blobs_name_reads_back_from_its_letters() {
+        let id = BlobId::of(b"placement");
+        assert_eq!(BlobId::parse(&id.to_string()), Some(id));
+        let signed = format!("+{}", &id.to_string()[1..]);
+        for text in ["", "00", &"g".repeat(32), &format!("{id}0"), &signed] {
+            assert_eq!(BlobId::parse(text), None, "{text}");
+        }
+    }
+}

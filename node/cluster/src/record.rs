@@ -168,6 +168,8 @@ pub struct Dataset {
     pub snapshot: SnapshotId,
     /// Where its dataset lies.
     pub uri: String,
+    /// The object that its manifest was read from.
+    pub manifest: String,
     /// Its shards.
     pub shards: u64,
     /// Bytes of all its shards.

@@ -1,10 +1,11 @@
 //! One open dataset.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use larder_dataset::{Manifest, Origin, OriginUri, SnapshotId};
+use larder_dataset::{Manifest, Origin, OriginUri, ShardId, SnapshotId};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
 use larder_wire::{Error, ErrorKind};
@@ -21,6 +22,8 @@ pub struct Dataset {
     health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
+    /// Shards by their ids, once somebody asked by id.
+    by_id: OnceLock<HashMap<ShardId, u32>>,
     /// Somebody was told that shards of it are never kept.
     warned: AtomicBool,
     last_used: Mutex<Instant>,
@@ -43,6 +46,7 @@ impl Dataset {
             origin,
             health: OriginHealth::default(),
             vouched,
+            by_id: OnceLock::new(),
             warned: AtomicBool::new(false),
             last_used: Mutex::new(now),
         }
@@ -75,6 +79,12 @@ impl Dataset {
     /// Whether the origin answers.
     pub(crate) fn health(&self) -> &OriginHealth {
         &self.health
+    }
+
+    /// The number of the shard with this id. The first to ask waits until all ids are noted.
+    pub(crate) fn find_shard(&self, id: ShardId) -> Option<u32> {
+        let noted = || (0..self.manifest.shard_count()).map(|n| (self.manifest.shard(n).id, n));
+        self.by_id.get_or_init(|| noted().collect()).get(&id).copied()
     }
 
     /// The address it lies at.

@@ -42,6 +42,18 @@ pub struct ClusterArgs {
     )]
     pub etcd: Vec<String>,
 
+    /// This node's share of the shards relative to the others'; the default is its memory in GiB
+    #[arg(long, env = "LARDER_WEIGHT", value_name = "NUMBER")]
+    pub weight: Option<u32>,
+
+    /// What fails together with this node beyond its host, such as an availability zone: copies keep apart
+    #[arg(long, env = "LARDER_ZONE", value_name = "NAME", default_value = "")]
+    pub zone: String,
+
+    /// The host by which other nodes and clients reach this node, when it is not the one it listens on
+    #[arg(long, env = "LARDER_ADVERTISE", value_name = "HOST")]
+    pub advertise: Option<String>,
+
     /// What the keys of this cluster begin with in etcd
     #[arg(long, env = "LARDER_ETCD_PREFIX", value_name = "PREFIX", default_value = "/larder")]
     pub etcd_prefix: String,
@@ -65,6 +77,15 @@ pub struct ClusterArgs {
     /// The key that goes with it (PEM)
     #[arg(long, env = "LARDER_ETCD_KEY", value_name = "PATH", requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
+}
+
+/// What a node is to the ring of its cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RingShare {
+    /// Its share relative to the others; none: by its memory.
+    pub weight: Option<u32>,
+    /// What fails together with it beyond its host; empty: not known.
+    pub zone: String,
 }
 
 /// The cluster that a node is one of.
@@ -97,6 +118,17 @@ impl ClusterConfig {
             Self::Etcd { token, .. } => token.as_ref(),
         }
     }
+}
+
+/// What the node is to the ring; refused where there is no ring that it could be said to.
+pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> {
+    let share = RingShare { weight: typed.weight, zone: typed.zone.clone() };
+    if share == RingShare::default() || typed.state.is_some() || !typed.etcd.is_empty() {
+        return Ok(share);
+    }
+    let setting = if share.weight.is_some() { "--weight" } else { "--zone" };
+    let why = "only a node of a cluster has one: give --state or --etcd too, or say it in --member";
+    Err(ConfigError::new(setting, why))
 }
 
 /// Reads secrets and certificates, and refuses what does not go together. None: the node is in no such cluster.
@@ -208,6 +240,14 @@ mod tests {
         for wrong in ["node-a", "node-a:", ":7070", "node-a:99999"] {
             assert!(parse(seat(&[wrong])).expect_err(wrong).to_string().contains("node-a:7070"));
         }
+    }
+
+    #[test]
+    fn a_weight_without_a_cluster_is_refused() {
+        let typed = ClusterArgs { weight: Some(3), ..seat(&[]) };
+        assert_eq!(ring_share(&typed).expect("valid").weight, Some(3));
+        let alone = ClusterArgs { weight: Some(3), ..ClusterArgs::default() };
+        assert!(ring_share(&alone).expect_err("refused").to_string().contains("--weight"));
     }
 
     #[test]

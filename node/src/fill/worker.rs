@@ -153,7 +153,7 @@ impl Filler {
         plan: &ShardPlan,
         filling: &Arc<Filling>,
     ) -> Option<Lender<'a>> {
-        let holders = self.peers.holders(job.flight().id());
+        let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
         if holders.is_empty() {
             return None;
         }

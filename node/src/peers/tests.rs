@@ -14,7 +14,7 @@ use larder_wire::{Error, ErrorKind};
 
 use super::*;
 use crate::fill::digest;
-use crate::testing::{Folder, Kitchen};
+use crate::testing::{Folder, Kitchen, member, placed};
 
 /// What a peer does that is asked for parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,17 +182,46 @@ fn a_peer_that_changes_its_mind_about_the_shard_is_not_believed() {
 
 #[test]
 fn who_is_asked_follows_the_ring_and_never_is_this_node() {
-    use crate::testing::member;
     let members = ["n1", "n2", "n3", "n4"].iter().zip(1..);
     let members = members.map(|(id, port)| member(id, &format!("127.0.0.1:{port}"))).collect();
-    let ring = Arc::new(ArcSwap::from_pointee(Ring::new(1, members).unwrap()));
-    let peers = Peers::new("n1", Arc::clone(&ring));
+    let placements = placed(1, members);
+    let peers = Peers::new("n1", Arc::clone(&placements));
     for number in 0..50 {
         let shard = ShardId::from_bytes([number; 16]);
-        let asked: Vec<_> = peers.holders(shard).iter().map(|peer| peer.id().to_owned()).collect();
-        let ring = ring.load();
-        let walk: Vec<_> = ring.walk(shard).map(|member| member.id.as_str()).collect();
+        let asked = asked(&peers, shard);
+        let placements = placements.load();
+        let walk: Vec<_> = placements.ring().walk(shard).map(|member| member.id.as_str()).collect();
         let others = walk.into_iter().filter(|&id| id != "n1").take(2);
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
     }
+}
+
+/// The names of those who are asked for a shard.
+fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
+    let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
+    holders.iter().map(|peer| peer.id().to_owned()).collect()
+}
+
+#[test]
+fn who_owned_a_shard_before_is_asked_first_by_who_owns_it_now() {
+    let named = |ids: &[&str]| ids.iter().map(|id| member(id, &format!("{id}:1"))).collect();
+    let before = placed(1, named(&["n2", "n3"])).load_full();
+    let ring = larder_wire::Ring::new(2, named(&["n1", "n2", "n3"])).unwrap();
+    let now = Placements::new(Arc::new(ring), Vec::new(), Some(Arc::clone(&before))).unwrap();
+    let peers = Peers::new("n1", Arc::new(ArcSwap::from_pointee(now)));
+    let (mut mine, mut others) = (0, 0);
+    for number in 0..50 {
+        let shard = ShardId::from_bytes([number; 16]);
+        let former = &before.ring().owner(shard).id;
+        let now = peers.placements.load();
+        let asked = asked(&peers, shard);
+        if now.ring().owner(shard).id == "n1" {
+            assert_eq!(&asked[0], former);
+            mine += 1;
+        } else {
+            assert_eq!(asked.last(), Some(former));
+            others += 1;
+        }
+    }
+    assert!(mine > 0 && others > 0);
 }

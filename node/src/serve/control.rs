@@ -38,7 +38,7 @@ impl Node for Service {
     }
 
     async fn get_ring(&self, _: Request<GetRingRequest>) -> Answer<Ring> {
-        Ok(Response::new(self.0.shared.ring.load().to_proto()))
+        Ok(Response::new(self.0.shared.placements.load().ring().to_proto()))
     }
 
     async fn open_dataset(

@@ -111,7 +111,7 @@ pub(super) fn answer(
     }
     context.activity.rows_memory.add(rows_memory);
     context.activity.rows_origin.add(rows_origin);
-    let ring_version = context.shared.ring.load().version();
+    let ring_version = context.shared.placements.load().ring().version();
     GatherEnd { rows_memory, rows_origin, ring_version }.encode(request, answer.scratch.frame());
     peer.send(answer.scratch.frame_bytes())?;
     Ok(())

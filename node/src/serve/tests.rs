@@ -15,13 +15,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use clap::Parser;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
 use larder_store::{Budget, KeepWhatYouHave};
-use larder_wire::Ring;
 use larder_wire::data::{
     Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket,
     WireError, read_body, read_header,
@@ -39,7 +37,7 @@ use crate::fill::{Filler, ReadThrough, Reader};
 use crate::peers::Peers;
 use crate::serve::Listeners;
 use crate::shared::Shared;
-use crate::testing::Folder;
+use crate::testing::{Folder, placed};
 
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -115,7 +113,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
-            ring: Arc::new(ArcSwap::from_pointee(Ring::new(1, vec![member]).unwrap())),
+            placements: placed(1, vec![member]),
             cluster: None,
             runtime: handle,
             stopping: CancellationToken::new(),
@@ -134,8 +132,8 @@ impl TestNode {
     }
 
     fn start_workers(&self) {
-        let Shared { cache, runtime, stopping, ring, counters, .. } = &*self.shared;
-        let peers = Arc::new(Peers::new("n1", Arc::clone(ring)));
+        let Shared { cache, runtime, stopping, placements, counters, .. } = &*self.shared;
+        let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
         Filler::new(&self.reader, peers, counters).start_workers(cache, runtime, stopping);
     }
 

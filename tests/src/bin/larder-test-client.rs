@@ -5,6 +5,7 @@
 //! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the last line.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ struct Arguments {
     local: bool,
     /// Give up on a read soon.
     impatient: bool,
+    /// Go on, however many epochs, until there is such a file.
+    until: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -45,23 +48,30 @@ impl Arguments {
             child: false,
             local: true,
             impatient: false,
+            until: None,
         };
-        for word in words {
+        while let Some(word) = words.next() {
             match word.as_str() {
                 "--child" => parsed.child = true,
                 "--remote-only" => parsed.local = false,
                 "--impatient" => parsed.impatient = true,
+                "--until" => parsed.until = Some(words.next()?.into()),
                 _ => return None,
             }
         }
         Some(parsed)
+    }
+
+    /// Whether no epoch is to be read after so many.
+    fn is_over(&self, epochs: u64) -> bool {
+        self.until.as_ref().map_or(epochs == self.epochs, |file| file.exists())
     }
 }
 
 fn main() -> ExitCode {
     let Some(arguments) = Arguments::parse() else {
         eprintln!(
-            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--impatient]"
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--impatient] [--until FILE]"
         );
         return ExitCode::FAILURE;
     };
@@ -91,7 +101,10 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;
     let mut forked = false;
-    for epoch in 0..arguments.epochs {
+    for epoch in 0.. {
+        if arguments.is_over(epoch) {
+            break;
+        }
         let mut batches = loader.epoch(epoch)?;
         loop {
             let start = now();

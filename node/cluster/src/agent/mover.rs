@@ -121,6 +121,19 @@ impl Work {
     }
 }
 
+/// How far a plan has come, as far as it brings shards to one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Shards that are neither here nor given up.
+    pub shards_left: u64,
+    /// Shards that were to come.
+    pub shards: u64,
+    /// Bytes of the former.
+    pub bytes_left: u64,
+    /// Bytes of the latter.
+    pub bytes: u64,
+}
+
 /// How fast, and whether at all, the change in flight may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
@@ -240,9 +253,16 @@ impl Mover {
         settled
     }
 
-    /// Shards still to come and all that were to come, for the change in flight.
-    pub(super) fn progress(&self, plan: BlobId) -> Option<(usize, usize)> {
-        self.work(plan).map(|work| (work.open, work.steps.len()))
+    /// How far a plan has come, if it is here.
+    pub(super) fn progress(&self, plan: BlobId) -> Option<Progress> {
+        let work = self.work(plan)?;
+        let open = work.steps.iter().filter(|step| step.state == StepState::Open);
+        Some(Progress {
+            shards_left: work.open as u64,
+            shards: work.steps.len() as u64,
+            bytes_left: open.map(|step| step.bytes).sum(),
+            bytes: work.steps.iter().map(|step| step.bytes).sum(),
+        })
     }
 }
 

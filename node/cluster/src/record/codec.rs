@@ -62,7 +62,7 @@ impl Record {
             previous: fields.option(take_previous)?,
             settling: fields.option(Reader::blob_id)?,
             change: fields.option(take_change)?,
-            datasets: fields.list(limits::RECORD_DATASETS_MAX, 34, take_dataset)?,
+            datasets: fields.list(limits::RECORD_DATASETS_MAX, 36, take_dataset)?,
             changes: fields.u64()?,
             history: fields.list(limits::RECORD_HISTORY_MAX, 19, take_past)?,
         };
@@ -155,6 +155,7 @@ fn take_change(fields: &mut Reader<'_>) -> Result<Change, Malformed> {
 fn put_dataset(out: &mut Writer, dataset: &Dataset) {
     out.array(dataset.snapshot.as_bytes());
     out.text(&dataset.uri);
+    out.text(&dataset.manifest);
     out.u64(dataset.shards);
     out.u64(dataset.bytes);
 }
@@ -163,6 +164,7 @@ fn take_dataset(fields: &mut Reader<'_>) -> Result<Dataset, Malformed> {
     Ok(Dataset {
         snapshot: SnapshotId::from_bytes(fields.array()?),
         uri: fields.text()?,
+        manifest: fields.text()?,
         shards: fields.u64()?,
         bytes: fields.u64()?,
     })

@@ -154,6 +154,7 @@ fn full() -> Record {
     let dataset = Dataset {
         snapshot: SnapshotId::from_bytes([5; 16]),
         uri: "s3://bucket/data".to_owned(),
+        manifest: "s3://bucket/data/m.manifest".to_owned(),
         shards: 7,
         bytes: 8,
     };

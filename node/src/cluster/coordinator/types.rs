@@ -1,59 +1,12 @@
 //! The words of the coordinator's contract.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use larder_cluster::{BlobId, Revision};
 use larder_wire::data::BootId;
 use larder_wire::{Error, ErrorKind, limits};
-use xxhash_rust::xxh3::xxh3_128;
-
-/// Which write of the record this is. Of two the greater is the newer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(pub u64);
-
-/// Names bytes that never change by their hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlobId([u8; 16]);
-
-impl BlobId {
-    /// The name of these bytes: their xxh3-128, little-endian.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(xxh3_128(bytes).to_le_bytes())
-    }
-
-    /// The name with these bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes of the name.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// The name that [`Display`](fmt::Display) writes, read back.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let value = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32)?;
-        Some(Self(value.to_be_bytes()))
-    }
-}
-
-impl fmt::Display for BlobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for BlobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlobId({self})")
-    }
-}
 
 /// The record at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,20 +143,4 @@ pub(super) fn no_room_for_blobs() -> CoordinatorError {
     let max = limits::BLOBS_KEPT_MAX;
     let why = format!("{max} blobs are kept, which is the limit: sweep those that no record needs");
     CoordinatorError::refused(ErrorKind::ResourceExhausted, why)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_blobs_name_reads_back_from_its_letters() {
-        let id = BlobId::of(b"placement");
-        assert_eq!(BlobId::parse(&id.to_string()), Some(id));
-        for text in
-            ["", "00", &"g".repeat(32), &format!("{id}0"), &format!("+{}", &id.to_string()[1..])]
-        {
-            assert_eq!(BlobId::parse(text).filter(|parsed| parsed.to_string() == *text), None);
-        }
-    }
 }

@@ -67,7 +67,11 @@ impl Admin {
 
     /// Has the agent do a command.
     async fn done(&self, asker: &Asker, words: &str, command: Command) -> Result<Done, Error> {
-        let answer = self.desk()?.command(command).await;
+        // What the agent refuses is the cluster's state, not the shape of the request.
+        let answer = self.desk()?.command(command).await.map_err(|why| match why.kind() {
+            ErrorKind::InvalidArgument => refused(why.message()),
+            _ => why,
+        });
         asker.audit(words, answer.as_ref().map(drop));
         answer
     }

@@ -11,7 +11,9 @@ use crate::serve::Context;
 
 pub(super) fn describe(context: &Context) -> NodeDescription {
     let shared = &context.shared;
-    let (usage, ring) = (shared.cache.usage(), shared.ring.load());
+    let usage = shared.cache.usage();
+    let placements = shared.placements.load();
+    let ring = placements.ring();
     let uptime = clock::now().saturating_duration_since(context.started);
     NodeDescription {
         node_id: shared.config.node_id().to_owned(),

@@ -1,0 +1,278 @@
+//! The shell around the agent of this node: it feeds the agent what happens, and does what the agent wants done.
+//!
+//! ```text
+//!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
+//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and the exceptions to it
+//!   the clock ───────────┤     ▲       (pure)         ├─▶ Holdings: pull shards, drop old copies
+//!   what effects led to ─┘     └──────── events ◀─────┴─▶ Planning: the planner, over the datasets known
+//! ```
+//!
+//! Thread rule: one task owns the agent and waits for nothing else than the next thing to tell it; whatever takes time
+//! is a task of its own that reports with an event. Non-goals: deciding anything (the agent does).
+
+mod agreement;
+mod holdings;
+mod install;
+mod planning;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_cluster::agent::{
+    Alive, Answer, Effect, Event, Identity, Stored as StoredRecord, Ticket,
+};
+use larder_cluster::{Agent, Announcement, Now, Record};
+use larder_wire::data::BootId;
+use larder_wire::{Member, limits};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{self, Instant, MissedTickBehavior};
+
+use super::coordinator::{Revision, View, Watch};
+use super::desk::{Inbox, Request, Standing};
+use crate::shared::Shared;
+use agreement::Agreement;
+use holdings::Holdings;
+use install::Installer;
+use planning::Planning;
+
+/// How often the agent is told that time passed.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Events that wait for the driver; who has one more waits too.
+const EVENTS_MAX: usize = 256;
+
+/// Where what effects led to is reported.
+type Report = mpsc::Sender<Event>;
+
+/// One node's shell.
+struct Driver {
+    agent: Agent,
+    started: Instant,
+    shared: Arc<Shared>,
+    watch: Watch,
+    seen: Seen,
+    inbox: Inbox,
+    events: mpsc::Receiver<Event>,
+    agreement: Agreement,
+    installer: Installer,
+    holdings: Arc<Holdings>,
+    planning: Arc<Planning>,
+    /// Operators who wait for an answer.
+    asking: HashMap<Ticket, oneshot::Sender<Result<Answer, String>>>,
+    tickets: u64,
+    alive: BTreeMap<String, Announcement>,
+    report: Report,
+}
+
+/// What of the coordinator's watch the agent was told.
+#[derive(Debug, Default)]
+struct Seen {
+    revision: Option<Revision>,
+    stamp: Option<u64>,
+    away: bool,
+}
+
+/// Starts the shell of a node that is one of a cluster. Its task ends, and takes back that the node lives, when the node
+/// stops.
+pub(crate) fn start(shared: &Arc<Shared>, me: Member, founds: bool, inbox: Inbox) -> JoinHandle<()> {
+    let cluster = shared.cluster.as_ref().expect("the node is one of a cluster");
+    let coordinator = cluster.coordinator();
+    let (report, events) = mpsc::channel(EVENTS_MAX);
+    let boot = BootId::from_bytes(shared.boot_id);
+    let _runtime = shared.runtime.enter();
+    let planning = Arc::new(Planning::new(shared, coordinator));
+    let driver = Driver {
+        started: Instant::now(),
+        watch: coordinator.watch(),
+        seen: Seen::default(),
+        inbox,
+        events,
+        agreement: Agreement::start(coordinator, me.id.clone(), boot, report.clone()),
+        installer: Installer::start(shared, coordinator, report.clone()),
+        holdings: Holdings::new(shared, &me.id),
+        planning,
+        asking: HashMap::new(),
+        tickets: 0,
+        alive: BTreeMap::new(),
+        agent: Agent::new(
+            Identity {
+                member: me,
+                boot,
+                founds: founds.then(|| std::array::from_fn(|_| fastrand::u8(..))),
+            },
+            Now::ZERO,
+        ),
+        report,
+        shared: Arc::clone(shared),
+    };
+    shared.runtime.spawn(driver.run())
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let stopping = self.shared.stopping.clone();
+        let mut tick = time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => break,
+                _ = tick.tick() => self.look_around(),
+                more = self.watch.changed() => {
+                    if !more {
+                        break;
+                    }
+                    self.look_at_coordinator();
+                }
+                Some(event) = self.events.recv() => self.tell(event),
+                Some(request) = self.inbox.requests.recv() => self.ask(request),
+            }
+        }
+        self.agent.handle(self.clock(), Event::Stop);
+        self.agreement.withdraw().await;
+    }
+
+    /// Tells the agent what happened, and does what it wants done.
+    fn tell(&mut self, event: Event) {
+        for effect in self.agent.handle(self.clock(), event) {
+            self.perform(effect);
+        }
+        self.show();
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Announce(word) => self.agreement.announce(word),
+            // Performed when the task ends.
+            Effect::Withdraw => {}
+            Effect::Refresh(ticket) => self.agreement.refresh(ticket),
+            Effect::Propose { ticket, blobs, expected, record } => {
+                self.agreement.propose(ticket, blobs, expected, record);
+            }
+            Effect::Fetch(blob) => self.agreement.fetch(blob),
+            Effect::Sweep { at, .. } => self.agreement.sweep(at),
+            Effect::Plan(ticket, task) => {
+                let known = self.agent.record().map(|record| record.datasets.clone());
+                let planning = Arc::clone(&self.planning);
+                self.later(async move {
+                    let planned = planning.plan(task, known.unwrap_or_default()).await;
+                    Event::Planned(ticket, planned)
+                });
+            }
+            Effect::Install { ring, previous } => self.installer.install(ring, previous),
+            Effect::Pull { shard, .. } => {
+                let datasets = self.agent.record().map_or(&[][..], |record| &record.datasets);
+                let known = datasets.iter().find(|dataset| dataset.snapshot == shard.snapshot);
+                let (known, holdings) = (known.cloned(), Arc::clone(&self.holdings));
+                self.later(async move {
+                    Event::Pulled(shard, holdings.pull(shard, known.as_ref()).await)
+                });
+            }
+            Effect::Drop(shard) => self.holdings.drop_old(shard),
+            Effect::Reply(ticket, answer) => {
+                if let Some(asker) = self.asking.remove(&ticket) {
+                    // Who asked may have gone.
+                    let _ = asker.send(answer);
+                }
+            }
+            Effect::Audit(words) => tracing::info!(target: "larder::audit", "{words}"),
+            Effect::Alarm(words) => tracing::warn!("{words}"),
+        }
+    }
+
+    /// What can only be found by looking: time, shards that were evicted, datasets that were opened.
+    fn look_around(&mut self) {
+        self.tell_if_away();
+        for shard in self.holdings.take_lost() {
+            self.tell(Event::Lost(shard));
+        }
+        self.holdings.drop_due(|owner| self.alive.contains_key(owner));
+        for dataset in self.shared.catalog.list() {
+            let snapshot = dataset.snapshot();
+            let known = self.agent.record().map(|record| &record.datasets);
+            let known = known.is_none_or(|known| known.iter().any(|d| d.snapshot == snapshot));
+            if !known {
+                self.tell(Event::Opened(planning::described(&dataset)));
+            }
+        }
+        self.tell(Event::Tick);
+    }
+
+    fn look_at_coordinator(&mut self) {
+        let (view, away) = (self.watch.view(), self.watch.away());
+        if away.is_none() && std::mem::take(&mut self.seen.away) {
+            self.tell(Event::Back);
+        }
+        self.tell_if_away();
+        if let Some(stored) = &view.record
+            && self.seen.revision != Some(stored.revision)
+        {
+            self.seen.revision = Some(stored.revision);
+            self.tell(Event::Record(agreement::stored(stored)));
+        }
+        if away.is_none() && self.seen.stamp != Some(view.alive.stamp) {
+            self.seen.stamp = Some(view.alive.stamp);
+            self.note_alive(&view);
+            self.tell(Event::Alive(agreement::alive(&view.alive)));
+        }
+    }
+
+    /// A coordinator that was never there is away once it has had time to answer.
+    fn tell_if_away(&mut self) {
+        let away = self.watch.away().is_some();
+        let had_time = self.seen.stamp.is_some() || self.clock() > limits::STEWARD_STEP;
+        if away && had_time && !std::mem::replace(&mut self.seen.away, true) {
+            self.tell(Event::Away);
+        }
+    }
+
+    fn note_alive(&mut self, view: &View) {
+        let said = view.alive.nodes.values().filter_map(|said| {
+            let word = Announcement::decode(&said.word).ok()?;
+            Some((said.node_id.clone(), word))
+        });
+        self.alive = said.collect();
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.asking.retain(|_, asker| !asker.is_closed());
+        self.asking.insert(ticket, request.answer);
+        self.tell(Event::Command(ticket, request.command));
+    }
+
+    /// Shows what is known now to whoever looks.
+    fn show(&mut self) {
+        let shown = Arc::clone(&self.inbox.standing.borrow());
+        let record = self.agent.record().map(|record| match &shown.record {
+            Some(known) if **known == *record => Arc::clone(known),
+            _ => Arc::new(Record::clone(record)),
+        });
+        let standing = Standing {
+            record,
+            alive: self.alive.clone(),
+            away: self.watch.away().filter(|_| self.seen.away),
+            installed: self.agent.installed(),
+            braked: self.agent.braked(),
+            progress: self.agent.progress(),
+        };
+        if *shown != standing {
+            self.inbox.standing.send_replace(Arc::new(standing));
+        }
+    }
+
+    /// Does something that takes time and reports what came of it.
+    fn later(&self, work: impl Future<Output = Event> + Send + 'static) {
+        let report = self.report.clone();
+        self.shared.runtime.spawn(async move {
+            // Nobody listens any more when the node stops.
+            let _ = report.send(work.await).await;
+        });
+    }
+
+    fn clock(&self) -> Now {
+        self.started.elapsed()
+    }
+}

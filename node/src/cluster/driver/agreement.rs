@@ -1,0 +1,177 @@
+//! The agent's effects on the coordinator, and the coordinator's answers as events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use larder_cluster::agent::{self, Event, Outcome, Ticket};
+use larder_cluster::{BlobId, Record, Revision};
+use larder_wire::data::BootId;
+use larder_wire::limits;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use super::Report;
+use crate::cluster::coordinator::{
+    Alive, Announcement, Coordinator, CoordinatorError, Replaced, Stored,
+};
+
+/// Times blobs are put for one proposal: another node may sweep them before the record names them.
+const PUTS_MAX: u32 = 3;
+
+/// For taking back that the node lives, when it stops; else the announcement ends by itself.
+const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a node does at the coordinator.
+pub(super) struct Agreement {
+    coordinator: Arc<dyn Coordinator>,
+    node_id: String,
+    boot: BootId,
+    word: watch::Sender<Option<Bytes>>,
+    announcing: JoinHandle<()>,
+    report: Report,
+}
+
+impl Agreement {
+    /// Inside a runtime.
+    pub(super) fn start(
+        coordinator: &Arc<dyn Coordinator>,
+        node_id: String,
+        boot: BootId,
+        report: Report,
+    ) -> Self {
+        let (word, words) = watch::channel(None);
+        let announcing = announce_latest(Arc::clone(coordinator), node_id.clone(), boot, words);
+        let announcing = tokio::spawn(announcing);
+        Self { coordinator: Arc::clone(coordinator), node_id, boot, word, announcing, report }
+    }
+
+    /// Says from now on that the node lives, with this word.
+    pub(super) fn announce(&self, word: Vec<u8>) {
+        self.word.send_replace(Some(word.into()));
+    }
+
+    /// Takes it back, and says nothing more.
+    pub(super) async fn withdraw(self) {
+        self.announcing.abort();
+        // What was under way is over before the withdrawal is sent: else it could come after that.
+        let _ = self.announcing.await;
+        let withdrawn = self.coordinator.withdraw(&self.node_id, self.boot);
+        match time::timeout(WITHDRAWAL_TIMEOUT, withdrawn).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::debug!("this node could not say that it stops: {why}"),
+            Err(_) => tracing::debug!("this node could not say that it stops: no answer"),
+        }
+    }
+
+    pub(super) fn refresh(&self, ticket: Ticket) {
+        self.ask(move |coordinator| async move {
+            let view = coordinator.read().await.ok();
+            let view = view.map(|view| (view.record.as_ref().map(stored), alive(&view.alive)));
+            Event::Refreshed(ticket, view)
+        });
+    }
+
+    pub(super) fn propose(
+        &self,
+        ticket: Ticket,
+        blobs: Vec<Vec<u8>>,
+        expected: Option<Revision>,
+        record: Vec<u8>,
+    ) {
+        let blobs: Vec<Bytes> = blobs.into_iter().map(Bytes::from).collect();
+        self.ask(move |coordinator| async move {
+            let proposed = propose(&*coordinator, &blobs, expected, record.into()).await;
+            let outcome = proposed.unwrap_or_else(|error| match error {
+                CoordinatorError::Refused(why) => Outcome::Refused(why.to_string()),
+                CoordinatorError::Away(_) | CoordinatorError::Unknown(_) => Outcome::Unknown,
+            });
+            Event::Proposed(ticket, outcome)
+        });
+    }
+
+    pub(super) fn fetch(&self, blob: BlobId) {
+        self.ask(move |coordinator| async move {
+            let bytes = coordinator.blob(blob).await;
+            let bytes = bytes.inspect_err(|why| tracing::debug!("blob {blob}: {why}"));
+            Event::Blob(blob, bytes.ok().flatten().map(Vec::from))
+        });
+    }
+
+    pub(super) fn sweep(&self, at: Revision) {
+        let coordinator = Arc::clone(&self.coordinator);
+        tokio::spawn(async move {
+            match coordinator.sweep(at).await {
+                Ok(Some(swept)) => tracing::debug!(swept, "blobs that the record does not need"),
+                Ok(None) => {}
+                Err(why) => tracing::debug!("blobs were not swept: {why}"),
+            }
+        });
+    }
+
+    /// Asks the coordinator and reports its answer. It answers, or gives up, within the limits of its contract.
+    fn ask<F: Future<Output = Event> + Send + 'static>(
+        &self,
+        question: impl FnOnce(Arc<dyn Coordinator>) -> F,
+    ) {
+        let (answered, report) = (question(Arc::clone(&self.coordinator)), self.report.clone());
+        tokio::spawn(async move {
+            // Nobody listens any more when the node stops.
+            let _ = report.send(answered.await).await;
+        });
+    }
+}
+
+/// Says the latest word, one after the other, so that an older one never takes the place of a newer.
+async fn announce_latest(
+    coordinator: Arc<dyn Coordinator>,
+    node_id: String,
+    boot: BootId,
+    mut words: watch::Receiver<Option<Bytes>>,
+) {
+    while words.changed().await.is_ok() {
+        let Some(word) = words.borrow_and_update().clone() else { continue };
+        let ttl = limits::ANNOUNCEMENT_TTL;
+        let announcement = Announcement { node_id: node_id.clone(), boot, word, ttl };
+        if let Err(why) = coordinator.announce(announcement).await {
+            // The agent has it said again before long.
+            tracing::debug!("this node could not say that it lives: {why}");
+        }
+    }
+}
+
+/// Puts all blobs, then replaces the record.
+async fn propose(
+    coordinator: &dyn Coordinator,
+    blobs: &[Bytes],
+    expected: Option<Revision>,
+    record: Bytes,
+) -> Result<Outcome, CoordinatorError> {
+    let needed = match Record::decode(&record) {
+        Ok(decoded) => decoded.blobs(),
+        Err(why) => return Ok(Outcome::Refused(why.to_string())),
+    };
+    for _ in 0..PUTS_MAX {
+        for blob in blobs {
+            coordinator.put_blob(blob.clone()).await?;
+        }
+        match coordinator.replace(expected, record.clone(), needed.clone()).await? {
+            Replaced::Done(revision) => return Ok(Outcome::Done(revision)),
+            Replaced::Moved(now) => return Ok(Outcome::Moved(now.as_ref().map(stored))),
+            Replaced::Missing(_) => {}
+        }
+    }
+    Ok(Outcome::Refused("blobs that the record names are not there".to_owned()))
+}
+
+/// The record as an agent is told it.
+pub(super) fn stored(kept: &Stored) -> agent::Stored {
+    agent::Stored { revision: kept.revision, bytes: kept.record.to_vec() }
+}
+
+/// Announcements as an agent is told them.
+pub(super) fn alive(kept: &Alive) -> agent::Alive {
+    let nodes = kept.nodes.values().map(|said| (said.node_id.clone(), said.word.to_vec()));
+    agent::Alive { stamp: kept.stamp, nodes: nodes.collect() }
+}

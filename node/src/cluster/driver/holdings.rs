@@ -1,0 +1,160 @@
+//! Shards that a change of the ring brings here, and old copies that it leaves behind.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use larder_cluster::agent::{Pulled, Shard};
+use larder_cluster::record::Dataset as Described;
+use larder_dataset::ShardId;
+use larder_wire::{ErrorKind, limits};
+use tokio::task;
+
+use super::planning::open;
+use crate::cache::{Awaited, Cache, Found};
+use crate::catalog::Dataset;
+use crate::clock;
+use crate::fill::Priority;
+use crate::flight::Waited;
+use crate::shared::Shared;
+
+/// What of the cache the agent is concerned with.
+pub(super) struct Holdings {
+    shared: Arc<Shared>,
+    own_id: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pulled and, as far as is known, still here.
+    pulled: HashMap<ShardId, Shard>,
+    /// Pulled and evicted since, and not yet told.
+    lost: Vec<Shard>,
+    /// Others own these now, and have them; since when they are gone from here.
+    to_drop: BTreeMap<Shard, Option<Instant>>,
+}
+
+/// For so long a dropped copy that comes back is dropped again: clients that have not heard of the new ring yet ask here
+/// for the shard, and are given it.
+const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
+
+impl Holdings {
+    pub(super) fn new(shared: &Arc<Shared>, own_id: &str) -> Arc<Self> {
+        let (shared, own_id) = (Arc::clone(shared), own_id.to_owned());
+        let holdings = Arc::new(Self { shared, own_id, state: Mutex::default() });
+        let told: Weak<Self> = Arc::downgrade(&holdings);
+        holdings.shared.cache.on_evicted(Box::new(move |shard| {
+            if let Some(holdings) = told.upgrade() {
+                holdings.evicted(shard);
+            }
+        }));
+        holdings
+    }
+
+    /// Brings a shard of a dataset here: at once when it is, else from a node that has it, else from the origin.
+    pub(super) async fn pull(&self, shard: Shard, known: Option<&Described>) -> Pulled {
+        let dataset = match open(&self.shared.catalog, shard.snapshot, known).await {
+            Ok(dataset) => dataset,
+            Err(why) => {
+                tracing::warn!("snapshot {} can't be opened to pull from: {why}", shard.snapshot);
+                return failed(why.kind());
+            }
+        };
+        let Some(index) = dataset.find_shard(shard.shard) else {
+            tracing::warn!("snapshot {} has no shard {}", shard.snapshot, shard.shard);
+            return Pulled::Gone;
+        };
+        // Before it is here, so that its eviction is not missed.
+        self.lock().pulled.insert(shard.shard, shard);
+        let how = bring(&self.shared.cache, &dataset, index).await;
+        if how != Pulled::Verified {
+            self.lock().pulled.remove(&shard.shard);
+        }
+        how
+    }
+
+    /// Shards that were pulled and are here no more, each told once.
+    pub(super) fn take_lost(&self) -> Vec<Shard> {
+        std::mem::take(&mut self.lock().lost)
+    }
+
+    /// Drops a copy that another node owns by now: at once, or when those who hold it have let go.
+    pub(super) fn drop_old(&self, shard: Shard) {
+        // Not told as lost: it is not wanted any more.
+        let mut state = self.lock();
+        state.pulled.remove(&shard.shard);
+        state.to_drop.insert(shard, None);
+        drop(state);
+        self.drop_one(shard, None);
+    }
+
+    /// Goes on with what could not be dropped yet, or came back; `lives` knows who is announced. Where the owner does
+    /// not live this node may stand in for it, and keeps what it has.
+    pub(super) fn drop_due(&self, lives: impl Fn(&str) -> bool) {
+        let due: Vec<_> = self.lock().to_drop.iter().map(|(shard, gone)| (*shard, *gone)).collect();
+        let placements = self.shared.placements.load();
+        for (shard, gone) in due {
+            if lives(&placements.of(shard.snapshot).owner(shard.shard).id) {
+                self.drop_one(shard, gone);
+            }
+        }
+    }
+
+    fn drop_one(&self, shard: Shard, gone: Option<Instant>) {
+        let now = clock::now();
+        let over = gone.is_some_and(|gone| now.saturating_duration_since(gone) > WATCHED_FOR);
+        if over || self.is_owned(shard) {
+            self.lock().to_drop.remove(&shard);
+        } else if self.shared.cache.let_go(shard.shard) && gone.is_none() {
+            self.lock().to_drop.insert(shard, Some(now));
+        }
+    }
+
+    /// Whether this node owns the shard, in this snapshot or in another that is open and shares it.
+    fn is_owned(&self, shard: Shard) -> bool {
+        let placements = self.shared.placements.load();
+        let gives = |snapshot| placements.gives(snapshot, shard.shard, &self.own_id);
+        let open = self.shared.catalog.list();
+        let sharing = open.iter().filter(|dataset| dataset.find_shard(shard.shard).is_some());
+        gives(shard.snapshot) || sharing.into_iter().any(|dataset| gives(dataset.snapshot()))
+    }
+
+    fn evicted(&self, shard: ShardId) {
+        let mut state = self.lock();
+        if let Some(shard) = state.pulled.remove(&shard) {
+            state.lost.push(shard);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn bring(cache: &Arc<Cache>, dataset: &Arc<Dataset>, index: u32) -> Pulled {
+    match cache.find(dataset, &[index], Priority::Prefetch).pop() {
+        Some(Found::Resident(_)) => Pulled::Verified,
+        Some(Found::InFlight(flight)) => {
+            let landed = task::spawn_blocking(move || landed(&flight)).await;
+            landed.unwrap_or(Pulled::Failed)
+        }
+        Some(Found::NotKept) | None => Pulled::NoRoom,
+    }
+}
+
+/// Waits for the end of a fill. Blocks.
+fn landed(flight: &Awaited) -> Pulled {
+    match flight.wait_for_all(limits::FILL_DEADLINE) {
+        Waited::Sealed(_) => Pulled::Verified,
+        Waited::Failed(why) => failed(why.kind()),
+        Waited::Ready(_) | Waited::TimedOut => Pulled::Failed,
+    }
+}
+
+fn failed(kind: ErrorKind) -> Pulled {
+    match kind {
+        ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
+        _ => Pulled::Failed,
+    }
+}

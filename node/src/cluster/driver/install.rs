@@ -1,0 +1,139 @@
+//! Bringing a ring into use, with the exceptions to it and what was in use before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use larder_cluster::agent::{Event, RingOf};
+use larder_cluster::plan::Tables;
+use larder_cluster::BlobId;
+use larder_wire::Ring;
+use larder_wire::placement::Exceptions;
+use tokio::sync::watch;
+use tokio::time;
+
+use super::Report;
+use crate::cluster::coordinator::Coordinator;
+use crate::placements::Placements;
+use crate::shared::Shared;
+
+/// What could not be put together is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// A ring that is to be used, and the one before.
+type Wanted = Option<(RingOf, Option<RingOf>)>;
+
+/// Brings rings into use, one after the other, the latest only.
+pub(super) struct Installer(watch::Sender<Wanted>);
+
+impl Installer {
+    /// Inside a runtime.
+    pub(super) fn start(
+        shared: &Shared,
+        coordinator: &Arc<dyn Coordinator>,
+        report: Report,
+    ) -> Self {
+        let (wanted, wishes) = watch::channel(None);
+        let (coordinator, in_use) = (Arc::clone(coordinator), Arc::clone(&shared.placements));
+        tokio::spawn(Fitter { coordinator, in_use, wishes, report }.run());
+        Self(wanted)
+    }
+
+    /// Goes by this ring as soon as the exceptions to it are here.
+    pub(super) fn install(&self, ring: RingOf, previous: Option<RingOf>) {
+        self.0.send_replace(Some((ring, previous)));
+    }
+}
+
+struct Fitter {
+    coordinator: Arc<dyn Coordinator>,
+    in_use: Arc<ArcSwap<Placements>>,
+    wishes: watch::Receiver<Wanted>,
+    report: Report,
+}
+
+impl Fitter {
+    async fn run(mut self) {
+        while self.wishes.changed().await.is_ok() {
+            let Some((ring, previous)) = self.wishes.borrow_and_update().clone() else { continue };
+            let version = ring.version;
+            tokio::select! {
+                () = self.fit(ring, previous) => {
+                    if self.report.send(Event::Installed(version)).await.is_err() {
+                        return;
+                    }
+                }
+                // Another ring is wanted by now.
+                _ = wishes_more(self.wishes.clone()) => {}
+            }
+        }
+    }
+
+    /// Tries until it is in use.
+    async fn fit(&self, ring: RingOf, previous: Option<RingOf>) {
+        loop {
+            match self.assemble(&ring, previous.as_ref()).await {
+                Ok(placements) => {
+                    let (version, members) = (ring.version, ring.members.len());
+                    tracing::info!(version, members, "this node goes by another ring");
+                    self.in_use.store(Arc::new(placements));
+                    return;
+                }
+                Err(why) => {
+                    tracing::warn!("ring {} can't be used yet: {why}", ring.version);
+                    time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn assemble(&self, of: &RingOf, previous: Option<&RingOf>) -> Result<Placements, String> {
+        let previous = match previous {
+            Some(previous) => self.before(previous).await,
+            None => None,
+        };
+        self.placements(of, previous).await
+    }
+
+    /// What was in use before: most often it still is. That it can't be put together is no reason to wait, since its
+    /// owners are only asked before the origin is.
+    async fn before(&self, of: &RingOf) -> Option<Arc<Placements>> {
+        let in_use = self.in_use.load();
+        if in_use.ring().version() == of.version {
+            return Some(Arc::new(in_use.alone()));
+        }
+        if let Some(known) = in_use.previous().filter(|known| known.ring().version() == of.version) {
+            return Some(Arc::clone(known));
+        }
+        drop(in_use);
+        let placements = self.placements(of, None).await;
+        placements.inspect_err(|why| tracing::debug!("the ring before: {why}")).ok().map(Arc::new)
+    }
+
+    async fn placements(
+        &self,
+        of: &RingOf,
+        previous: Option<Arc<Placements>>,
+    ) -> Result<Placements, String> {
+        let ring = Ring::with_unit(of.version, of.members.clone(), of.unit);
+        let ring = Arc::new(ring.map_err(|why| why.to_string())?);
+        let tables = match of.placement {
+            Some(blob) => self.tables(blob).await?,
+            None => Vec::new(),
+        };
+        Placements::new(ring, tables, previous).map_err(|why| why.to_string())
+    }
+
+    async fn tables(&self, blob: BlobId) -> Result<Vec<Exceptions>, String> {
+        let bytes = self.coordinator.blob(blob).await.map_err(|why| why.to_string())?;
+        let bytes = bytes.ok_or("the coordinator does not have the exceptions to it")?;
+        let tables = Tables::decode(&bytes).map_err(|why| why.to_string())?;
+        Ok(tables.iter().cloned().collect())
+    }
+}
+
+async fn wishes_more(mut wishes: watch::Receiver<Wanted>) {
+    if wishes.changed().await.is_err() {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,91 @@
+//! Asking the planner: over all datasets that the record knows, from what is in place.
+
+use std::sync::Arc;
+
+use larder_cluster::plan::{EvenPlanner, Planned, Planner, Task};
+use larder_cluster::record::Dataset as Described;
+use larder_dataset::{DatasetRef, OriginUri, SnapshotId};
+use larder_plan::SizedShard;
+use larder_wire::{Error, ErrorKind};
+use tokio::task;
+
+use crate::catalog::{Catalog, Dataset};
+use crate::cluster::coordinator::Coordinator;
+use crate::shared::Shared;
+
+/// Owners that each shard is to have.
+const COPIES: usize = 1;
+
+/// What plans are made from.
+pub(super) struct Planning {
+    shared: Arc<Shared>,
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Planning {
+    pub(super) fn new(shared: &Arc<Shared>, coordinator: &Arc<dyn Coordinator>) -> Self {
+        Self { shared: Arc::clone(shared), coordinator: Arc::clone(coordinator) }
+    }
+
+    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had now is left to the ring:
+    /// a change must not wait for a dataset that may be gone.
+    pub(super) async fn plan(&self, task: Task, known: Vec<Described>) -> Result<Planned, String> {
+        let placement = match task.placement {
+            Some(blob) => {
+                let bytes = self.coordinator.blob(blob).await.map_err(|why| why.to_string())?;
+                Some(bytes.ok_or("the coordinator does not have the exceptions in place")?)
+            }
+            None => None,
+        };
+        let mut snapshots = Vec::with_capacity(known.len());
+        for described in &known {
+            match open(&self.shared.catalog, described.snapshot, Some(described)).await {
+                Ok(dataset) => snapshots.push((described.snapshot, sizes(&dataset))),
+                Err(why) => tracing::warn!("{} is left out of a plan: {why}", described.uri),
+            }
+        }
+        let planner = EvenPlanner { replicas: COPIES, snapshots };
+        let planned = task::spawn_blocking(move || planner.plan(&task, placement.as_deref()));
+        planned.await.map_err(|death| death.to_string())?
+    }
+}
+
+fn sizes(dataset: &Dataset) -> Vec<SizedShard> {
+    let manifest = dataset.manifest();
+    let shards = (0..manifest.shard_count()).map(|shard| manifest.shard(shard));
+    shards.map(|shard| SizedShard { id: shard.id, bytes: shard.bytes }).collect()
+}
+
+/// A dataset as the record knows it.
+pub(super) fn described(dataset: &Dataset) -> Described {
+    let manifest = dataset.manifest();
+    Described {
+        snapshot: dataset.snapshot(),
+        uri: dataset.uri().to_string(),
+        manifest: dataset.manifest_uri().to_string(),
+        shards: manifest.shard_count().into(),
+        bytes: manifest.total_bytes(),
+    }
+}
+
+/// The dataset with this snapshot: open, or opened now as the record knows it.
+pub(super) async fn open(
+    catalog: &Catalog,
+    snapshot: SnapshotId,
+    known: Option<&Described>,
+) -> Result<Arc<Dataset>, Error> {
+    if let Some(dataset) = catalog.get(snapshot) {
+        return Ok(dataset);
+    }
+    let strange = |why: String| Error::new(ErrorKind::InvalidArgument, why);
+    let known = known.ok_or_else(|| strange(format!("the record has no snapshot {snapshot}")))?;
+    let wanted = DatasetRef::parse(&format!("{}@{snapshot}", known.uri));
+    let wanted = wanted.map_err(|why| strange(why.to_string()))?;
+    let manifest = OriginUri::parse(&known.manifest).map_err(|why| strange(why.to_string()))?;
+    let opened = catalog.open(&wanted, Some(&manifest)).await?;
+    if opened.dataset.snapshot() == snapshot {
+        return Ok(opened.dataset);
+    }
+    let message = format!("{} is another snapshot than {snapshot} by now", known.uri);
+    Err(Error::new(ErrorKind::DataChanged, message))
+}

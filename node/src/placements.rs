@@ -1,0 +1,122 @@
+//! What this node goes by: the ring in use with all exceptions to it, and the one before.
+//!
+//! Both change together or not at all, so that nobody sees the exceptions of one ring beside another. The placement
+//! before is kept because its owners may still have what the ring in use gives to others.
+//!
+//! Thread rule: immutable; who goes over to the next does so by swapping the whole. Non-goals: where placements come
+//! from (`cluster`), who holds what at this moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::placement::Exceptions;
+use larder_wire::{Error, Placement, Ring};
+
+/// Owners of a shard of a snapshot for which nothing was planned.
+const COPIES: usize = 1;
+
+/// The placements of all snapshots at one version of the ring.
+#[derive(Debug)]
+pub struct Placements {
+    ring: Arc<Ring>,
+    /// Of snapshots that have exceptions.
+    excepted: HashMap<SnapshotId, Placement>,
+    previous: Option<Arc<Placements>>,
+}
+
+impl Placements {
+    /// Every shard goes by the ring, and nothing is known of an earlier one.
+    #[must_use]
+    pub fn of_ring(ring: Arc<Ring>) -> Self {
+        Self { ring, excepted: HashMap::new(), previous: None }
+    }
+
+    /// The ring with these exceptions, and what was in use before it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when exceptions belong to another ring.
+    pub fn new(
+        ring: Arc<Ring>,
+        tables: Vec<Exceptions>,
+        previous: Option<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        let mut excepted = HashMap::with_capacity(tables.len());
+        for table in tables {
+            excepted.insert(table.snapshot(), Placement::new(Arc::clone(&ring), table)?);
+        }
+        Ok(Self { ring, excepted, previous })
+    }
+
+    /// The ring in use.
+    #[must_use]
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// Who owns the shards of a snapshot.
+    #[must_use]
+    pub fn of(&self, snapshot: SnapshotId) -> Placement {
+        match self.excepted.get(&snapshot) {
+            Some(placement) => placement.clone(),
+            None => Placement::of_ring(Arc::clone(&self.ring), COPIES),
+        }
+    }
+
+    /// What a plan decided otherwise than the ring, if it did.
+    #[must_use]
+    pub fn exceptions(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
+        self.excepted.get(&snapshot).and_then(Placement::exceptions)
+    }
+
+    /// What was in use before.
+    #[must_use]
+    pub fn previous(&self) -> Option<&Arc<Self>> {
+        self.previous.as_ref()
+    }
+
+    /// The same without what was in use before.
+    #[must_use]
+    pub fn alone(&self) -> Self {
+        Self { ring: Arc::clone(&self.ring), excepted: self.excepted.clone(), previous: None }
+    }
+
+    /// Whether a member owns a shard of a snapshot.
+    #[must_use]
+    pub fn gives(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
+        let Some(index) = self.ring.index(member) else { return false };
+        let owners = self.of(snapshot).owners(shard);
+        owners.iter().any(|&owner| usize::from(owner) == index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_wire::placement::ExceptionsBuilder;
+    use larder_wire::ring::place_of;
+
+    use super::*;
+    use crate::testing::member;
+
+    #[test]
+    fn exceptions_hold_for_their_snapshot_and_no_other() {
+        let members = ["n1", "n2", "n3"].map(|id| member(id, "127.0.0.1:1")).to_vec();
+        let ring = Arc::new(Ring::new(4, members).unwrap());
+        let (one, other) = (SnapshotId::from_bytes([1; 16]), SnapshotId::from_bytes([2; 16]));
+        let shard = ShardId::from_bytes([9; 16]);
+        let by_ring = ring.index(&ring.owner(shard).id).unwrap();
+        let elsewhere = (by_ring + 1) % 3;
+        let mut builder = ExceptionsBuilder::new(&ring, one, 1);
+        let owners = std::iter::once(u16::try_from(elsewhere).unwrap()).collect();
+        builder.except(place_of(shard), owners);
+        let tables = vec![builder.build()];
+        let placements = Placements::new(Arc::clone(&ring), tables, None).unwrap();
+        let id = |index: usize| ring.members()[index].id.as_str();
+        assert_eq!(placements.of(one).owner(shard).id, id(elsewhere));
+        assert_eq!(placements.of(other).owner(shard).id, id(by_ring));
+        assert!(placements.gives(one, shard, id(elsewhere)));
+        assert!(!placements.gives(one, shard, id(by_ring)));
+        assert!(placements.gives(other, shard, id(by_ring)));
+        assert!(!placements.gives(other, shard, "stranger"));
+    }
+}

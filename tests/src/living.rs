@@ -1,0 +1,179 @@
+//! Clusters whose membership changes: real nodes that agree through one of them, or through a real etcd.
+
+use std::path::Path;
+
+use larder_wire::Ring;
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{GetRingRequest, ListShardsRequest, ShardState};
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::etcd::Etcd;
+use crate::netns::Network;
+use crate::node::free_ports;
+use crate::{NodeOptions, NodeProcess, until};
+
+/// What all nodes of a cluster under test share.
+pub const TOKEN: &str = "a secret of this test";
+
+/// Who keeps what the cluster agrees on.
+pub enum Keeper {
+    /// The first node.
+    FirstNode,
+    /// A real etcd.
+    Etcd(Etcd),
+}
+
+/// A cluster of nodes `a`, `b`, ... on loopback over one origin.
+pub struct LivingCluster {
+    /// Who keeps its record.
+    pub keeper: Keeper,
+    /// How each node was started; to start it again.
+    pub options: Vec<NodeOptions>,
+    /// The processes, in the same order.
+    pub nodes: Vec<NodeProcess>,
+    /// The network they are in, if it is one of the test's own.
+    pub network: Option<Network>,
+    origin: String,
+    env: Vec<(String, String)>,
+    home: TempDir,
+}
+
+impl LivingCluster {
+    /// Starts `count` nodes one after the other and waits until all are in the ring.
+    #[must_use]
+    pub fn start(keeper: Keeper, count: usize, origin: &str, env: &[(String, String)]) -> Self {
+        Self::start_in(None, keeper, count, origin, env)
+    }
+
+    /// The same with each node on a host of its own.
+    #[must_use]
+    pub fn start_in(
+        network: Option<Network>,
+        keeper: Keeper,
+        count: usize,
+        origin: &str,
+        env: &[(String, String)],
+    ) -> Self {
+        let mut cluster = Self {
+            network,
+            keeper,
+            options: Vec::new(),
+            nodes: Vec::new(),
+            origin: origin.to_owned(),
+            env: env.to_vec(),
+            home: tempfile::tempdir().expect("a temporary folder"),
+        };
+        (0..count).for_each(|_| cluster.add());
+        cluster.until_ring(&(0..count).collect::<Vec<_>>());
+        cluster
+    }
+
+    /// Starts one more node, which wants to join.
+    pub fn add(&mut self) {
+        let name = char::from(b'a' + u8::try_from(self.nodes.len()).expect("few nodes"));
+        let mut options = NodeOptions::new(&name.to_string(), &self.origin);
+        options.port = free_ports(1)[0];
+        if let Some(network) = &mut self.network {
+            (options.host, options.wrapper) = network.add_host();
+        }
+        options.env.clone_from(&self.env);
+        options.env.push(("LARDER_TOKEN".to_owned(), TOKEN.to_owned()));
+        options.args = self.takes_part(self.home.path(), &options.node_id);
+        self.nodes.push(NodeProcess::start(&options));
+        self.options.push(options);
+    }
+
+    fn takes_part(&self, home: &Path, name: &str) -> Vec<String> {
+        match &self.keeper {
+            Keeper::Etcd(etcd) => vec!["--etcd".to_owned(), etcd.endpoint()],
+            Keeper::FirstNode => {
+                let state = ["--state".to_owned(), home.join(name).display().to_string()];
+                let first = self.nodes.first().map(NodeProcess::address);
+                let join = first.map(|it| it.trim_start_matches("http://").to_owned());
+                state.into_iter().chain(join.into_iter().flat_map(|to| ["--join".to_owned(), to])).collect()
+            }
+        }
+    }
+
+    /// Starts node `index` again after it ended, at the same address.
+    pub fn restart(&mut self, index: usize) {
+        self.nodes[index] = NodeProcess::start(&self.options[index]);
+    }
+
+    /// All control addresses, for `--cluster`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.nodes.iter().map(NodeProcess::address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Waits until these nodes all go by one ring of just them. Returns its version.
+    pub fn until_ring(&self, members: &[usize]) -> u64 {
+        let names: Vec<&str> = members.iter().map(|&n| self.options[n].node_id.as_str()).collect();
+        self.until_ring_of(members, &names)
+    }
+
+    /// Waits until these nodes all go by one ring of the members with these names. Returns its version.
+    pub fn until_ring_of(&self, nodes: &[usize], names: &[&str]) -> u64 {
+        let mut version = 0;
+        until(&format!("{names:?} are the ring"), || {
+            let mut rings = nodes.iter().map(|&node| ring(&self.nodes[node]));
+            let Some(first) = rings.next().flatten() else { return false };
+            version = first.version();
+            let alike = |ring: Option<Ring>| ring.is_some_and(|ring| ring.version() == version);
+            first.members().iter().map(|member| member.id.as_str()).eq(names.iter().copied())
+                && rings.all(alike)
+        });
+        version
+    }
+
+    /// Waits until each of so many shards is resident on exactly one of these nodes. Returns how many each has.
+    pub fn until_one_copy_each(&self, members: &[usize], shards: usize) -> Vec<usize> {
+        let mut counts = Vec::new();
+        until(&format!("each of {shards} shards is held once"), || {
+            let held: Vec<Vec<Vec<u8>>> =
+                members.iter().map(|&node| resident(&self.nodes[node])).collect();
+            counts = held.iter().map(Vec::len).collect();
+            let mut all: Vec<&Vec<u8>> = held.iter().flatten().collect();
+            let sum = all.len();
+            all.sort_unstable();
+            all.dedup();
+            sum == shards && all.len() == shards
+        });
+        counts
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+async fn connect(node: &NodeProcess) -> Option<NodeClient<Channel>> {
+    let channel = Endpoint::new(node.address()).expect("an address").connect().await;
+    channel.ok().map(NodeClient::new)
+}
+
+/// The ring that a node goes by; none when it does not answer.
+#[must_use]
+pub fn ring(node: &NodeProcess) -> Option<Ring> {
+    block_on(async {
+        let answer = connect(node).await?.get_ring(GetRingRequest {}).await.ok()?;
+        Ring::from_proto(answer.into_inner()).ok()
+    })
+}
+
+/// The ids of the shards that a node holds.
+///
+/// # Panics
+/// When it does not answer.
+#[must_use]
+pub fn resident(node: &NodeProcess) -> Vec<Vec<u8>> {
+    let request =
+        ListShardsRequest { state: ShardState::Resident.into(), page_size: 4096, ..Default::default() };
+    block_on(async {
+        let mut client = connect(node).await.expect("the node listens");
+        let answer = client.list_shards(request).await.expect("the node answers").into_inner();
+        answer.shards.into_iter().map(|shard| shard.shard_id.to_vec()).collect()
+    })
+}

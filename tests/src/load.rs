@@ -1,0 +1,82 @@
+//! Training processes that read and verify for as long as a test needs them.
+
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{ClientOptions, TrainingProcess};
+
+/// Readers that run until they are told to end.
+pub struct Load {
+    readers: Vec<JoinHandle<Read>>,
+    end: PathBuf,
+    _dir: TempDir,
+}
+
+/// What readers did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Read {
+    /// Epochs that were complete and right, over all readers.
+    pub epochs: u64,
+    /// Rows by where they came from: memory of this host, another node, the origin past all nodes.
+    pub rows: [u64; 3],
+    /// The longest that anybody waited for a batch.
+    pub longest_wait: Duration,
+}
+
+impl Load {
+    /// Starts `readers` of them, each with a seed of its own; every other one maps nothing. All have read a batch when
+    /// this returns.
+    #[must_use]
+    pub fn start(readers: u64, options: &ClientOptions<'_>) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let end = dir.path().join("end");
+        let word = end.display().to_string();
+        let reader = |seed: u64| {
+            let ways: &[&str] = if seed.is_multiple_of(2) { &[] } else { &["--remote-only"] };
+            let args = [ways, &["--until", &word]].concat();
+            let mut reader =
+                TrainingProcess::start(&ClientOptions { seed, args: &args, ..options.clone() });
+            reader.wait_for("batch");
+            thread::spawn(move || follow(reader, seed))
+        };
+        let readers = (0..readers).map(reader).collect();
+        Self { readers, end, _dir: dir }
+    }
+
+    /// Tells all to end after the epoch they are in, and sums up what they did.
+    ///
+    /// # Panics
+    /// When one of them failed, found a wrong byte or an incomplete epoch.
+    #[must_use]
+    pub fn end(self) -> Read {
+        std::fs::write(&self.end, "").expect("a file in a folder of ours");
+        let mut sum = Read::default();
+        for reader in self.readers {
+            let read = reader.join().expect("the reader comes through");
+            sum.epochs += read.epochs;
+            sum.rows = std::array::from_fn(|at| sum.rows[at] + read.rows[at]);
+            sum.longest_wait = sum.longest_wait.max(read.longest_wait);
+        }
+        sum
+    }
+}
+
+/// Hears a reader out.
+fn follow(mut reader: TrainingProcess, seed: u64) -> Read {
+    let (mut read, mut last) = (Read::default(), String::new());
+    while let Some(line) = reader.line() {
+        if let Some(rows) = line.strip_prefix("batch ") {
+            let rows = rows.split(' ').map(|rows| rows.parse::<u64>().expect("a count"));
+            read.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
+        }
+        read.epochs += u64::from(line.ends_with(" complete"));
+        last = line;
+    }
+    let (status, _) = reader.finish();
+    assert!(status.success(), "reader {seed}: {status}, {last:?}");
+    read.longest_wait = reader.longest_wait();
+    read
+}

@@ -1,0 +1,170 @@
+//! Members come and go under a verified load: no sample is lost, no byte is wrong, nobody waits for long, and what moves
+//! comes from nodes, not from the origin.
+
+use std::thread;
+use std::time::Duration;
+
+use larder_origin::{Options, S3Server};
+use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE};
+use nix::sys::signal::Signal;
+
+/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
+/// machines that are busy with other things.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Shards of the dataset: one to a file.
+const SHARDS: usize = 48;
+
+/// A cluster over a real S3 server, and who reads from it.
+struct Scene {
+    cluster: LivingCluster,
+    server: S3Server,
+    _dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(keeper: Keeper, nodes: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+        let folder = server.create_bucket("data").expect("a bucket").join("words");
+        words::write(&folder, u32::try_from(SHARDS).expect("few"), 64, 1024);
+        let cluster = LivingCluster::start(keeper, nodes, "s3://data", &server.env());
+        Self { cluster, server, _dir: dir }
+    }
+
+    fn load(&self, readers: u64) -> Load {
+        let load = Load::start(
+            readers,
+            &ClientOptions {
+                program: env!("CARGO_BIN_EXE_larder-test-client"),
+                uri: "s3://data/words",
+                cluster: &self.cluster.address(),
+                epochs: 0,
+                seed: 0,
+                batch_size: 32,
+                env: self.server.env(),
+                args: &[],
+                wrapper: &[],
+            },
+        );
+        self.until_warm();
+        load
+    }
+
+    /// Every shard is in memory.
+    fn until_warm(&self) {
+        let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
+        self.cluster.until_one_copy_each(&nodes, SHARDS);
+        self.server.reset_counts();
+    }
+
+    /// Samples were asked of the origin since the cluster was warm.
+    fn origin_was_asked(&self) -> bool {
+        let counts = self.server.counts();
+        let mut objects = counts.reads.objects();
+        objects.any(|(object, _)| object.ends_with(".safetensors"))
+    }
+}
+
+/// Nodes are killed and started again, one after the other: as each is back before it counts as dead, the ring stays.
+fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
+    let mut scene = Scene::new(keeper, 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    for death in 0..deaths {
+        let victim = death % 3;
+        scene.cluster.nodes[victim].kill_now();
+        scene.cluster.restart(victim);
+        assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version, "after death {death}");
+    }
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("{deaths} deaths: {read:?}");
+}
+
+/// A member stands still for longer than its word lasts, and for less than makes it dead.
+fn a_pause_costs_nothing(keeper: Keeper) {
+    let scene = Scene::new(keeper, 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    for node in &scene.cluster.nodes {
+        node.signal(Signal::SIGSTOP);
+        thread::sleep(ANNOUNCEMENT_TTL + Duration::from_secs(3));
+        node.signal(Signal::SIGCONT);
+        assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version);
+    }
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("paused: {read:?}");
+}
+
+fn members_come_and_go(keeper: Keeper) {
+    let mut scene = Scene::new(keeper, 2);
+    let load = scene.load(2);
+
+    scene.cluster.add();
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    let held = scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    assert!(held.iter().all(|&shards| shards >= SHARDS / 6), "{held:?}");
+    assert!(!scene.origin_was_asked(), "what moved came from the nodes that had it");
+
+    scene.cluster.nodes[1].kill_now();
+    let without = scene.cluster.until_ring(&[0, 2]);
+    assert!(without > version);
+
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("held {held:?} after the third joined; {read:?}");
+}
+
+#[test]
+fn members_come_and_go_by_one_of_the_nodes() {
+    members_come_and_go(Keeper::FirstNode);
+}
+
+#[test]
+fn members_come_and_go_by_etcd() {
+    members_come_and_go(Keeper::Etcd(Etcd::start()));
+}
+
+#[test]
+fn short_deaths_cost_nothing_by_one_of_the_nodes() {
+    short_deaths_cost_nothing(Keeper::FirstNode, repeats(6, 100));
+}
+
+#[test]
+fn short_deaths_cost_nothing_by_etcd() {
+    short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 100));
+}
+
+#[test]
+fn a_pause_costs_nothing_by_one_of_the_nodes() {
+    a_pause_costs_nothing(Keeper::FirstNode);
+}
+
+#[test]
+fn a_pause_costs_nothing_by_etcd() {
+    a_pause_costs_nothing(Keeper::Etcd(Etcd::start()));
+}
+
+/// While nobody keeps the record, membership is frozen and reads go on, also when a member dies.
+#[test]
+fn an_etcd_that_is_away_holds_up_no_read() {
+    let mut scene = Scene::new(Keeper::Etcd(Etcd::start()), 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    let etcd = |scene: &Scene, signal| match &scene.cluster.keeper {
+        Keeper::Etcd(etcd) => etcd.signal(signal),
+        Keeper::FirstNode => unreachable!("this cluster has one"),
+    };
+    etcd(&scene, Signal::SIGSTOP);
+    scene.cluster.nodes[1].kill_now();
+    thread::sleep(DEATH_GRACE + Duration::from_secs(5));
+    assert_eq!(scene.cluster.until_ring_of(&[0, 2], &["a", "b", "c"]), version, "frozen");
+    etcd(&scene, Signal::SIGCONT);
+    scene.cluster.until_ring(&[0, 2]);
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("etcd away: {read:?}");
+}

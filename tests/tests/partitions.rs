@@ -1,0 +1,58 @@
+//! Nodes are cut off from each other, from etcd and from clients: in network namespaces, which takes root and `ip`, so it
+//! is part of `make test-full` only.
+
+use std::thread;
+use std::time::Duration;
+
+use larder_tests::netns::Network;
+use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
+use larder_wire::limits::ANNOUNCEMENT_TTL;
+
+/// What nobody may ever wait for one batch: a host that is cut off answers nothing at all.
+const WAIT_MAX: Duration = Duration::from_secs(15);
+
+#[test]
+fn a_node_that_is_cut_off_costs_neither_samples_nor_bytes_and_comes_back() {
+    if repeats(0, 1) == 0 {
+        println!("not tested: network namespaces are for make test-full");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    words::write(&folder.path().join("words"), 24, 64, 1024);
+    let origin = format!("file://{}", folder.path().display());
+    let network = Network::new();
+    let keeper = Keeper::Etcd(Etcd::start_on(&Network::own_address()));
+    let cluster = LivingCluster::start_in(Some(network), keeper, 3, &origin, &[]);
+    let load = Load::start(
+        2,
+        &ClientOptions {
+            program: env!("CARGO_BIN_EXE_larder-test-client"),
+            uri: &format!("{origin}/words"),
+            cluster: &cluster.address(),
+            epochs: 0,
+            seed: 0,
+            batch_size: 32,
+            env: Vec::new(),
+            args: &[],
+            wrapper: &[],
+        },
+    );
+    let cut = |host, cut| cluster.network.as_ref().expect("it has one").set_cut(host, cut);
+    let version = cluster.until_ring(&[0, 1, 2]);
+
+    // For longer than its word lasts, and for less than makes it dead.
+    cut(1, true);
+    thread::sleep(ANNOUNCEMENT_TTL + Duration::from_secs(5));
+    cut(1, false);
+    assert_eq!(cluster.until_ring(&[0, 1, 2]), version);
+
+    // Until it is dead to the others; then it is back for long enough.
+    cut(2, true);
+    assert!(cluster.until_ring(&[0, 1]) > version);
+    cut(2, false);
+    cluster.until_ring(&[0, 1, 2]);
+
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("cut off: {read:?}");
+}
