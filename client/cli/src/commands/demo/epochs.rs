@@ -24,11 +24,7 @@ pub(super) struct Epochs<'a> {
 
 impl<'a> Epochs<'a> {
     /// Shuffled by this seed; nothing is read yet.
-    pub(super) fn new(
-        dataset: &Dataset,
-        origin: &'a Origin,
-        seed: u64,
-    ) -> Result<Self, Failure> {
+    pub(super) fn new(dataset: &Dataset, origin: &'a Origin, seed: u64) -> Result<Self, Failure> {
         let source = Source::open(origin.files())?;
         if source.samples() != dataset.samples() {
             let why = format!("{} in the files, {} indexed", source.samples(), dataset.samples());

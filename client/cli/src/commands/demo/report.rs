@@ -100,32 +100,32 @@ impl Report for DemoReport {
 
 /// The epochs, one a line.
 pub(super) fn show_epochs(epochs: &[Epoch], page: &mut Page) {
-        let mut table = Table::new(&[
-            ("EPOCH", Align::Right),
-            ("SAMPLES/S", Align::Right),
-            ("GIB/S", Align::Right),
-            ("TIME", Align::Right),
-            ("ROWS LOCAL", Align::Right),
-            ("REMOTE", Align::Right),
-            ("FROM ORIGIN", Align::Right),
-            ("ORIGIN REQUESTS", Align::Right),
-            ("ORIGIN BYTES", Align::Right),
+    let mut table = Table::new(&[
+        ("EPOCH", Align::Right),
+        ("SAMPLES/S", Align::Right),
+        ("GIB/S", Align::Right),
+        ("TIME", Align::Right),
+        ("ROWS LOCAL", Align::Right),
+        ("REMOTE", Align::Right),
+        ("FROM ORIGIN", Align::Right),
+        ("ORIGIN REQUESTS", Align::Right),
+        ("ORIGIN BYTES", Align::Right),
+    ]);
+    for epoch in epochs {
+        let time = Duration::from_secs_f64(epoch.seconds);
+        table.row([
+            epoch.epoch.to_string(),
+            units::rate(epoch.samples, time),
+            format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
+            units::duration(time),
+            units::count(epoch.rows_local),
+            units::count(epoch.rows_remote),
+            units::count(epoch.rows_origin),
+            units::count(epoch.origin_requests),
+            units::bytes(epoch.origin_bytes),
         ]);
-        for epoch in epochs {
-            let time = Duration::from_secs_f64(epoch.seconds);
-            table.row([
-                epoch.epoch.to_string(),
-                units::rate(epoch.samples, time),
-                format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
-                units::duration(time),
-                units::count(epoch.rows_local),
-                units::count(epoch.rows_remote),
-                units::count(epoch.rows_origin),
-                units::count(epoch.origin_requests),
-                units::bytes(epoch.origin_bytes),
-            ]);
-        }
-        page.table(table);
+    }
+    page.table(table);
 }
 
 /// What was checked, in one line.
