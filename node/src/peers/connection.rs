@@ -7,8 +7,10 @@ use larder_wire::data::{
     ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
     WireError,
 };
+use larder_wire::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time;
 
 use super::Missed;
 use crate::target::Target;
@@ -34,7 +36,9 @@ impl Connection {
         ticket: Ticket,
         own_id: &str,
     ) -> Result<(Self, HelloOk), Missed> {
-        let stream = TcpStream::connect(address).await?;
+        let connecting = TcpStream::connect(address);
+        let stream = time::timeout(limits::CONNECT_TIMEOUT, connecting).await;
+        let stream = stream.map_err(|_| Missed::Silent)??;
         stream.set_nodelay(true)?;
         let mut connection =
             Self { stream, request: 0, frame: Vec::new(), body: Vec::new(), piece: Vec::new() };
@@ -98,7 +102,9 @@ impl Connection {
     /// The header of the next frame; its body is in `self.body`.
     async fn header(&mut self) -> Result<FrameHeader, Missed> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
-        self.stream.read_exact(&mut bytes).await?;
+        let first = self.stream.read_exact(&mut bytes);
+        // A peer that has the shard has its answer at hand.
+        time::timeout(limits::OWNER_SILENT_TIMEOUT, first).await.map_err(|_| Missed::Silent)??;
         let header = FrameHeader::parse(&bytes)?;
         self.body.clear();
         self.body.resize(header.body_len(), 0);

@@ -51,6 +51,9 @@ pub(crate) enum Missed {
     /// It does not know us any more: it was started anew.
     #[error("it does not know this node any more")]
     Stranger,
+    /// It says nothing: it stands still, or what is sent to it gets lost.
+    #[error("it is silent")]
+    Silent,
     /// It can't be reached, or does not answer as it should.
     #[error("it can't be asked: {0}")]
     Away(String),
@@ -114,9 +117,15 @@ impl Peer {
         target: &mut impl Target,
     ) -> Result<u64, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
+        // Who had the turn before may have found it away: then nobody in the queue waits for that again.
+        if !self.answers() {
+            return Err(Missed::Away("it was found away a moment ago".to_owned()));
+        }
         let reading = time::timeout(limits::PEER_PART_TIMEOUT, self.try_read(wanted, target)).await;
-        let read = reading.unwrap_or_else(|_| Err(Missed::Away("it is silent".to_owned())));
-        if let Err(missed @ (Missed::Away(_) | Missed::Wrong(_) | Missed::Stranger)) = &read {
+        let read = reading.unwrap_or(Err(Missed::Silent));
+        if let Err(missed) = &read
+            && !matches!(missed, Missed::NotThere)
+        {
             tracing::debug!(peer = %self.id, %missed, "a peer is passed over for a while");
             let mut state = self.lock();
             *state = State { away_until: Some(clock::now() + AWAY), ..State::default() };
@@ -165,7 +174,9 @@ impl Peer {
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|why| Missed::Away(larder_dataset::root_cause(&why)))?;
         let request = IntroduceRequest { node_id: self.own_id.clone() };
-        let met = NodeClient::new(channel).introduce(request).await;
+        let mut client = NodeClient::new(channel);
+        let met = time::timeout(limits::OWNER_SILENT_TIMEOUT, client.introduce(request)).await;
+        let met = met.map_err(|_| Missed::Silent)?;
         let met = met.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
         if met.node_id != self.id {
             return Err(Missed::Away(format!("node {} answers at {}", met.node_id, self.control)));

@@ -5,15 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use futures_util::future::join_all;
 use larder_extent::Sealed;
 use larder_extent::crc::crc32c;
 use larder_wire::data::{
     BootId, ErrorReply, HelloOk, Kind, Part, ReadPart, read_body, read_header, read_hello,
 };
-use larder_wire::{Error, ErrorKind};
+use larder_wire::{Error, ErrorKind, limits};
 
 use super::*;
 use crate::fill::digest;
+use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, member, placed};
 
 /// What a peer does that is asked for parts.
@@ -159,6 +161,26 @@ fn a_peer_that_says_nothing_is_given_up() {
     let (lent, read) = fill_beside(Way::Silent);
     assert_eq!(lent, 0);
     assert!(read > 0);
+}
+
+#[test]
+fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
+    let folder = folder();
+    let stocked = Kitchen::new(&folder, 64 << 20);
+    let (fake, address) = FakePeer::start(Way::Silent, vec![stocked.get(0).unwrap()]);
+    let peer = Arc::new(Peer::met("n2", &address));
+    let snapshot = stocked.dataset.snapshot();
+    let ask = |_| {
+        let peer = Arc::clone(&peer);
+        async move {
+            let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
+            let mut memory = [0; 16];
+            peer.read(&wanted, &mut Piece::new(&mut memory)).await.is_err()
+        }
+    };
+    let asked = (0..3 * limits::PEER_CONNECTIONS_MAX).map(ask);
+    assert!(stocked.runtime.block_on(join_all(asked)).into_iter().all(|missed| missed));
+    assert!(fake.asked.load(Ordering::SeqCst) <= limits::PEER_CONNECTIONS_MAX);
 }
 
 #[test]
