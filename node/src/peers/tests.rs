@@ -175,7 +175,8 @@ fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
         async move {
             let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
             let mut memory = [0; 16];
-            peer.read(&wanted, &mut Piece::new(&mut memory)).await.is_err()
+            let patience = limits::DOUBTED_OWNER_TIMEOUT;
+            peer.read(&wanted, &mut Piece::new(&mut memory), patience).await.is_err()
         }
     };
     let asked = (0..3 * limits::PEER_CONNECTIONS_MAX).map(ask);
@@ -213,15 +214,20 @@ fn who_is_asked_follows_the_ring_and_never_is_this_node() {
         let asked = asked(&peers, shard);
         let placements = placements.load();
         let walk: Vec<_> = placements.ring().walk(shard).map(|member| member.id.as_str()).collect();
-        let others = walk.into_iter().filter(|&id| id != "n1").take(2);
+        let others = walk.iter().copied().filter(|&id| id != "n1").take(2);
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
+        // Somebody turned to n1 because the owner said nothing.
+        for holder in peers.holders(SnapshotId::from_bytes([3; 16]), shard) {
+            let doubted = holder.patience == limits::DOUBTED_OWNER_TIMEOUT;
+            assert_eq!(doubted, holder.peer.id() == walk[0]);
+        }
     }
 }
 
 /// The names of those who are asked for a shard.
 fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
     let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
-    holders.iter().map(|peer| peer.id().to_owned()).collect()
+    holders.iter().map(|holder| holder.peer.id().to_owned()).collect()
 }
 
 #[test]
