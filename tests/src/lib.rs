@@ -14,6 +14,7 @@ pub mod load;
 pub mod netns;
 pub mod node;
 pub mod python;
+pub mod scripted;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};

@@ -1,0 +1,63 @@
+//! `larder ring history`.
+
+use larder_client::admin::PastChange;
+use serde::Serialize;
+
+use crate::{
+    commands::operator::{failed, onlooker},
+    context::Context,
+    error::Failure,
+    output::{Align, Page, Report, Table},
+};
+
+#[derive(Debug, Serialize)]
+struct HistoryReport {
+    /// The latest first.
+    changes: Vec<Past>,
+}
+
+#[derive(Debug, Serialize)]
+struct Past {
+    change: u64,
+    /// Of the ring when it was over.
+    ring_version: u64,
+    /// `committed` or `aborted`.
+    outcome: &'static str,
+    words: String,
+}
+
+pub(super) fn run(context: &Context) -> Result<(), Failure> {
+    let history = onlooker(context)?.history();
+    let history = history.map_err(|error| failed("the history can't be shown", error))?;
+    let changes = history.changes.into_iter().rev().map(past).collect();
+    context.output.print(&HistoryReport { changes })
+}
+
+fn past(past: PastChange) -> Past {
+    Past {
+        change: past.number,
+        ring_version: past.ring_version,
+        outcome: if past.committed { "committed" } else { "aborted" },
+        words: past.words,
+    }
+}
+
+impl Report for HistoryReport {
+    fn show(&self, page: &mut Page) {
+        if self.changes.is_empty() {
+            page.line("the cluster has not changed yet");
+            return;
+        }
+        let mut table = Table::new(&[
+            ("CHANGE", Align::Right),
+            ("RING", Align::Right),
+            ("OUTCOME", Align::Left),
+            ("WHAT", Align::Left),
+        ]);
+        for past in &self.changes {
+            let (number, ring) = (past.change.to_string(), past.ring_version.to_string());
+            table.row([number, ring, past.outcome.to_owned(), past.words.clone()]);
+        }
+        page.table(table);
+    }
+}
