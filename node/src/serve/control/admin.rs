@@ -85,7 +85,7 @@ impl Contract for Admin {
             return Ok(Response::new(status::brief(&context, &standing)));
         }
         let owned = Arc::clone(&self.owned);
-        blocking(move || Ok(status::whole(&context, &standing, &owned.now(&context.shared)))).await
+        blocking(move || Ok(status::whole(&context, &standing, &owned))).await
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {

@@ -232,10 +232,10 @@ impl Speed {
         if rate < 1.0 {
             return String::new();
         }
-        let time = Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX);
+        let time = units::time_left(left as f64 / rate);
         #[expect(clippy::cast_possible_truncation, reason = "a rate to be read, saturating")]
         let speed = units::bytes(rate as u64);
-        format!(", {speed}/s, {} left", units::duration(time))
+        format!(", {speed}/s, {time} left")
     }
 }
 
