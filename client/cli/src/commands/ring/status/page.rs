@@ -100,7 +100,7 @@ impl StatusReport {
             ),
             ("speed", if change.paused { format!("paused; else {speed}") } else { speed }),
         ];
-        if let Some(seconds) = change.eta_seconds {
+        if let Some(seconds) = change.eta_seconds.filter(|_| change.bytes_left > 0) {
             fields.push(("left", format!("{} at that rate", units::time_left(seconds))));
         }
         fields.push(("asked by", change.asked_by.clone()));
