@@ -41,7 +41,7 @@ impl Cluster {
     pub async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
         match config.cluster() {
             None => Ok(None),
-            Some(ClusterConfig::Etcd(options)) => {
+            Some(ClusterConfig::Etcd { options, .. }) => {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
                 Ok(Some(Self::new(coordinator, None, true)))
             }
