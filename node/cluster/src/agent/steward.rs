@@ -40,7 +40,10 @@ pub(super) enum Duty {
 impl Duty {
     pub(super) fn words(&self) -> String {
         match self {
-            Self::Lose(ids) => format!("{} gone", ids.join(", ")),
+            Self::Lose(ids) => {
+                let are = if ids.len() == 1 { "is" } else { "are" };
+                format!("{} {are} gone", ids.join(", "))
+            }
             Self::Commit => "everything has moved".to_owned(),
             Self::Abort(id) => format!("{id} is gone"),
             Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),

@@ -96,7 +96,8 @@ impl Record {
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
-    /// A planned change begins: shards move, the ring stays.
+    /// A planned change begins: shards move, the ring stays. Active members that it takes out drain from
+    /// now on: they leave for good with the commit, and do not come back as the dead do.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
@@ -124,6 +125,7 @@ impl Record {
             asked_by: asked_by.to_owned(),
         };
         let words = format!("change {} begins: {change}", change.number);
+        record.release(&change.edits);
         record.change = Some(change);
         record.checked(words)
     }
@@ -366,6 +368,19 @@ impl Record {
                     (entry.state, entry.since) = (State::Down, since);
                 }
                 Edit::Remove(id) => self.members.retain(|entry| entry.member.id != *id),
+            }
+        }
+    }
+
+    /// Active members that a plan takes out are to leave.
+    fn release(&mut self, edits: &[Edit]) {
+        let since = self.version;
+        for edit in edits {
+            if let Edit::Remove(id) = edit
+                && let Ok(entry) = self.entry_mut(id)
+                && entry.state == State::Active
+            {
+                (entry.state, entry.since) = (State::Draining { deadline: None }, since);
             }
         }
     }

@@ -46,6 +46,13 @@ fn a_planned_change_leaves_the_ring_until_it_is_committed() {
 }
 
 #[test]
+fn whoever_a_plan_takes_out_leaves_for_good() {
+    let moving = staged(&record(&["a", "b"]), &[Edit::Remove("a".to_owned())]);
+    assert_eq!(moving.entry("a").unwrap().state, State::Draining { deadline: None });
+    assert!(moving.committed().unwrap().record.entry("a").is_none(), "it would be put in again");
+}
+
+#[test]
 fn an_aborted_change_leaves_what_was() {
     let before = record(&["a", "b"]);
     let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so", true).unwrap();
