@@ -112,9 +112,12 @@ impl World {
         let number = self.numbers;
         self.nodes[place].asked.insert(number);
         self.after(ANSWER_TIMEOUT, Item::GiveUp(place, boot, number, request.clone()));
+        // A coordinator sweeps when it has time.
+        let sweeps = matches!(request, Request::Sweep { .. });
+        let wait = Duration::from_millis(if sweeps { self.rng.u64(..4_000) } else { 0 });
         let to = self.network.coordinator();
         if let Some(travel) = self.network.travel(&mut self.rng, place, to) {
-            self.after(travel, Item::Ask(place, boot, number, request));
+            self.after(travel + wait, Item::Ask(place, boot, number, request));
         }
     }
 

@@ -80,8 +80,8 @@ impl World {
             Kind::Flaps => return self.flap(),
             Kind::MassLoss => self.mass_loss(),
             Kind::Coordinator => match self.rng.u32(..10) {
-                0..=5 => self.coordinator_trouble(),
-                6 => self.operate(),
+                0..=4 => self.coordinator_trouble(),
+                5 | 6 => self.operate(),
                 _ => self.node_trouble(),
             },
             Kind::Churn => match self.rng.u32(..10) {
@@ -259,20 +259,31 @@ impl World {
         }
     }
 
+    fn coordinator_down(&mut self, wait: Duration, leases: bool) {
+        self.coordinator.up = false;
+        self.say(|| "the coordinator is gone".to_owned());
+        let since = self.now;
+        self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
+    }
+
+    /// A node dies while the coordinator is away, which then says what the dead one said last.
+    fn outlive_words(&mut self) {
+        let (wait, place) = (Duration::from_secs(self.rng.u64(25..40)), self.some_node());
+        self.coordinator_down(wait, true);
+        let alive = Duration::from_millis(self.rng.u64(500..6_000));
+        self.after(alive, Item::Trouble(Trouble::Crash(place, 2 * wait)));
+    }
+
     fn coordinator_trouble(&mut self) {
         let wait = Duration::from_millis(self.rng.u64(100..45_000));
+        let moving = self.checks.newest().is_some_and(|record| record.change.is_some());
+        if moving && self.coordinator.up && self.rng.bool() {
+            return self.outlive_words();
+        }
         match self.rng.u32(..7) {
             0..=2 if self.coordinator.up => {
-                self.coordinator.up = false;
-                self.say(|| "the coordinator is gone".to_owned());
                 let leases = self.rng.bool();
-                let since = self.now;
-                self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
-                if self.rng.u32(..3) == 0 {
-                    // A node dies meanwhile, and what it said is there when the coordinator is back.
-                    let place = self.some_node();
-                    self.after(wait / 2, Item::Trouble(Trouble::Crash(place, 2 * wait)));
-                }
+                self.coordinator_down(wait, leases);
             }
             3 => {
                 self.network.slow = Duration::from_millis(self.rng.u64(100..4_000));
