@@ -318,6 +318,8 @@ impl World {
         let state = record.entry(&node.id).map(|entry| entry.state);
         let settled = match state {
             Some(State::Active | State::Held) => true,
+            // Who drains last waits for somebody to come.
+            Some(State::Draining { .. }) => !record.in_ring().any(|e| e.state == State::Active),
             Some(_) => false,
             // Who was taken out stays out; anybody else joins.
             None => node.was_in_ring,

@@ -105,7 +105,7 @@ impl<R: Rules> Agent<R> {
 
     /// What a node that is here says of a plan.
     pub(super) fn settled_by(&self, id: &str, plan: BlobId) -> Option<Settled> {
-        if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady(self.now)) {
+        if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady()) {
             return None;
         }
         let mut said = self.liveness.said(id);

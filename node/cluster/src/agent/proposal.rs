@@ -84,8 +84,9 @@ impl<R: Rules> Agent<R> {
             return;
         };
         let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
-        if !there || self.find_duty().as_ref() != Some(&duty) {
-            // The coordinator is away, whoever was gone is back, or more is to be done by now.
+        if !there || self.rank().is_none() || self.find_duty().as_ref() != Some(&duty) {
+            // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or more is
+            // to be done by now.
             return;
         }
         let step = planned.map_err(Refused::new).and_then(|planned| {

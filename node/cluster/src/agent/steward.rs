@@ -137,7 +137,7 @@ impl<R: Rules> Agent<R> {
     /// How many others come before this agent: the alive members in order, then who is not in the
     /// ring yet. None when this agent does not see itself announced, by an answer that is no older than
     /// its last doubt.
-    fn rank(&self) -> Option<u32> {
+    pub(super) fn rank(&self) -> Option<u32> {
         let (record, me) = (self.record()?, self.me.member.id.as_str());
         if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.heard(me)) {
             return None;

@@ -66,7 +66,10 @@ impl Link {
         if now < self.pause_until {
             return false;
         }
-        self.soon || last.is_none_or(|at| now >= at + interval)
+        let due = |at: Now| {
+            now >= at + interval || (at < self.steady_from() && now >= self.steady_from())
+        };
+        self.soon || last.is_none_or(due)
     }
 
     pub(super) fn ask(&mut self, ticket: Ticket, now: Now) {
@@ -106,10 +109,15 @@ impl Link {
         self.steady_since = now;
     }
 
-    /// Whether every announcement was renewed, or ended, since the last outage: else it may be the word
-    /// of a node that died in it.
-    pub(super) fn steady(&self, now: Now) -> bool {
-        !self.away && now >= self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+    /// When every announcement will have been renewed, or ended, since the last outage.
+    fn steady_from(&self) -> Now {
+        self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+    }
+
+    /// Whether an answer showed who was announced then: else a word may be that of a node that died in
+    /// the outage, and a watch may have missed its end.
+    pub(super) fn steady(&self) -> bool {
+        !self.away && self.answered.is_some_and(|(asked, _)| asked >= self.steady_from())
     }
 
     /// Whether the coordinator said that there is no record.

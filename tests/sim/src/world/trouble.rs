@@ -54,6 +54,7 @@ impl World {
             Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
             Trouble::Fast => self.network.slow = Duration::ZERO,
             Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
+            Trouble::Sleep(..) | Trouble::Crash(..) | Trouble::Stop(..) if !self.troubled => {}
             Trouble::Sleep(place, wait) => self.sleep(place, wait),
             Trouble::Crash(place, wait) => self.crash(place, wait),
             Trouble::Stop(place, wait) => {
