@@ -230,7 +230,7 @@ impl fmt::Display for Change {
             let comma = if index == 0 { "" } else { ", " };
             match edit {
                 Edit::Put(member) => {
-                    write!(f, "{comma}{} with weight {}", member.id, member.weight)?
+                    write!(f, "{comma}{} with weight {}", member.id, member.weight)?;
                 }
                 Edit::Remove(id) => write!(f, "{comma}without {id}")?,
             }
