@@ -7,21 +7,24 @@
 //! programs stop when their standard input closes.
 
 mod epochs;
+mod http;
 mod nodes;
 mod origin;
 mod process;
 mod report;
 mod signals;
 mod source;
+mod stage;
 
 use clap::Args;
 use larder_client::Dataset;
 
-use crate::{context::Context, error::Failure, output::units};
-use origin::Origin;
-use process::{Child, Programs};
+use crate::{context::Context, error::Failure};
+use epochs::Epochs;
+use process::Child;
 use report::DemoReport;
 use signals::Interrupt;
+use stage::Stage;
 
 /// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
 /// checked against its source. Needs nothing, leaves nothing behind.
@@ -44,6 +47,8 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
+/// Small enough that two nodes get about equally many.
+const SHARD_BYTES: &str = "16MiB";
 /// The node that is read through shared memory.
 const NODE_LOCAL: &str = "a";
 /// The node that is read as if it were on another host.
@@ -57,32 +62,25 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 }
 
 fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Result<(), Failure> {
-    let folder = tempfile::Builder::new().prefix("larder-demo-").tempdir();
-    let folder = folder.map_err(|error| {
-        Failure::file("make a folder in", std::env::temp_dir().as_path(), &error)
-            .hint("set TMPDIR to a folder that can be written")
-    })?;
-    let programs = Programs::find(folder.path())?;
-    let progress = context.progress(&format!(
-        "writing {} photographs and serving them over S3",
-        units::count(arguments.samples)
-    ));
-    let origin = Origin::start(&programs, arguments.samples)?;
-    progress.say("indexing them in place");
-    origin.index(&programs)?;
+    let progress = context.progress("making a folder");
+    let stage = Stage::set(&progress, arguments.samples, SHARD_BYTES)?;
+    let origin = &stage.origin;
     progress.say("starting two nodes");
-    let nodes = nodes::start(&programs, &origin, [NODE_LOCAL, NODE_REMOTE])?;
+    let nodes = nodes::start(&stage.programs, origin, [NODE_LOCAL, NODE_REMOTE])?;
     let cluster = nodes.iter().map(Child::address).collect::<Result<Vec<_>, _>>()?.join(",");
     let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
     let dataset = options.open(origin.dataset())?;
     drop(progress);
     if !context.output.is_json() && !context.output.is_quiet() {
-        context.output.write(&report::opening(context, &dataset, &origin))?;
+        context.output.write(&report::opening(context, &dataset, origin))?;
     }
-    let epochs = epochs::run(context, arguments, &dataset, &origin, interrupt)?;
+    let mut reader = Epochs::new(&dataset, origin, arguments.seed)?;
+    let epochs = (0..arguments.epochs).map(|number| reader.run(context, interrupt, number));
+    let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
+    drop(reader);
     context.output.print(&DemoReport { epochs, verified: true })?;
     if arguments.keep {
-        let text = report::how_to_use(&origin, &cluster);
+        let text = report::how_to_use(origin, &cluster);
         if context.output.is_json() {
             context.output.note(&text);
         } else {
@@ -92,8 +90,5 @@ fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Resu
     }
     drop(dataset);
     drop(nodes);
-    drop(origin);
-    folder.close().map_err(|error| {
-        Failure::new(crate::error::Exit::Failed, "the demo's data could not be removed").why(error)
-    })
+    stage.clear()
 }

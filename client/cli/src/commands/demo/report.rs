@@ -93,35 +93,45 @@ pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
 
 impl Report for DemoReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("EPOCH", Align::Right),
-            ("SAMPLES/S", Align::Right),
-            ("GIB/S", Align::Right),
-            ("TIME", Align::Right),
-            ("ROWS LOCAL", Align::Right),
-            ("REMOTE", Align::Right),
-            ("FROM ORIGIN", Align::Right),
-            ("ORIGIN REQUESTS", Align::Right),
-            ("ORIGIN BYTES", Align::Right),
-        ]);
-        for epoch in &self.epochs {
-            let time = Duration::from_secs_f64(epoch.seconds);
-            table.row([
-                epoch.epoch.to_string(),
-                units::rate(epoch.samples, time),
-                format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
-                units::duration(time),
-                units::count(epoch.rows_local),
-                units::count(epoch.rows_remote),
-                units::count(epoch.rows_origin),
-                units::count(epoch.origin_requests),
-                units::bytes(epoch.origin_bytes),
-            ]);
-        }
-        page.table(table);
-        let verified = page.ink(Ink::Green, "verified:");
-        page.line(&format!(
-            "{verified} every sample exactly once, every byte checked against the source"
-        ));
+        show_epochs(&self.epochs, page);
+        show_verified(page);
     }
+}
+
+/// The epochs, one a line.
+pub(super) fn show_epochs(epochs: &[Epoch], page: &mut Page) {
+    let mut table = Table::new(&[
+        ("EPOCH", Align::Right),
+        ("SAMPLES/S", Align::Right),
+        ("GIB/S", Align::Right),
+        ("TIME", Align::Right),
+        ("ROWS LOCAL", Align::Right),
+        ("REMOTE", Align::Right),
+        ("FROM ORIGIN", Align::Right),
+        ("ORIGIN REQUESTS", Align::Right),
+        ("ORIGIN BYTES", Align::Right),
+    ]);
+    for epoch in epochs {
+        let time = Duration::from_secs_f64(epoch.seconds);
+        table.row([
+            epoch.epoch.to_string(),
+            units::rate(epoch.samples, time),
+            format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
+            units::duration(time),
+            units::count(epoch.rows_local),
+            units::count(epoch.rows_remote),
+            units::count(epoch.rows_origin),
+            units::count(epoch.origin_requests),
+            units::bytes(epoch.origin_bytes),
+        ]);
+    }
+    page.table(table);
+}
+
+/// What was checked, in one line.
+pub(super) fn show_verified(page: &mut Page) {
+    let verified = page.ink(Ink::Green, "verified:");
+    page.line(&format!(
+        "{verified} every sample exactly once, every byte checked against the source"
+    ));
 }
