@@ -260,6 +260,15 @@ impl Node for Says {
         Ok(Response::new(schema::OpenDatasetResponse { snapshot, ticket, ..Default::default() }))
     }
 
+    type GetExceptionsStream = Sent<schema::ExceptionsChunk>;
+
+    async fn get_exceptions(
+        &self,
+        _: Request<schema::GetExceptionsRequest>,
+    ) -> Answer<Self::GetExceptionsStream> {
+        unscripted()
+    }
+
     type FetchManifestStream = Sent<schema::ManifestChunk>;
 
     async fn fetch_manifest(

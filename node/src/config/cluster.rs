@@ -131,17 +131,6 @@ pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> 
     Err(ConfigError::new(setting, why))
 }
 
-/// What the node is to the ring; refused where there is no ring that it could be said to.
-pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> {
-    let share = RingShare { weight: typed.weight, zone: typed.zone.clone() };
-    if share == RingShare::default() || typed.state.is_some() || !typed.etcd.is_empty() {
-        return Ok(share);
-    }
-    let setting = if share.weight.is_some() { "--weight" } else { "--zone" };
-    let why = "only a node of a cluster has one: give --state or --etcd too, or say it in --member";
-    Err(ConfigError::new(setting, why))
-}
-
 /// Reads secrets and certificates, and refuses what does not go together. None: the node is in no such cluster.
 pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigError> {
     let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;

@@ -45,7 +45,7 @@ pub struct NodeFigures {
     pub owned: u64,
     /// Bytes that move to it.
     pub bytes_in: u64,
-    /// Bytes that it gives away.
+    /// Bytes that it gives away; what it only copies is not counted.
     pub bytes_out: u64,
 }
 
@@ -71,7 +71,7 @@ impl Figures {
         for step in &plan.moves {
             entry(&mut nodes, plan.name(step.to)).bytes_in += step.bytes;
             let from = step.from.map(|from| plan.name(from));
-            if let Some(from) = from {
+            if let Some(from) = from.filter(|_| !step.stays) {
                 entry(&mut nodes, from).bytes_out += step.bytes;
             }
             if !from.is_some_and(&lives) {
@@ -127,6 +127,7 @@ mod tests {
             shard: ShardId::from_bytes([2; 16]),
             bytes,
             from,
+            stays: false,
             to,
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
@@ -148,6 +149,16 @@ mod tests {
         let owned: Vec<_> = figures.nodes.iter().map(|n| (n.owned_before, n.owned)).collect();
         assert_eq!(owned, [(90, 60), (60, 40), (0, 50)]);
         assert_eq!(figures.nodes[2].bytes_in, 50);
+    }
+
+    #[test]
+    fn who_gives_a_copy_goes_on_owning_the_shard() {
+        let mut plan = plan(vec![Edit::Put(member("c", 1))], &[(30, Some(0), 2)]);
+        plan.moves[0].stays = true;
+        let members = [member("a", 1), member("b", 1)];
+        let figures = Figures::of(&plan, &members, &owned(&[("a", 90), ("b", 60)]), |_| true);
+        assert_eq!((figures.nodes[0].bytes_out, figures.nodes[0].owned), (0, 90));
+        assert_eq!(figures.nodes[2].owned, 30);
     }
 
     #[test]
