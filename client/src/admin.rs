@@ -17,14 +17,14 @@ pub use larder_extent::{
 pub use larder_wire::{
     SizeError,
     control::{
+        AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
+    },
+    control::{
         ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode, ClusterStatus,
         CoordinatorKind, Counters, DatasetStatus, Explanation, Failure as FillFailure, Load,
         MemoryUse, MoveProgress, NodeDescription, NodeFigures, NodeState, NodeWeight, PastChange,
         PlanChangeRequest, PlanFigures, ShardState, ShardStatus, TakeOverResponse,
         command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
-    },
-    control::{
-        AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
     },
     limits::PLANNED_BYTES_MAX,
     parse_size,

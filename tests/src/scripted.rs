@@ -213,10 +213,7 @@ impl Admin for Says {
         Ok(Response::new(schema::TakeOverResponse { node_id, generation: 3, untold: Vec::new() }))
     }
 
-    async fn explain(
-        &self,
-        _: Request<schema::ExplainRequest>,
-    ) -> Answer<schema::Explanation> {
+    async fn explain(&self, _: Request<schema::ExplainRequest>) -> Answer<schema::Explanation> {
         Ok(Response::new(self.script().explanation.clone()))
     }
 }

@@ -101,7 +101,12 @@ fn figures() -> PlanFigures {
         moves: 40,
         bytes: 4 << 30,
         bytes_ideal: 4 << 30,
-        nodes: vec![NodeFigures { node_id: "c".to_owned(), weight: 1, bytes_in: 4 << 30, ..Default::default() }],
+        nodes: vec![NodeFigures {
+            node_id: "c".to_owned(),
+            weight: 1,
+            bytes_in: 4 << 30,
+            ..Default::default()
+        }],
         ..PlanFigures::default()
     }
 }
@@ -122,7 +127,10 @@ fn the_ring_is_shown_with_who_is_silent_and_what_moves() {
     let node = ScriptedNode::start(script(vec![moving()]));
     let status = json(&larder(&node, folder.path(), None, &["ring", "status", "-o", "json"]));
     assert_eq!(status["coordinator"]["kind"], "etcd");
-    assert_eq!((&status["nodes"][0]["letters"], &status["nodes"][1]["letters"]), (&"UA".into(), &"DA".into()));
+    assert_eq!(
+        (&status["nodes"][0]["letters"], &status["nodes"][1]["letters"]),
+        (&"UA".into(), &"DA".into())
+    );
     assert_eq!(status["nodes"][0]["owns"], 0.75);
     assert_eq!(status["nodes"][0]["resident_bytes"], 3_u64 << 30);
     assert!(status["nodes"][1]["why"].is_string());
@@ -130,7 +138,9 @@ fn the_ring_is_shown_with_who_is_silent_and_what_moves() {
     assert_eq!(status["change"]["bytes_left"], 1_u64 << 30);
     let output = larder(&node, folder.path(), None, &["ring", "status"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for words in ["etcd at", "75.0 %", "no answer from b", "Change 1: c joins", "3.0 GiB of 4.0 GiB, 75 %"] {
+    for words in
+        ["etcd at", "75.0 %", "no answer from b", "Change 1: c joins", "3.0 GiB of 4.0 GiB, 75 %"]
+    {
         assert!(text.contains(words), "{words:?} is missing in\n{text}");
     }
 }
@@ -139,10 +149,14 @@ fn the_ring_is_shown_with_who_is_silent_and_what_moves() {
 fn a_plan_is_kept_in_a_file_and_applied_as_it_is_by_its_hash() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![at_rest()]));
-    let args = ["ring", "plan", "--add", "c", "--reweight", "a=3", "--rate", "1GiB/s", "-o", "json"];
+    let args =
+        ["ring", "plan", "--add", "c", "--reweight", "a=3", "--rate", "1GiB/s", "-o", "json"];
     let planned = json(&larder(&node, folder.path(), None, &args));
     let hash = "ab".repeat(16);
-    assert_eq!((&planned["plan"], &planned["file"]), (&hash.clone().into(), &format!("ring-{hash}.plan").into()));
+    assert_eq!(
+        (&planned["plan"], &planned["file"]),
+        (&hash.clone().into(), &format!("ring-{hash}.plan").into())
+    );
     assert_eq!((&planned["share_of_ideal"], &planned["eta_seconds"]), (&1.0.into(), &4.0.into()));
     let asked = node.script().planned[0].clone();
     assert_eq!((asked.add, asked.weights[0].weight), (vec!["c".to_owned()], 3));
@@ -160,7 +174,8 @@ fn a_plan_is_kept_in_a_file_and_applied_as_it_is_by_its_hash() {
 
     let misnamed = folder.path().join(format!("ring-{}.plan", "cd".repeat(16)));
     std::fs::rename(folder.path().join(format!("ring-{hash}.plan")), misnamed).expect("renamed");
-    let refused = larder(&node, folder.path(), Some(TOKEN), &["ring", "apply", "cdcdcdcd", "--yes"]);
+    let refused =
+        larder(&node, folder.path(), Some(TOKEN), &["ring", "apply", "cdcdcdcd", "--yes"]);
     assert_eq!(refused.status.code(), Some(6), "{}", said(&refused));
     assert!(said(&refused).contains("another plan than its name says"));
     assert!(node.script().applied.iter().all(|(terms, _)| terms.check_only));
@@ -170,7 +185,12 @@ fn a_plan_is_kept_in_a_file_and_applied_as_it_is_by_its_hash() {
 fn nothing_is_done_before_somebody_said_yes() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![moving()]));
-    for args in [&["ring", "abort"][..], &["node", "drain", "b"], &["ring", "remove", "b"], &["ring", "takeover", "--lost", "b"]] {
+    for args in [
+        &["ring", "abort"][..],
+        &["node", "drain", "b"],
+        &["ring", "remove", "b"],
+        &["ring", "takeover", "--lost", "b"],
+    ] {
         let output = larder(&node, folder.path(), Some(TOKEN), args);
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
         assert!(said(&output).contains("hint: add --yes"), "{}", said(&output));
@@ -201,7 +221,9 @@ fn commands_reach_the_cluster_with_the_token_and_who_asked() {
     assert_eq!(rate.rate, Some(2 << 30));
     let Told::Rate(rate) = tell(&["ring", "rate", "none"]) else { panic!("no rate") };
     assert_eq!(rate.rate, None);
-    let Told::Drain(drain) = tell(&["node", "drain", "b", "--deadline", "90s"]) else { panic!("no drain") };
+    let Told::Drain(drain) = tell(&["node", "drain", "b", "--deadline", "90s"]) else {
+        panic!("no drain")
+    };
     assert_eq!((drain.node_id.as_str(), drain.deadline_ms), ("b", Some(90_000)));
     assert!(matches!(tell(&["node", "undrain", "b"]), Told::Undrain(node) if node.node_id == "b"));
     let Told::Remove(remove) = tell(&["ring", "remove", "b", "c"]) else { panic!("no removal") };
@@ -250,7 +272,10 @@ fn a_change_is_followed_to_its_end() {
         run.join().expect("it ends")
     });
     let outcome = json(&following);
-    assert_eq!((&outcome["change"], &outcome["words"]), (&1.into(), &"change 1 is committed: put c".into()));
+    assert_eq!(
+        (&outcome["change"], &outcome["words"]),
+        (&1.into(), &"change 1 is committed: put c".into())
+    );
 }
 
 #[test]

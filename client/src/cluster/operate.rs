@@ -151,7 +151,11 @@ impl Operator {
     ///
     /// # Errors
     /// `NotFound` when no node is called so; the node's.
-    pub fn take_over(&self, on: Option<&str>, lost: Vec<String>) -> Result<TakeOverResponse, Error> {
+    pub fn take_over(
+        &self,
+        on: Option<&str>,
+        lost: Vec<String>,
+    ) -> Result<TakeOverResponse, Error> {
         let request = TakeOverRequest { asked_by: self.asked_by.clone(), lost };
         runtime::block_on(async {
             let (mut address, status) = self.first().await?;
@@ -159,7 +163,10 @@ impl Operator {
                 let members = status.nodes.iter().filter_map(|node| node.member.as_ref());
                 let found = members.into_iter().find(|member| member.id == on);
                 let found = found.ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("no node of the cluster is named '{on}'"))
+                    Error::new(
+                        ErrorKind::NotFound,
+                        format!("no node of the cluster is named '{on}'"),
+                    )
                 })?;
                 address.clone_from(&found.control);
             }
@@ -208,8 +215,7 @@ impl Operator {
     async fn stands(&self, address: &str, brief: bool) -> Result<ClusterStatus, Error> {
         let mut client = self.client(address)?;
         let call = client.get_cluster(GetClusterRequest { brief });
-        let limit =
-            if brief { limits::OWNER_SILENT_TIMEOUT } else { limits::CONTROL_CALL_TIMEOUT };
+        let limit = if brief { limits::OWNER_SILENT_TIMEOUT } else { limits::CONTROL_CALL_TIMEOUT };
         within(address, limit, call).await
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use larder_client::{
     DatasetName,
-    admin::{Answer, ExplainWhat, Explanation, Operator, ShardId, ShardState, ShardStatus, SnapshotId},
+    admin::{
+        Answer, ExplainWhat, Explanation, Operator, ShardId, ShardState, ShardStatus, SnapshotId,
+    },
 };
 use serde::Serialize;
 
@@ -102,8 +104,9 @@ type Answers = Vec<Answer<Explanation>>;
 
 fn of_shard(operator: &Operator, id: &str) -> Result<Answers, Failure> {
     let id: ShardId = id.parse().map_err(|_| {
-        Failure::new(Exit::Usage, format!("'{id}' names no shard"))
-            .hint("give a shard's id (32 hex digits), or DATASET#SAMPLE like s3://bucket/prefix#1234")
+        Failure::new(Exit::Usage, format!("'{id}' names no shard")).hint(
+            "give a shard's id (32 hex digits), or DATASET#SAMPLE like s3://bucket/prefix#1234",
+        )
     })?;
     let what = ExplainWhat::ShardId(id.as_bytes().to_vec().into());
     let answers = operator.explain(None, &what);
@@ -195,7 +198,16 @@ fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
         Err(error) => {
             let why = Some(error.to_string());
             let (age_seconds, bytes_ready) = (None, None);
-            return Node { node: id, owner, state: "unknown", age_seconds, leases: 0, waiters: 0, bytes_ready, why };
+            return Node {
+                node: id,
+                owner,
+                state: "unknown",
+                age_seconds,
+                leases: 0,
+                waiters: 0,
+                bytes_ready,
+                why,
+            };
         }
     };
     // What is served or on its way says more than what was given up.
@@ -225,7 +237,12 @@ fn word(state: ShardState) -> &'static str {
 }
 
 /// Why a node that should have the shard does not serve it from memory.
-fn why(said: &Explanation, here: Option<&ShardStatus>, owner: bool, ring_version: u64) -> Option<String> {
+fn why(
+    said: &Explanation,
+    here: Option<&ShardStatus>,
+    owner: bool,
+    ring_version: u64,
+) -> Option<String> {
     if here.is_some_and(|here| here.state() == ShardState::Resident) {
         return (!owner).then(|| "a copy that it need not keep".to_owned());
     }
@@ -243,7 +260,9 @@ fn why(said: &Explanation, here: Option<&ShardStatus>, owner: bool, ring_version
     }
     Some(match said.evicted_shards {
         0 => "nobody asked for it since the node's start".to_owned(),
-        evicted => format!("nobody asked for it, or it is one of {evicted} shards evicted since the node's start"),
+        evicted => format!(
+            "nobody asked for it, or it is one of {evicted} shards evicted since the node's start"
+        ),
     })
 }
 
@@ -289,7 +308,8 @@ mod tests {
     #[test]
     fn a_miss_is_explained_node_by_node() {
         let mut owner = said("b", Vec::new());
-        let failure = FillFailure { message: "the origin is away".to_owned(), ..Default::default() };
+        let failure =
+            FillFailure { message: "the origin is away".to_owned(), ..Default::default() };
         owner.answer.as_mut().unwrap().failure = Some(failure);
         let error = Error::new(ErrorKind::Unavailable, "it does not answer");
         let silent = Answer { member: member("c"), answer: Err(error) };
@@ -301,9 +321,16 @@ mod tests {
         let mut page = Page::new(false, false);
         report.show(&mut page);
         let text = page.text();
-        for words in ["sample 12,345", "shard 12 of s3://bucket/data", "b, by ring 8", "the walk says a", "a, by ring 7",
-            "its fill gave up: the origin is away", "it does not answer", "a copy that it need not keep"]
-        {
+        for words in [
+            "sample 12,345",
+            "shard 12 of s3://bucket/data",
+            "b, by ring 8",
+            "the walk says a",
+            "a, by ring 7",
+            "its fill gave up: the origin is away",
+            "it does not answer",
+            "a copy that it need not keep",
+        ] {
             assert!(text.contains(words), "{words:?} is missing in\n{text}");
         }
     }

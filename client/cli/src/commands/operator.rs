@@ -109,9 +109,8 @@ pub(crate) fn failed(what: impl Into<String>, error: larder_client::Error) -> Fa
     match kind {
         // The cluster is not in a state for it: nothing is wrong with any data.
         ErrorKind::DataChanged => Failure { exit: Exit::Failed, hint: None, ..failure },
-        ErrorKind::Unauthenticated => {
-            failure.hint("give --token-file FILE, or set LARDER_TOKEN, as the nodes were started with")
-        }
+        ErrorKind::Unauthenticated => failure
+            .hint("give --token-file FILE, or set LARDER_TOKEN, as the nodes were started with"),
         _ => failure,
     }
 }
@@ -139,7 +138,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let number: Option<u64> = number.parse().ok().filter(|_| scale_ms > 0);
     let ms = number.and_then(|number| number.checked_mul(scale_ms)).filter(|ms| *ms > 0);
-    ms.map(Duration::from_millis).ok_or_else(|| format!("{text:?} is no time; write it like 90s, 5m or 2h"))
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is no time; write it like 90s, 5m or 2h"))
 }
 
 #[cfg(test)]
@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(parse_rate("1GiB"), Ok(1 << 30));
         assert!(parse_rate("0").unwrap_err().contains("pause"));
         assert!(parse_rate("fast").unwrap_err().contains("500MiB/s"));
-        let read = ["90s", "5m", "2h", "500ms"].map(|text| parse_duration(text).unwrap().as_millis());
+        let read =
+            ["90s", "5m", "2h", "500ms"].map(|text| parse_duration(text).unwrap().as_millis());
         assert_eq!(read, [90_000, 300_000, 7_200_000, 500]);
         for odd in ["", "s", "90", "0s", "-1s", "1.5h", "99999999999999999999h"] {
             assert!(parse_duration(odd).unwrap_err().contains("90s"), "{odd}");

@@ -114,7 +114,8 @@ impl Planned {
     pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
         let malformed = |why| Malformed { what: "a plan", why };
         let short = || malformed("it ends too soon");
-        let mut rest = bytes.strip_prefix(PLANNED_MAGIC).ok_or_else(|| malformed("it is no plan"))?;
+        let mut rest =
+            bytes.strip_prefix(PLANNED_MAGIC).ok_or_else(|| malformed("it is no plan"))?;
         let plan = take_blob(&mut rest).ok_or_else(short)?.to_vec();
         let placement = match take(&mut rest, 1).ok_or_else(short)? {
             [0] => None,

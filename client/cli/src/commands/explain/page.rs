@@ -13,7 +13,8 @@ impl Report for ExplainReport {
         }
         match &self.of {
             Some(facts) => fields.push(("shard", described(facts))),
-            None => fields.push(("shard", "of no dataset that is open on a node that answers".to_owned())),
+            None => fields
+                .push(("shard", "of no dataset that is open on a node that answers".to_owned())),
         }
         fields.push(("id", self.shard_id.clone()));
         fields.push(("place", self.place.clone()));

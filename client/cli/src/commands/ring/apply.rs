@@ -80,7 +80,8 @@ fn check_hash(path: &Path, typed: Option<&str>, hash: &str) -> Result<(), Failur
 
 impl Report for Begun {
     fn show(&self, page: &mut Page) {
-        let number = self.change.map_or("the change".to_owned(), |number| format!("change {number}"));
+        let number =
+            self.change.map_or("the change".to_owned(), |number| format!("change {number}"));
         page.line(&format!(
             "{number} has begun: {}; {} to move",
             self.figures.words(),

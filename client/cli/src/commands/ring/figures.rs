@@ -85,7 +85,8 @@ impl Figures {
     }
 
     pub(super) fn show(&self, page: &mut Page) {
-        let moves = format!("{}, {}", units::counted(self.moves, "shard"), units::bytes(self.bytes));
+        let moves =
+            format!("{}, {}", units::counted(self.moves, "shard"), units::bytes(self.bytes));
         let ideal = match self.share_of_ideal {
             Some(share) => format!("{} ({share:.2} x)", units::bytes(self.bytes_ideal)),
             None => "nothing".to_owned(),
@@ -100,7 +101,10 @@ impl Figures {
             ("moves", moves),
             ("ideal", ideal),
             ("skew", format!("{} before, {} after; 1 is even", skews.0, skews.1)),
-            ("origin", format!("{from_nodes} come from nodes instead, {from_origin} from the origin")),
+            (
+                "origin",
+                format!("{from_nodes} come from nodes instead, {from_origin} from the origin"),
+            ),
         ];
         if let (Some(rate), Some(seconds)) = (self.rate, self.eta_seconds) {
             let time = units::duration(Duration::from_secs_f64(seconds));
@@ -185,15 +189,16 @@ pub(super) mod tests {
     use larder_client::admin::ChangeEdit;
 
     pub(in super::super) fn said() -> PlanFigures {
-        let node = |id: &str, weights: (u32, u32), owned: (u64, u64), bytes_in, bytes_out| NodeFigures {
-            node_id: id.to_owned(),
-            weight_before: weights.0,
-            weight: weights.1,
-            owned_bytes_before: owned.0 << 30,
-            owned_bytes: owned.1 << 30,
-            bytes_in,
-            bytes_out,
-        };
+        let node =
+            |id: &str, weights: (u32, u32), owned: (u64, u64), bytes_in, bytes_out| NodeFigures {
+                node_id: id.to_owned(),
+                weight_before: weights.0,
+                weight: weights.1,
+                owned_bytes_before: owned.0 << 30,
+                owned_bytes: owned.1 << 30,
+                bytes_in,
+                bytes_out,
+            };
         PlanFigures {
             plan_id: vec![0xab; 16].into(),
             ring_version: 7,
@@ -222,9 +227,16 @@ pub(super) mod tests {
         let mut page = Page::new(false, false);
         figures.show(&mut page);
         let shown = page.text();
-        for words in ["c joins; for ring 7", "960 shards, 60 GiB", "50 GiB (1.20 x)", "1.20 before",
-            "60 GiB come from nodes", "1 min 0 s at 1.0 GiB/s", "new: 1", "leaves out 1 dataset"]
-        {
+        for words in [
+            "c joins; for ring 7",
+            "960 shards, 60 GiB",
+            "50 GiB (1.20 x)",
+            "1.20 before",
+            "60 GiB come from nodes",
+            "1 min 0 s at 1.0 GiB/s",
+            "new: 1",
+            "leaves out 1 dataset",
+        ] {
             assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
         }
     }

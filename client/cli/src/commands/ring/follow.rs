@@ -94,7 +94,8 @@ fn reached(
     match goal {
         Goal::ChangeAfter(before) => {
             let history = operator.history();
-            let history = history.map_err(|error| failed("the history can't be asked for", error))?;
+            let history =
+                history.map_err(|error| failed("the history can't be asked for", error))?;
             let Some(past) = history.changes.into_iter().find(|past| past.number > *before) else {
                 return Ok(None);
             };
@@ -167,9 +168,9 @@ impl Watch<'_> {
         if self.board.is_drawn() {
             return self.board.title(text);
         }
-        let due = self.told.is_none_or(|(at, before)| {
-            now - at >= LINE_INTERVAL || percent / 10 != before / 10
-        });
+        let due = self
+            .told
+            .is_none_or(|(at, before)| now - at >= LINE_INTERVAL || percent / 10 != before / 10);
         if due {
             self.context.output.note(text);
             self.told = Some((now, percent));

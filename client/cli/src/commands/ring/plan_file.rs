@@ -55,8 +55,10 @@ pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
         [] => Err(Failure::new(Exit::NotFound, format!("no plan '{hash}' is kept here"))
             .why(format!("there is no file ring-{hash}*.plan in {}", folder.display()))
             .hint("name the file, or go to the folder where it was planned")),
-        several => Err(Failure::new(Exit::Usage, format!("{} plans begin with '{hash}'", several.len()))
-            .hint("type more of the hash")),
+        several => {
+            Err(Failure::new(Exit::Usage, format!("{} plans begin with '{hash}'", several.len()))
+                .hint("type more of the hash"))
+        }
     }
 }
 
@@ -106,7 +108,10 @@ mod tests {
         }
         let by_file = folder.path().join(name(&hashes[0]));
         let kept = find(by_file.to_str().unwrap(), folder.path()).unwrap();
-        assert_eq!((kept.bytes, kept.hash), (hashes[0].clone().into_bytes(), Some(hashes[0].clone())));
+        assert_eq!(
+            (kept.bytes, kept.hash),
+            (hashes[0].clone().into_bytes(), Some(hashes[0].clone()))
+        );
         let kept = find(&hashes[1].to_uppercase(), folder.path()).unwrap();
         assert_eq!(kept.bytes, hashes[1].as_bytes());
         let ambiguous = find(&hashes[0][..10], folder.path()).unwrap_err();

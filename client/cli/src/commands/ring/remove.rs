@@ -32,7 +32,9 @@ struct Removed {
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let operator = arguments.consent.operator(context)?;
     let (nodes, named) = (arguments.nodes.clone(), arguments.nodes.join(", "));
-    arguments.consent.ask(&format!("remove {named} for good, without moving anything from there"))?;
+    arguments
+        .consent
+        .ask(&format!("remove {named} for good, without moving anything from there"))?;
     let command = ClusterCommand::Remove(RemoveNodes { node_ids: nodes.clone() });
     operator.command(command).map_err(|error| failed(format!("{named} not removed"), error))?;
     context.output.print(&Removed { removed: nodes })

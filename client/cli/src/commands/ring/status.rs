@@ -192,9 +192,9 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
 
 fn coordinator(status: &ClusterStatus, seen: &[Seen]) -> Coordinator {
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
-    let unreached = seen.iter().filter(|seen| {
-        seen.standing.as_ref().is_ok_and(|standing| !standing.away.is_empty())
-    });
+    let unreached = seen
+        .iter()
+        .filter(|seen| seen.standing.as_ref().is_ok_and(|standing| !standing.away.is_empty()));
     Coordinator {
         kind: match status.coordinator() {
             CoordinatorKind::Node => "node",
@@ -238,7 +238,9 @@ fn node(said: &ClusterNode, owns: f64, seen: Option<&Seen>) -> Node {
                 ring_digest: format!("{:016x}", node.ring_digest),
             }
         }),
-        progress: standing.and_then(|standing| standing.progress).map(|to_come| progress(to_come, said)),
+        progress: standing
+            .and_then(|standing| standing.progress)
+            .map(|to_come| progress(to_come, said)),
     }
 }
 

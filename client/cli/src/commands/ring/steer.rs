@@ -90,7 +90,8 @@ fn in_flight(operator: &Operator) -> Result<ClusterChange, Failure> {
     let status = operator.status();
     let status = status.map_err(|error| failed("the cluster can't be asked", error))?;
     status.change.ok_or_else(|| {
-        Failure::new(Exit::Failed, "no change is in flight").hint("see larder ring history for those that are over")
+        Failure::new(Exit::Failed, "no change is in flight")
+            .hint("see larder ring history for those that are over")
     })
 }
 

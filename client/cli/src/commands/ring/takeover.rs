@@ -61,6 +61,8 @@ impl Report for TakenOver {
                 self.untold.join(", ")
             ));
         }
-        page.line("never start the lost coordinator again with its old folder while these nodes are away");
+        page.line(
+            "never start the lost coordinator again with its old folder while these nodes are away",
+        );
     }
 }

@@ -40,7 +40,10 @@ pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
         }
         Asked::Remove(RemoveNodes { node_ids }) => {
             if node_ids.is_empty() || node_ids.len() > limits::RING_MEMBERS_MAX {
-                return Err(invalid(format!("{} nodes to remove; name at least one", node_ids.len())));
+                return Err(invalid(format!(
+                    "{} nodes to remove; name at least one",
+                    node_ids.len()
+                )));
             }
             let ids = node_ids.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
             let words = format!("remove {}", ids.join(", "));

@@ -35,7 +35,10 @@ pub(super) fn explain(context: &Context, request: &ExplainRequest) -> Result<Exp
     let failure = shared.cache.failures().into_iter().rev().find(|one| one.id == wanted.id);
     let explanation = Explanation {
         node_id: shared.config.node_id().to_owned(),
-        snapshot: wanted.snapshot.map(|id| Bytes::copy_from_slice(id.as_bytes())).unwrap_or_default(),
+        snapshot: wanted
+            .snapshot
+            .map(|id| Bytes::copy_from_slice(id.as_bytes()))
+            .unwrap_or_default(),
         shard_id: Bytes::copy_from_slice(wanted.id.as_bytes()),
         place,
         ring_version: ring.version(),
@@ -74,15 +77,25 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
     };
     let open = named.and_then(|snapshot| catalog.get(snapshot));
     match request.what.as_ref() {
-        None => Err(Error::new(ErrorKind::InvalidArgument, "the request names neither shard nor sample")),
+        None => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the request names neither shard nor sample",
+        )),
         Some(What::Sample(sample)) => {
             let dataset = open.ok_or_else(|| not_open(named))?;
             let manifest = dataset.manifest();
             let (index, _) = manifest.locate(*sample).ok_or_else(|| {
-                let message = format!("there is no sample {sample}; the last is {}", manifest.samples().saturating_sub(1));
+                let message = format!(
+                    "there is no sample {sample}; the last is {}",
+                    manifest.samples().saturating_sub(1)
+                );
                 Error::new(ErrorKind::NotFound, message)
             })?;
-            Ok(Wanted { id: manifest.shard(index).id, snapshot: named, open: Some((dataset, index)) })
+            Ok(Wanted {
+                id: manifest.shard(index).id,
+                snapshot: named,
+                open: Some((dataset, index)),
+            })
         }
         Some(What::ShardId(bytes)) => {
             let id = shard_id(bytes)?;

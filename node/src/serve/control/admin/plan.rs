@@ -39,7 +39,9 @@ pub(super) fn edits(
     for id in drain {
         let entry = in_ring(find(id)?)?;
         if !lives(entry) {
-            return Err(refused(format!("node '{id}' is silent, nothing can be taken from it: plan to remove it")));
+            return Err(refused(format!(
+                "node '{id}' is silent, nothing can be taken from it: plan to remove it"
+            )));
         }
         edits.push(Edit::Remove(id.clone()));
     }

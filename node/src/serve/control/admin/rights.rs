@@ -129,7 +129,9 @@ mod tests {
         for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             entitled(from(own)).unwrap();
         }
-        for other in [from("10.0.0.1:1"), from("[2001:db8::1]:1"), from("[::ffff:10.0.0.1]:1"), None] {
+        for other in
+            [from("10.0.0.1:1"), from("[2001:db8::1]:1"), from("[::ffff:10.0.0.1]:1"), None]
+        {
             let refused = entitled(other).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
             assert!(refused.message().contains("--token-file"), "{refused}");

@@ -45,7 +45,10 @@ pub(super) fn whole(context: &Context, standing: &Standing, owned: &Owned) -> Cl
         return status;
     };
     let measured = |dataset: &ClusterDataset| {
-        owned.snapshots.binary_search_by(|known| known.as_bytes()[..].cmp(&dataset.snapshot)).is_ok()
+        owned
+            .snapshots
+            .binary_search_by(|known| known.as_bytes()[..].cmp(&dataset.snapshot))
+            .is_ok()
     };
     let datasets: Vec<ClusterDataset> = record.datasets.iter().map(dataset).collect();
     ClusterStatus {

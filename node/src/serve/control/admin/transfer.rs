@@ -63,7 +63,9 @@ async fn collect(
     let mut next = Some(first.piece);
     while let Some(piece) = next {
         if bytes.len() + piece.len() > announced {
-            return Err(invalid(format!("the plan is longer than the {announced} bytes announced")));
+            return Err(invalid(format!(
+                "the plan is longer than the {announced} bytes announced"
+            )));
         }
         bytes.extend_from_slice(&piece);
         next = pieces.message().await?.map(|message| message.piece);

@@ -21,7 +21,10 @@ impl Report for StatusReport {
         let kept_by = match coordinator.kind {
             "etcd" => format!("etcd at {}", coordinator.address),
             _ if coordinator.address.is_empty() => "a node that is not known here".to_owned(),
-            _ => format!("the node at {}, generation {}", coordinator.address, coordinator.generation),
+            _ => format!(
+                "the node at {}, generation {}",
+                coordinator.address, coordinator.generation
+            ),
         };
         page.fields(&[
             ("ring", format!("{} of cluster {}", self.ring_version, &self.cluster[..8])),
@@ -41,7 +44,9 @@ impl Report for StatusReport {
         }
         match &self.change {
             Some(change) => self.show_change(change, page),
-            None if self.settling => page.line("old copies are kept until their new owners have them"),
+            None if self.settling => {
+                page.line("old copies are kept until their new owners have them")
+            }
             None => {}
         }
     }
@@ -54,7 +59,11 @@ impl StatusReport {
         let text = format!("{}, {}", units::count(known), units::bytes(bytes));
         match known.saturating_sub(self.datasets_measured.into()) {
             0 => text,
-            left => format!("{text}; {} not open on {}, left out of OWNS", units::count(left), self.asked),
+            left => format!(
+                "{text}; {} not open on {}, left out of OWNS",
+                units::count(left),
+                self.asked
+            ),
         }
     }
 
@@ -85,7 +94,10 @@ impl StatusReport {
             None => "as fast as it goes".to_owned(),
         };
         let mut fields = vec![
-            ("moved", format!("{} of {}, {percent} %", units::bytes(done), units::bytes(change.bytes))),
+            (
+                "moved",
+                format!("{} of {}, {percent} %", units::bytes(done), units::bytes(change.bytes)),
+            ),
             ("speed", if change.paused { format!("paused; else {speed}") } else { speed }),
         ];
         if let Some(seconds) = change.eta_seconds {
@@ -96,8 +108,12 @@ impl StatusReport {
         fields.push(("plan", change.plan.clone()));
         page.fields(&fields);
         page.line("");
-        let mut table =
-            Table::new(&[("NODE", Align::Left), ("GETS", Align::Right), ("LEFT", Align::Right), ("", Align::Left)]);
+        let mut table = Table::new(&[
+            ("NODE", Align::Left),
+            ("GETS", Align::Right),
+            ("LEFT", Align::Right),
+            ("", Align::Left),
+        ]);
         for node in &self.nodes {
             let Some(progress) = &node.progress else {
                 continue;

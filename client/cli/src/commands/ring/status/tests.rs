@@ -60,7 +60,8 @@ fn a_cluster_at_rest_is_one_table() {
     let report = report(cluster(nodes), &[seen("a", 7, 1), seen("b", 7, 1)]);
     assert!(report.agree && report.warnings().is_empty());
     let text = shown(&report);
-    for words in ["UA", "75.0 %", "25.0 %", "2.0 GiB", "ring      7", "http://a:7070, generation 2"] {
+    for words in ["UA", "75.0 %", "25.0 %", "2.0 GiB", "ring      7", "http://a:7070, generation 2"]
+    {
         assert!(text.contains(words), "{words:?} is missing in\n{text}");
     }
 }
@@ -124,9 +125,14 @@ fn a_change_is_shown_with_how_far_each_node_is() {
     let change = report.change.as_ref().unwrap();
     assert_eq!((change.bytes_left, change.eta_seconds), (1 << 30, Some(2.0)));
     let text = shown(&report);
-    for words in ["Change 12: c joins", "3.0 GiB of 4.0 GiB, 75 %", "at most 512 MiB/s", "2.0 s at that rate", "ops@host",
-        "1.0 GiB in 10 shards"]
-    {
+    for words in [
+        "Change 12: c joins",
+        "3.0 GiB of 4.0 GiB, 75 %",
+        "at most 512 MiB/s",
+        "2.0 s at that rate",
+        "ops@host",
+        "1.0 GiB in 10 shards",
+    ] {
         assert!(text.contains(words), "{words:?} is missing in\n{text}");
     }
 }
