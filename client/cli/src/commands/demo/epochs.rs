@@ -1,7 +1,9 @@
 //! The epochs: every batch is compared with its source as it comes, and each sample is ticked off.
 
+use std::{task::Poll, time::Duration};
+
 use larder_client::{
-    Dataset, Loader, Sources,
+    Batch, Dataset, Loader, Sources,
     sampler::{Last, Shuffle},
 };
 
@@ -14,6 +16,8 @@ use crate::{
 
 const BATCH_SIZE: u32 = 128;
 const PREFETCH: usize = 3;
+/// How soon a signal is heard of while a batch is waited for.
+const WORD_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A loader of all samples, and where they come from.
 pub(super) struct Epochs<'a> {
@@ -51,9 +55,8 @@ impl<'a> Epochs<'a> {
         progress.items(&name, samples);
         let mut sources = Sources::default();
         let begun = context.now();
-        for batch in self.loader.epoch(number)? {
-            let batch = batch?;
-            interrupt.check()?;
+        let mut batches = self.loader.epoch(number)?;
+        while let Some(batch) = next(&mut batches, interrupt)? {
             self.source.check(&batch)?;
             tick_off(&mut seen, batch.samples())?;
             sources += batch.sources();
@@ -91,6 +94,19 @@ impl<'a> Epochs<'a> {
             return Err(lost_or_repeated(why.to_owned()));
         }
         Ok(())
+    }
+}
+
+/// The next batch, unless a signal comes first.
+fn next(
+    batches: &mut larder_client::Epoch,
+    interrupt: &Interrupt,
+) -> Result<Option<Batch>, Failure> {
+    loop {
+        interrupt.check()?;
+        if let Poll::Ready(batch) = batches.poll(WORD_INTERVAL) {
+            return Ok(batch.transpose()?);
+        }
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::{path::PathBuf, process::Stdio};
 
+use larder_client::Dataset;
 use serde::Deserialize;
 
 use super::{
     http,
     process::{Child, Programs},
 };
-use crate::error::{Exit, Failure};
+use crate::{
+    error::{Exit, Failure},
+    output::units,
+};
 
 /// The running server.
 pub(super) struct Origin {
@@ -82,9 +86,15 @@ impl Origin {
         self.said.dataset.bytes
     }
 
-    /// How many files it has.
-    pub(super) fn file_count(&self) -> u64 {
-        self.said.dataset.files
+    /// What it serves, for people.
+    pub(super) fn words(&self, dataset: &Dataset) -> String {
+        format!(
+            "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
+            self.dataset(),
+            units::count(dataset.samples()),
+            self.said.dataset.files,
+            units::bytes(self.bytes()),
+        )
     }
 
     /// The folder that the server serves the dataset from.

@@ -41,16 +41,7 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
     let mut page = context.output.page();
     let manifest = dataset.manifest();
     page.fields(&[
-        (
-            "origin",
-            format!(
-                "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
-                origin.dataset(),
-                units::count(dataset.samples()),
-                origin.file_count(),
-                units::bytes(origin.bytes()),
-            ),
-        ),
+        ("origin", origin.words(dataset)),
         (
             "nodes",
             format!(
@@ -67,17 +58,23 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
     page.text().to_owned()
 }
 
-/// What to export and to paste while it is left running.
-pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
+/// What to export to use what is left running.
+pub(super) fn exports(origin: &Origin, cluster: &str) -> String {
     let mut text =
         "\nIt is left running until Ctrl-C. To use it from another terminal:\n\n".to_owned();
     for (name, value) in origin.settings() {
         text.push_str(&format!("  export {name}={value}\n"));
     }
+    text.push_str(&format!("  export LARDER_CLUSTER={cluster}\n"));
+    text
+}
+
+/// What to export and to paste while it is left running.
+pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
+    let mut text = exports(origin, cluster);
     let uri = origin.dataset();
     text.push_str(&format!(
-        "  export LARDER_CLUSTER={cluster}
-
+        "
   larder node ls
   larder dataset verify {uri} --against-source
   larder dataset sample {uri} 0 --tensor image --out first.npy

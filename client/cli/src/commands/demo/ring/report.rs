@@ -1,0 +1,194 @@
+//! What the demo of a ring prints: who is there, what each change cost, and whether that is as promised.
+
+use std::time::Duration;
+
+use larder_client::Dataset;
+use serde::Serialize;
+
+use super::{
+    super::{
+        origin::Origin,
+        report::{Epoch, exports, show_epochs, show_verified},
+    },
+    change::Change,
+    members::Members,
+    reader::BATCH_SIZE,
+};
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+    output::{Align, Ink, Page, Report, Table, units},
+};
+
+/// The goals. Bytes moved, of those that were planned.
+const MOVED_OF_PLANNED_MAX: f64 = 1.05;
+/// The 99th percentile of reads during a change, of that before it. A matter of the machine too: it is told, and fails
+/// nothing.
+const P99_RATIO_MAX: f64 = 1.5;
+
+/// The result: exactly these names, for scripts.
+#[derive(Debug, Serialize)]
+pub(super) struct RingReport {
+    /// Who keeps the record: `etcd`, or `embedded` in the first node.
+    coordinator: &'static str,
+    /// One before the changes, one after them.
+    epochs: [Epoch; 2],
+    verified: bool,
+    /// A node joins.
+    rebalance: Change,
+    /// Another leaves.
+    drain: Change,
+}
+
+/// Whether a goal was reached, in words.
+struct Verdict {
+    reached: bool,
+    words: String,
+}
+
+impl RingReport {
+    /// Of epochs that were verified.
+    pub(super) fn new(
+        coordinator: &'static str,
+        epochs: [Epoch; 2],
+        rebalance: Change,
+        drain: Change,
+    ) -> Self {
+        Self { coordinator, epochs, verified: true, rebalance, drain }
+    }
+
+    /// Fails if a read failed, or more was moved than was planned.
+    pub(super) fn kept_its_word(&self) -> Result<(), Failure> {
+        let broken = [self.no_read_failed(), self.moved_as_planned()];
+        let mut broken = broken.into_iter().filter(|verdict| !verdict.reached).peekable();
+        if broken.peek().is_none() {
+            return Ok(());
+        }
+        let why: Vec<String> = broken.map(|verdict| verdict.words).collect();
+        Err(Failure::new(Exit::Failed, "the ring did not change as it should")
+            .why(why.join("\n"))
+            .hint("this is a defect of Larder: please report it"))
+    }
+
+    fn changes(&self) -> [&Change; 2] {
+        [&self.rebalance, &self.drain]
+    }
+
+    fn no_read_failed(&self) -> Verdict {
+        let (mut reads, mut failed) = (0, 0);
+        for change in self.changes() {
+            reads += change.reads;
+            failed += change.reads_failed;
+        }
+        let first = self.changes().into_iter().find_map(|change| change.first_failure.as_ref());
+        let first = first.map(|why| format!(": {why}")).unwrap_or_default();
+        let (reads, count) = (units::counted(reads, "read"), units::count(failed));
+        Verdict { reached: failed == 0, words: format!("{count} of {reads} failed{first}") }
+    }
+
+    fn moved_as_planned(&self) -> Verdict {
+        let ratio = |change: &Change| change.bytes_moved as f64 / change.bytes_planned as f64;
+        let [join, drain] = self.changes().map(ratio);
+        let words = format!(
+            "{join:.2} and {drain:.2} of the planned bytes moved, goal {MOVED_OF_PLANNED_MAX}"
+        );
+        Verdict { reached: join.max(drain) <= MOVED_OF_PLANNED_MAX, words }
+    }
+
+    fn reads_stayed_fast(&self) -> Option<Verdict> {
+        let ratio = |change: &Change| Some(change.p99_during? / change.p99_before?);
+        let (join, drain) = (ratio(&self.rebalance)?, ratio(&self.drain)?);
+        let words = format!(
+            "{join:.2} and {drain:.2} of the time before did the slowest hundredth of reads take at least, \
+             goal {P99_RATIO_MAX}"
+        );
+        Some(Verdict { reached: join.max(drain) <= P99_RATIO_MAX, words })
+    }
+}
+
+impl Report for RingReport {
+    fn show(&self, page: &mut Page) {
+        show_epochs(&self.epochs, page);
+        page.line("");
+        let mut table = Table::new(&[
+            ("CHANGE", Align::Left),
+            ("TIME", Align::Right),
+            ("MOVED", Align::Right),
+            ("PLANNED", Align::Right),
+            ("IDEAL", Align::Right),
+            ("READS", Align::Right),
+            ("FAILED", Align::Right),
+            ("P99 BEFORE", Align::Right),
+            ("P99 DURING", Align::Right),
+        ]);
+        for change in self.changes() {
+            table.row(cells(change));
+        }
+        page.table(table);
+        page.line("");
+        let sure = [self.no_read_failed(), self.moved_as_planned()];
+        for verdict in sure.into_iter().chain(self.reads_stayed_fast()) {
+            let mark = match verdict.reached {
+                true => page.ink(Ink::Green, "goal reached:"),
+                false => page.ink(Ink::Yellow, "goal missed: "),
+            };
+            page.line(&format!("{mark} {}", verdict.words));
+        }
+        show_verified(page);
+    }
+}
+
+fn cells(change: &Change) -> [String; 9] {
+    let time = |seconds: f64| units::duration(Duration::from_secs_f64(seconds));
+    let slowest = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), time);
+    [
+        change.what.clone(),
+        time(change.seconds),
+        units::bytes(change.bytes_moved),
+        units::bytes(change.bytes_planned),
+        units::bytes(change.bytes_ideal),
+        units::count(change.reads),
+        units::count(change.reads_failed),
+        slowest(change.p99_before),
+        slowest(change.p99_during),
+    ]
+}
+
+/// What was started, in a few words.
+pub(super) fn opening(
+    context: &Context,
+    dataset: &Dataset,
+    origin: &Origin,
+    coordinator: &str,
+) -> String {
+    let mut page = context.output.page();
+    let agree =
+        if coordinator == "etcd" { "etcd" } else { "the first of them, as there is no etcd" };
+    let shards = units::counted(dataset.manifest().shard_count().into(), "shard");
+    page.fields(&[
+        ("origin", origin.words(dataset)),
+        ("nodes", format!("a, b and c, which agree through {agree}; {shards} between them")),
+        (
+            "client",
+            format!("shuffled batches of {BATCH_SIZE} over TCP without pause, every row compared with its file"),
+        ),
+        ("then", "node d joins, and node b is drained and stopped".to_owned()),
+    ]);
+    page.line("");
+    page.text().to_owned()
+}
+
+/// What to export and to paste while it is left running.
+pub(super) fn how_to_use(origin: &Origin, members: &Members<'_>) -> Result<String, Failure> {
+    let mut text = exports(origin, &members.addresses()?);
+    text.push_str(&format!(
+        "  export LARDER_TOKEN={}
+
+  larder ring status
+  larder ring plan --drain c
+  larder node drain c --follow
+",
+        members.token()
+    ));
+    Ok(text)
+}
