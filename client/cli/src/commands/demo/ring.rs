@@ -68,10 +68,11 @@ pub(super) fn show(
     let rebalance = scene.join(&mut members, NEWCOMER)?;
     progress.say("node b goes while rows are read");
     let drain = scene.drain(&mut members, LEAVER)?;
-    drop((progress, reader));
+    let all = reader.end()?;
+    drop(progress);
     let after = epochs.run(context, interrupt, 1)?;
     drop(epochs);
-    let report = RingReport::new(members.coordinator(), [warm, after], rebalance, drain);
+    let report = RingReport::new(members.coordinator(), [warm, after], rebalance, drain, all);
     context.output.print(&report)?;
     if arguments.keep {
         let text = report::how_to_use(&stage.origin, &members)?;

@@ -31,16 +31,13 @@ pub(super) struct Change {
     /// In words, for people.
     #[serde(skip)]
     pub(super) what: String,
-    /// Why the first read failed that did.
-    #[serde(skip)]
-    pub(super) first_failure: Option<String>,
-    /// From when it was asked for until it was over everywhere.
+    /// From when it was asked for until all nodes went by the new ring.
     pub(super) seconds: f64,
     /// What must move between perfectly even placements.
     pub(super) bytes_ideal: u64,
     /// What the cluster planned to move.
     pub(super) bytes_planned: u64,
-    /// What nodes read from each other and from the origin meanwhile.
+    /// What nodes read from each other and from the origin meanwhile, and until each shard was in memory only once.
     pub(super) bytes_moved: u64,
     /// Batches fetched meanwhile, those that failed included.
     pub(super) reads: u64,
@@ -67,8 +64,7 @@ impl Scene<'_> {
         self.watch.until_waiting(name)?;
         let plan = PlanChangeRequest { add: vec![name.to_owned()], ..Default::default() };
         let figures = self.watch.plan(&plan)?;
-        self.until_settled(&members.names())?;
-        self.cost(&start, members, &figures, format!("{name} joins"))
+        self.finish(start, members, &members.names(), &figures, format!("{name} joins"))
     }
 
     /// Lets a node leave the ring, and stops it when it has left.
@@ -81,8 +77,7 @@ impl Scene<'_> {
         begun.map_err(|error| failed(format!("{name} does not drain"), error))?;
         let mut stay = members.names();
         stay.retain(|member| *member != name);
-        self.until_settled(&stay)?;
-        let change = self.cost(&start, members, &figures, format!("{name} drains"))?;
+        let change = self.finish(start, members, &stay, &figures, format!("{name} drains"))?;
         members.stop(name);
         Ok(change)
     }
@@ -97,40 +92,42 @@ impl Scene<'_> {
         Ok(Start { before, at: self.watch.context.now(), bytes_read })
     }
 
-    /// Waits until just these are the ring, and each shard is where it belongs and nowhere else.
-    fn until_settled(&self, names: &[&str]) -> Result<(), Failure> {
-        self.watch.until_ring(names)?;
-        let shards = u64::from(self.dataset.manifest().shard_count());
-        let cluster = self.dataset.cluster().expect("it was opened through the ring");
-        self.watch.until("every shard is in memory once", || {
-            self.reader.count()?;
-            let counts = cluster.shards(Some(self.dataset.snapshot()));
-            let known = counts.len() == names.len();
-            let resident = counts.iter().filter_map(|said| said.answer.as_ref().ok());
-            Ok(known && resident.map(|counts| counts.resident).sum::<u64>() == shards)
-        })
-    }
-
-    fn cost(
+    /// Waits until just these are the ring, and says what that cost.
+    fn finish(
         &self,
-        start: &Start,
+        start: Start,
         members: &Members<'_>,
+        ring: &[&str],
         figures: &PlanFigures,
         what: String,
     ) -> Result<Change, Failure> {
-        let during = self.reader.take()?;
+        self.watch.until_ring(ring)?;
+        let (during, took) = (self.reader.take()?, self.watch.context.now() - start.at);
+        self.until_moved(ring.len())?;
+        let bytes_moved = members.bytes_read()?.saturating_sub(start.bytes_read);
         let seconds = |reads: &Reads| reads.p99().as_ref().map(Duration::as_secs_f64);
         Ok(Change {
             what,
-            first_failure: during.first_failure().map(str::to_owned),
-            seconds: (self.watch.context.now() - start.at).as_secs_f64(),
+            seconds: took.as_secs_f64(),
             bytes_ideal: figures.bytes_ideal,
             bytes_planned: figures.bytes,
-            bytes_moved: members.bytes_read()?.saturating_sub(start.bytes_read),
+            bytes_moved,
             reads: during.count() as u64,
             reads_failed: during.failed(),
             p99_before: seconds(&start.before),
             p99_during: seconds(&during),
+        })
+    }
+
+    /// Waits until each shard is where it belongs, by all of so many nodes, and old copies are dropped.
+    fn until_moved(&self, nodes: usize) -> Result<(), Failure> {
+        let shards = u64::from(self.dataset.manifest().shard_count());
+        let cluster = self.dataset.cluster().expect("it was opened through the ring");
+        self.watch.until("every shard is in memory just once", || {
+            self.reader.count()?;
+            let said = cluster.shards(Some(self.dataset.snapshot()));
+            let resident = said.iter().filter_map(|said| Some(said.answer.as_ref().ok()?.resident));
+            Ok(said.len() == nodes && resident.sum::<u64>() == shards)
         })
     }
 }

@@ -44,6 +44,8 @@ struct Shared {
 #[derive(Default)]
 struct Noted {
     reads: Reads,
+    /// Of all that was taken.
+    sum: Sum,
     /// Bytes were wrong, or a sample did not come: the reader has ended.
     broken: Option<Failure>,
 }
@@ -56,6 +58,15 @@ pub(super) struct Reads {
     failed: u64,
     /// Why the first failed.
     first_failure: Option<String>,
+}
+
+/// All reads of a reader.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sum {
+    pub(super) reads: u64,
+    pub(super) failed: u64,
+    /// Why the first failed.
+    pub(super) first_failure: Option<String>,
 }
 
 impl Reader {
@@ -91,7 +102,19 @@ impl Reader {
     /// As [`count`](Self::count).
     pub(super) fn take(&self) -> Result<Reads, Failure> {
         self.count()?;
-        Ok(std::mem::take(&mut self.shared.noted().reads))
+        let mut noted = self.shared.noted();
+        let reads = std::mem::take(&mut noted.reads);
+        noted.sum.add(&reads);
+        Ok(reads)
+    }
+
+    /// Ends it, and sums up.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
+    pub(super) fn end(self) -> Result<Sum, Failure> {
+        self.take()?;
+        Ok(self.shared.noted().sum.clone())
     }
 }
 
@@ -163,16 +186,19 @@ impl Reads {
         self.failed
     }
 
-    /// Why the first failed that did.
-    pub(super) fn first_failure(&self) -> Option<&str> {
-        self.first_failure.as_deref()
-    }
-
     /// Of a hundred reads, 99 took no longer. None if there were none.
     pub(super) fn p99(&self) -> Option<Duration> {
         let mut times = self.times.clone();
         times.sort_unstable();
         times.get((times.len() * 99).div_ceil(100).checked_sub(1)?).copied()
+    }
+}
+
+impl Sum {
+    fn add(&mut self, reads: &Reads) {
+        self.reads += reads.count() as u64;
+        self.failed += reads.failed;
+        self.first_failure = self.first_failure.take().or_else(|| reads.first_failure.clone());
     }
 }
 
@@ -195,11 +221,14 @@ mod tests {
 
     #[test]
     fn the_first_failure_is_the_one_that_is_told() {
-        let mut reads = Reads::default();
+        let mut sum = Sum::default();
+        sum.add(&reads(1..=3));
         for what in ["one", "two"] {
+            let mut failed = Reads::default();
             let error = larder_client::Error::new(larder_client::ErrorKind::Unavailable, what);
-            reads.note_failure(&error);
+            failed.note_failure(&error);
+            sum.add(&failed);
         }
-        assert_eq!((reads.failed(), reads.count(), reads.first_failure()), (2, 2, Some("one")));
+        assert_eq!((sum.reads, sum.failed, sum.first_failure.as_deref()), (5, 2, Some("one")));
     }
 }

@@ -12,7 +12,7 @@ use super::{
     },
     change::Change,
     members::Members,
-    reader::BATCH_SIZE,
+    reader::{BATCH_SIZE, Sum},
 };
 use crate::{
     context::Context,
@@ -34,6 +34,11 @@ pub(super) struct RingReport {
     /// One before the changes, one after them.
     epochs: [Epoch; 2],
     verified: bool,
+    /// Batches fetched from the first change to the last and between them, and those that failed.
+    reads: u64,
+    reads_failed: u64,
+    #[serde(skip)]
+    first_failure: Option<String>,
     /// A node joins.
     rebalance: Change,
     /// Another leaves.
@@ -53,8 +58,11 @@ impl RingReport {
         epochs: [Epoch; 2],
         rebalance: Change,
         drain: Change,
+        all: Sum,
     ) -> Self {
-        Self { coordinator, epochs, verified: true, rebalance, drain }
+        let Sum { reads, failed: reads_failed, first_failure } = all;
+        let verified = true;
+        Self { coordinator, epochs, verified, reads, reads_failed, first_failure, rebalance, drain }
     }
 
     /// Fails if a read failed, or more was moved than was planned.
@@ -75,15 +83,12 @@ impl RingReport {
     }
 
     fn no_read_failed(&self) -> Verdict {
-        let (mut reads, mut failed) = (0, 0);
-        for change in self.changes() {
-            reads += change.reads;
-            failed += change.reads_failed;
+        let (reads, failed) = (units::counted(self.reads, "read"), units::count(self.reads_failed));
+        let first = self.first_failure.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        Verdict {
+            reached: self.reads_failed == 0,
+            words: format!("{failed} of {reads} failed{first}"),
         }
-        let first = self.changes().into_iter().find_map(|change| change.first_failure.as_ref());
-        let first = first.map(|why| format!(": {why}")).unwrap_or_default();
-        let (reads, count) = (units::counted(reads, "read"), units::count(failed));
-        Verdict { reached: failed == 0, words: format!("{count} of {reads} failed{first}") }
     }
 
     fn moved_as_planned(&self) -> Verdict {
