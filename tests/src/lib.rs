@@ -15,6 +15,7 @@ pub mod netns;
 pub mod node;
 pub mod python;
 pub mod scripted;
+pub mod tool;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};

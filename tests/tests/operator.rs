@@ -1,36 +1,21 @@
 //! The admin tool against a node that says what a script wants: what an operator sees, and what reaches the cluster.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use larder_tests::node::binary;
 use larder_tests::scripted::{Script, ScriptedNode};
+use larder_tests::tool::{self, json, said};
 use larder_wire::control::command_request::Command as Told;
 use larder_wire::control::{
     ChangeEdit, ClusterChange, ClusterNode, ClusterStatus, CoordinatorKind, Explanation, Member,
     MoveProgress, NodeFigures, NodeState, PastChange, PlanFigures,
 };
-use serde_json::Value;
 
 const TOKEN: &str = "0123456789abcdef";
 
 /// Runs the tool in a folder, with the token in its environment if there is one.
 fn larder(node: &ScriptedNode, folder: &Path, token: Option<&str>, args: &[&str]) -> Output {
-    let mut command = Command::new(binary("larder"));
-    command.args(args).args(["--cluster", &node.address()]).current_dir(folder);
-    command.env_remove("LARDER_TOKEN").env_remove("LARDER_TOKEN_FILE");
-    command.envs(token.map(|token| ("LARDER_TOKEN", token)));
-    command.output().expect("larder starts")
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// What it printed with `-o json`, having succeeded.
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}: {}", output.status, said(output));
-    serde_json::from_slice(&output.stdout).expect("one JSON object")
+    tool::larder(&node.address(), folder, token, args)
 }
 
 fn here() -> tempfile::TempDir {

@@ -222,7 +222,7 @@ fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
         leases: here.map_or(0, |here| here.leases),
         waiters: here.map_or(0, |here| here.waiters),
         bytes_ready: filling.map(|here| here.bytes_ready),
-        why: why(said, here, owner, newest.ring_version),
+        why: why(said, here, owner, newest),
     }
 }
 
@@ -241,7 +241,7 @@ fn why(
     said: &Explanation,
     here: Option<&ShardStatus>,
     owner: bool,
-    ring_version: u64,
+    newest: &Explanation,
 ) -> Option<String> {
     if here.is_some_and(|here| here.state() == ShardState::Resident) {
         return (!owner).then(|| "a copy that it need not keep".to_owned());
@@ -252,10 +252,10 @@ fn why(
     if here.is_some_and(|here| here.state() == ShardState::Orphaned) {
         return Some("evicted, but some process still maps it".to_owned());
     }
-    if here.is_some() || !owner {
+    if here.is_some() || !owner || newest.snapshot.is_empty() {
         return None;
     }
-    if said.ring_version < ring_version {
+    if said.ring_version < newest.ring_version {
         return Some(format!("it goes by ring {} yet", said.ring_version));
     }
     Some(match said.evicted_shards {

@@ -24,8 +24,13 @@ pub(crate) enum NodeCommand {
     /// Show one node: memory, load, counters, fills that gave up
     Show(show::Arguments),
     /// Move everything off a node, then let it leave the ring
+    ///
+    /// Then it can be stopped. Reads go on meanwhile. When the deadline is over the ring goes on without the node, moved or
+    /// not, and what is missing is read from the origin.
     Drain(drain::Arguments),
     /// Let a node that drains stay
+    ///
+    /// When its change is in flight, abort that instead: larder ring abort.
     Undrain(drain::UndrainArguments),
 }
 

@@ -79,15 +79,20 @@ impl Record {
         step(record, format!("{id} wants to join"))
     }
 
-    /// A node listens elsewhere than before. The ring is the same, and so is its version.
+    /// A node listens elsewhere than before. The ring is the same, and so is its version: of a member
+    /// nothing else is taken over, since host and zone have a say in placement as the weight has, and
+    /// only a plan changes that.
     ///
     /// # Errors
     /// [`Refused`] when the node is unknown.
     pub fn readdressed(&self, member: &Member) -> Step {
         let mut record = self.clone();
         let entry = record.entry_mut(&member.id)?;
-        // Weight is the operator's and the ring's; only a plan changes it.
-        entry.member = Member { weight: entry.member.weight, ..member.clone() };
+        if entry.state.in_ring() {
+            entry.member.control.clone_from(&member.control);
+        } else {
+            entry.member = Member { weight: entry.member.weight, ..member.clone() };
+        }
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
@@ -339,7 +344,9 @@ impl Record {
             };
             match edit {
                 Edit::Put(member) => {
-                    entry.member.weight = member.weight;
+                    // As it was planned, but for the address, which may be newer than the plan.
+                    let control = std::mem::take(&mut entry.member.control);
+                    entry.member = Member { control, ..member.clone() };
                     if !entry.state.in_ring() {
                         (entry.state, entry.since) = (State::Active, since);
                     }

@@ -16,10 +16,6 @@ use crate::{
     output::{Page, Report, units},
 };
 
-/// Moves everything off a node, then lets it leave the ring: then it can be stopped.
-///
-/// Reads go on meanwhile. When the deadline is over the ring goes on without the node, moved or not, and what is missing is
-/// read from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Its name on the ring; see larder ring status
@@ -37,7 +33,6 @@ pub(crate) struct Arguments {
     consent: Consent,
 }
 
-/// Lets a node that drains stay in the ring. When its change is in flight, abort that instead: larder ring abort.
 #[derive(Debug, Args)]
 pub(crate) struct UndrainArguments {
     /// Its name on the ring

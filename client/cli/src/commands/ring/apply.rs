@@ -17,10 +17,6 @@ use crate::{
     output::{Page, Report, units},
 };
 
-/// Begins a change by a plan that larder ring plan kept.
-///
-/// Refused when the ring has moved on since it was planned, or another change is in flight. Reads go on by the present
-/// ring until everything has moved; then the change is committed.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The file of the plan; or its hash, at least 8 digits of it, if it is kept in this folder

@@ -106,8 +106,10 @@ impl Figures {
                 format!("{from_nodes} come from nodes instead, {from_origin} from the origin"),
             ),
         ];
-        if let (Some(rate), Some(seconds)) = (self.rate, self.eta_seconds) {
-            let time = units::duration(Duration::from_secs_f64(seconds));
+        if let (Some(rate), Some(seconds)) = (self.rate, self.eta_seconds)
+            && self.bytes > 0
+        {
+            let time = units::time_left(seconds);
             fields.push(("takes", format!("{time} at {}/s", units::bytes(rate))));
         }
         page.fields(&fields);

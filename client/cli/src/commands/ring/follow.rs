@@ -145,17 +145,20 @@ impl Watch<'_> {
         let left: u64 = all.iter().map(|(_, progress)| progress.bytes_left).sum();
         let done = change.bytes.saturating_sub(left);
         self.speed.note(now, change.number, done);
+        let percent = done * 100 / change.bytes.max(1);
         let rest = self.speed.words(left, change);
-        self.board.set("all", done, change.bytes, &amount(done, change.bytes, &rest));
+        let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
+        let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
+        let what = format!("change {} ({})", change.number, words(&edits));
+        if !self.board.is_drawn() {
+            return self.say(now, percent, &format!("{what}: {far}"));
+        }
+        self.board.title(&what);
+        self.board.set("all", done, change.bytes, &far);
         for (id, progress) in &all {
             let done = progress.bytes.saturating_sub(progress.bytes_left);
-            self.board.set(id, done, progress.bytes, &amount(done, progress.bytes, ""));
+            self.board.set(id, done, progress.bytes, &amount(done, progress.bytes));
         }
-        let percent = done * 100 / change.bytes.max(1);
-        let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
-        let (number, what) = (change.number, words(&edits));
-        let amount = amount(done, change.bytes, &rest);
-        self.say(now, percent, &format!("change {number} ({what}): {percent} %, {amount}"));
     }
 
     fn lost(&mut self, error: &larder_client::Error) {
@@ -178,11 +181,11 @@ impl Watch<'_> {
     }
 }
 
-fn amount(done: u64, total: u64, rest: &str) -> String {
-    format!("{} of {}{rest}", units::bytes(done), units::bytes(total))
+fn amount(done: u64, total: u64) -> String {
+    format!("{} of {}", units::bytes(done), units::bytes(total))
 }
 
-/// What nodes say that is still to come to them, those with most left first.
+/// What nodes say that is still to come to those that get something, those with most left first.
 pub(super) fn progress_of(
     operator: &Operator,
     status: &ClusterStatus,
@@ -195,7 +198,7 @@ pub(super) fn progress_of(
     let addresses: Vec<(String, String)> = addresses.collect();
     let said = operator.look(&addresses).into_iter().filter_map(|seen| {
         let progress = seen.standing.ok()?.progress?;
-        Some((seen.id, progress))
+        (progress.shards > 0).then_some((seen.id, progress))
     });
     let mut said: Vec<(String, MoveProgress)> = said.collect();
     said.sort_by(|a, b| b.1.bytes_left.cmp(&a.1.bytes_left).then_with(|| a.0.cmp(&b.0)));
@@ -232,10 +235,10 @@ impl Speed {
         if rate < 1.0 {
             return String::new();
         }
-        let time = Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX);
+        let time = units::time_left(left as f64 / rate);
         #[expect(clippy::cast_possible_truncation, reason = "a rate to be read, saturating")]
         let speed = units::bytes(rate as u64);
-        format!(", {speed}/s, {} left", units::duration(time))
+        format!(", {speed}/s, {time} left")
     }
 }
 

@@ -42,6 +42,15 @@ fn past(past: PastChange) -> Past {
     }
 }
 
+impl Past {
+    /// The words without what other columns say.
+    fn what(&self) -> &str {
+        let known = format!("change {} is {}", self.change, self.outcome);
+        let rest = self.words.strip_prefix(&known).unwrap_or(&self.words);
+        rest.trim_start_matches([':', ',', ' '])
+    }
+}
+
 impl Report for HistoryReport {
     fn show(&self, page: &mut Page) {
         if self.changes.is_empty() {
@@ -56,8 +65,26 @@ impl Report for HistoryReport {
         ]);
         for past in &self.changes {
             let (number, ring) = (past.change.to_string(), past.ring_version.to_string());
-            table.row([number, ring, past.outcome.to_owned(), past.words.clone()]);
+            table.row([number, ring, past.outcome.to_owned(), past.what().to_owned()]);
         }
         page.table(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_past_says_nothing_twice() {
+        let what = |committed, words: &str| {
+            let (number, ring_version) = (7, 3);
+            let words = words.to_owned();
+            past(PastChange { number, ring_version, committed, words }).what().to_owned()
+        };
+        assert_eq!(what(true, "change 7 is committed: put c"), "put c");
+        assert_eq!(what(true, "change 7 is committed at once, as b died"), "at once, as b died");
+        assert_eq!(what(false, "change 7 is aborted, as c is gone: put c"), "as c is gone: put c");
+        assert_eq!(what(false, "other words"), "other words");
     }
 }

@@ -14,10 +14,6 @@ use crate::{
     output::{Page, Report},
 };
 
-/// Shows what a change of the members would move, and keeps the plan in a file for larder ring apply.
-///
-/// Nothing is changed. Several changes can be one plan. A plan is for the ring that it was made on: when the ring has
-/// moved on it is refused.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "drain", "remove", "reweight"]))]
 pub(crate) struct Arguments {

@@ -11,9 +11,6 @@ use crate::{
     output::{Page, Report},
 };
 
-/// Takes nodes out of the ring at once that are dead for good, whatever the brake says.
-///
-/// What only they had is read from the origin again. Let nodes that live leave with larder node drain.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Their names

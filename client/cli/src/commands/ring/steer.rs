@@ -20,7 +20,6 @@ pub(crate) struct Arguments {
     consent: Consent,
 }
 
-/// Sets how fast the change in flight moves.
 #[derive(Debug, Args)]
 pub(crate) struct RateArguments {
     /// At most so much a second over all nodes, as 500MiB/s; or 'none'

@@ -10,11 +10,6 @@ use crate::{
     output::{Page, Report},
 };
 
-/// Makes another node the coordinator when the node that kept the cluster's record is lost for good.
-///
-/// Refused while the old one is reached by anybody, when a node that was not named as lost does not answer, and when
-/// another node has a newer copy of the record: then say --on that one. A cluster whose record etcd keeps has no use
-/// for it.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// A node that is lost: the old coordinator, and all others that do not answer; repeat for more

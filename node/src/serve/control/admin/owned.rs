@@ -1,11 +1,13 @@
-//! How many bytes each member owns by the placements in use here, resident or not, over the datasets that are open here.
+//! How many bytes each member owns by the placements in use here, resident or not, over the datasets of the record that
+//! are open here.
 //!
-//! Thread rule: walks over all shards; call on a blocking thread. What was counted is kept until the placements or the
-//! open datasets are others.
+//! Thread rule: walks over all shards; call on a blocking thread. What was counted is kept until the placements or those
+//! datasets are others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use larder_cluster::Record;
 use larder_dataset::SnapshotId;
 
 use crate::catalog::Dataset;
@@ -27,9 +29,15 @@ pub(super) struct Owned {
 pub(super) struct OwnedBytes(Mutex<Option<Arc<Owned>>>);
 
 impl OwnedBytes {
-    /// Who owns how much now.
-    pub(super) fn now(&self, shared: &Shared) -> Arc<Owned> {
-        let (placements, open) = (shared.placements.load_full(), shared.catalog.list());
+    /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is not counted.
+    pub(super) fn now(&self, shared: &Shared, record: &Record) -> Arc<Owned> {
+        let (placements, mut open) = (shared.placements.load_full(), shared.catalog.list());
+        open.retain(|dataset| {
+            record
+                .datasets
+                .binary_search_by_key(&dataset.snapshot(), |known| known.snapshot)
+                .is_ok()
+        });
         let snapshots: Vec<SnapshotId> = open.iter().map(|dataset| dataset.snapshot()).collect();
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*latest

@@ -102,7 +102,8 @@ pub(super) async fn figures(
     let (owned, context) = (Arc::clone(&admin.owned), Arc::clone(&admin.context));
     let count = move || {
         let plan = Plan::decode(&planned.plan).map_err(|why| invalid(why.to_string()))?;
-        let (record, owned) = (record(&standing)?, owned.now(&context.shared));
+        let record = record(&standing)?;
+        let owned = owned.now(&context.shared, record);
         let lives = |id: &str| standing.alive.contains_key(id);
         let figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
         let known = |dataset: &&larder_cluster::record::Dataset| {

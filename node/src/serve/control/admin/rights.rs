@@ -68,14 +68,13 @@ impl Asker {
 fn shows(token: &JoinToken, metadata: &MetadataMap) -> Result<(), Error> {
     let shown = metadata.get_bin(JOIN_TOKEN_METADATA);
     let Some(shown) = shown.and_then(|shown| shown.to_bytes().ok()) else {
-        let message = "who changes this cluster shows its token: give larder the one that the nodes were started with, \
-                       by --token-file or LARDER_TOKEN";
+        let message = "whoever changes this cluster shows its token, and the call shows none";
         return Err(Error::new(ErrorKind::Unauthenticated, message));
     };
     if token.is(&shown) {
         return Ok(());
     }
-    let message = "that is not the token of this cluster: give larder the one that the nodes were started with";
+    let message = "what the call shows is not the token of this cluster";
     Err(Error::new(ErrorKind::Unauthenticated, message))
 }
 
@@ -115,7 +114,7 @@ mod tests {
         for (shown, says) in [
             (metadata("0123456789abcdeX"), "not the token"),
             (metadata(""), "not the token"),
-            (MetadataMap::new(), "--token-file"),
+            (MetadataMap::new(), "shows none"),
         ] {
             let refused = entitled(&shown, "127.0.0.1:1").unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unauthenticated);

@@ -9,7 +9,7 @@ use larder_wire::control::{
     CoordinatorKind, MoveProgress, NodeState, PastChange,
 };
 
-use super::owned::Owned;
+use super::owned::{Owned, OwnedBytes};
 use crate::cluster::desk::Standing;
 use crate::config::ClusterConfig;
 use crate::serve::Context;
@@ -39,11 +39,12 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
 }
 
 /// The whole cluster.
-pub(super) fn whole(context: &Context, standing: &Standing, owned: &Owned) -> ClusterStatus {
+pub(super) fn whole(context: &Context, standing: &Standing, owned: &OwnedBytes) -> ClusterStatus {
     let status = brief(context, standing);
     let Some(record) = &standing.record else {
         return status;
     };
+    let owned = owned.now(&context.shared, record);
     let measured = |dataset: &ClusterDataset| {
         owned
             .snapshots
@@ -52,13 +53,25 @@ pub(super) fn whole(context: &Context, standing: &Standing, owned: &Owned) -> Cl
     };
     let datasets: Vec<ClusterDataset> = record.datasets.iter().map(dataset).collect();
     ClusterStatus {
-        nodes: record.members.iter().map(|entry| node(entry, record, standing, owned)).collect(),
+        nodes: record.members.iter().map(|entry| node(entry, record, standing, &owned)).collect(),
         change: record.change.as_ref().map(|change| self::change(record, change)),
-        settling: record.settling.is_some(),
+        settling: settles(record, standing),
         datasets_measured: count(datasets.iter().filter(|dataset| measured(dataset)).count()),
         datasets,
         ..status
     }
+}
+
+/// Whether a member has not said yet that it has all that the committed ring gave it.
+fn settles(record: &Record, standing: &Standing) -> bool {
+    let Some(plan) = record.settling else {
+        return false;
+    };
+    let has_all = |entry: &Entry| {
+        let said = standing.alive.get(entry.member.id.as_str())?;
+        said.settled.iter().find(|settled| settled.plan == plan && settled.gaps == 0)
+    };
+    !record.in_ring().all(|entry| has_all(entry).is_some())
 }
 
 /// Who keeps the record, where, and the coordinator's generation.

@@ -100,9 +100,8 @@ impl StatusReport {
             ),
             ("speed", if change.paused { format!("paused; else {speed}") } else { speed }),
         ];
-        if let Some(seconds) = change.eta_seconds {
-            let left = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-            fields.push(("left", format!("{} at that rate", units::duration(left))));
+        if let Some(seconds) = change.eta_seconds.filter(|_| change.bytes_left > 0) {
+            fields.push(("left", format!("{} at that rate", units::time_left(seconds))));
         }
         fields.push(("asked by", change.asked_by.clone()));
         fields.push(("plan", change.plan.clone()));
@@ -115,7 +114,8 @@ impl StatusReport {
             ("", Align::Left),
         ]);
         for node in &self.nodes {
-            let Some(progress) = &node.progress else {
+            let Some(progress) = node.progress.as_ref().filter(|progress| progress.shards > 0)
+            else {
                 continue;
             };
             let left = units::counted(progress.shards_left, "shard");

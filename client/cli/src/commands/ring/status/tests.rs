@@ -129,7 +129,7 @@ fn a_change_is_shown_with_how_far_each_node_is() {
         "Change 12: c joins",
         "3.0 GiB of 4.0 GiB, 75 %",
         "at most 512 MiB/s",
-        "2.0 s at that rate",
+        "2 s at that rate",
         "ops@host",
         "1.0 GiB in 10 shards",
     ] {
