@@ -94,19 +94,17 @@ impl RingReport {
     fn moved_as_planned(&self) -> Verdict {
         let ratio = |change: &Change| change.bytes_moved as f64 / change.bytes_planned as f64;
         let [join, drain] = self.changes().map(ratio);
-        let words = format!(
-            "{join:.2} and {drain:.2} of the planned bytes moved, goal {MOVED_OF_PLANNED_MAX}"
-        );
+        let goal = format!("at most {MOVED_OF_PLANNED_MAX} x");
+        let words = format!("{join:.2} x and {drain:.2} x of the planned bytes moved, {goal}");
         Verdict { reached: join.max(drain) <= MOVED_OF_PLANNED_MAX, words }
     }
 
+    /// Unknown where nothing was read.
     fn reads_stayed_fast(&self) -> Option<Verdict> {
         let ratio = |change: &Change| Some(change.p99_during? / change.p99_before?);
         let (join, drain) = (ratio(&self.rebalance)?, ratio(&self.drain)?);
-        let words = format!(
-            "{join:.2} and {drain:.2} of the time before did the slowest hundredth of reads take at least, \
-             goal {P99_RATIO_MAX}"
-        );
+        let goal = format!("at most {P99_RATIO_MAX} x");
+        let words = format!("{join:.2} x and {drain:.2} x of the p99 before a change, {goal}");
         Some(Verdict { reached: join.max(drain) <= P99_RATIO_MAX, words })
     }
 }
@@ -196,4 +194,91 @@ pub(super) fn how_to_use(origin: &Origin, members: &Members<'_>) -> Result<Strin
         members.token()
     ));
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(bytes_moved: u64, p99_during: f64) -> Change {
+        Change {
+            what: "d joins".to_owned(),
+            seconds: 6.5,
+            bytes_ideal: 100 << 20,
+            bytes_planned: 100 << 20,
+            bytes_moved,
+            reads: 1_000,
+            reads_failed: 0,
+            p99_before: Some(0.002),
+            p99_during: Some(p99_during),
+        }
+    }
+
+    fn epoch(epoch: u64) -> Epoch {
+        Epoch {
+            epoch,
+            samples: 4_096,
+            seconds: 1.0,
+            rows_local: 0,
+            rows_remote: 4_096,
+            rows_origin: 0,
+            origin_requests: 0,
+            origin_bytes: 0,
+            bytes: 1 << 30,
+        }
+    }
+
+    fn report(moved_mib: u64, p99_during: f64, failed: u64) -> RingReport {
+        let changes = || change(moved_mib << 20, p99_during);
+        let first_failure = (failed > 0).then(|| "it was too late".to_owned());
+        let all = Sum { reads: 9_000, failed, first_failure };
+        RingReport::new("etcd", [epoch(1), epoch(2)], changes(), changes(), all)
+    }
+
+    fn shown(report: &RingReport) -> String {
+        let mut page = Page::new(false, false);
+        report.show(&mut page);
+        page.text().to_owned()
+    }
+
+    #[test]
+    fn what_was_promised_is_said_to_be_reached() {
+        let report = report(105, 0.003, 0);
+        assert!(report.kept_its_word().is_ok());
+        let shown = shown(&report);
+        assert!(shown.contains("0 of 9,000 reads failed"), "{shown}");
+        assert!(shown.contains("1.05 x and 1.05 x of the planned bytes moved, at most 1.05 x"));
+        assert!(
+            shown.contains("1.50 x and 1.50 x of the p99 before a change")
+                && !shown.contains("missed")
+        );
+    }
+
+    #[test]
+    fn slow_reads_miss_a_goal_and_fail_nothing() {
+        let report = report(100, 0.004, 0);
+        assert!(report.kept_its_word().is_ok());
+        let shown = shown(&report);
+        assert!(shown.contains("goal missed:  2.00 x and 2.00 x of the p99"), "{shown}");
+    }
+
+    #[test]
+    fn failed_reads_and_bytes_that_nobody_planned_fail_the_demo() {
+        let failure = report(106, 0.002, 3).kept_its_word().unwrap_err();
+        let why = failure.why.unwrap();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(why.contains("3 of 9,000 reads failed: it was too late"), "{why}");
+        assert!(why.contains("1.06 x and 1.06 x of the planned bytes moved"), "{why}");
+    }
+
+    #[test]
+    fn scripts_find_the_names_that_they_were_promised() {
+        let json = serde_json::to_value(report(100, 0.002, 0)).unwrap();
+        assert_eq!((&json["coordinator"], &json["reads_failed"]), (&"etcd".into(), &0.into()));
+        let names =
+            "bytes_ideal bytes_planned bytes_moved reads reads_failed p99_before p99_during";
+        for change in [&json["rebalance"], &json["drain"]] {
+            assert!(names.split(' ').all(|name| change[name].is_number()), "{change}");
+        }
+    }
 }
