@@ -15,7 +15,7 @@ mod watch;
 use larder_client::Dataset;
 
 use super::{Arguments, epochs::Epochs, signals::Interrupt, stage::Stage};
-use crate::{context::Context, error::Failure};
+use crate::{context::Context, error::Failure, progress::Progress};
 use change::Scene;
 use members::Members;
 use reader::Reader;
@@ -39,13 +39,7 @@ pub(super) fn show(
     let progress = context.progress("making a folder");
     let stage = Stage::set(&progress, arguments.samples, SHARD_BYTES)?;
     interrupt.check()?;
-    progress.say("starting what keeps the ring");
-    let mut members = Members::new(context, interrupt, &stage)?;
-    for name in FOUNDERS {
-        progress.say(&format!("starting node {name}"));
-        members.add(name)?;
-        interrupt.check()?;
-    }
+    let mut members = found(context, interrupt, &progress, &stage)?;
     let operator = members.operator()?;
     let watch = Watch { context, interrupt, operator: &operator };
     progress.say("waiting until a, b and c are one ring");
@@ -55,32 +49,57 @@ pub(super) fn show(
     let options = options.over_network(FOUNDERS.into_iter().chain([NEWCOMER]));
     let dataset = options.open(stage.origin.dataset())?;
     drop(progress);
-    let for_people = !context.output.is_json() && !context.output.is_quiet();
-    if for_people {
+    if !context.output.is_json() && !context.output.is_quiet() {
         let opening = report::opening(context, &dataset, &stage.origin, members.coordinator());
         context.output.write(&opening)?;
     }
-    let mut epochs = Epochs::new(&dataset, &stage.origin, arguments.seed)?;
-    let warm = epochs.run(context, interrupt, 0)?;
-    let reader = Reader::start(&dataset, &stage.origin, arguments.seed)?;
-    let scene = Scene { watch: &watch, dataset: &dataset, reader: &reader };
-    let progress = context.progress("node d comes while rows are read");
-    let rebalance = scene.join(&mut members, NEWCOMER)?;
-    progress.say("node b goes while rows are read");
-    let drain = scene.drain(&mut members, LEAVER)?;
-    let all = reader.end()?;
-    drop(progress);
-    let after = epochs.run(context, interrupt, 1)?;
-    drop(epochs);
-    let report = RingReport::new(members.coordinator(), [warm, after], rebalance, drain, all);
+    let report = change(&watch, arguments.seed, &stage, &mut members, &dataset)?;
     context.output.print(&report)?;
     if arguments.keep {
-        let text = report::how_to_use(&stage.origin, &members)?;
-        super::say(context, &text)?;
+        super::say(context, &report::how_to_use(&stage.origin, &members)?)?;
         interrupt.wait();
     }
     drop(dataset);
     drop(members);
     stage.clear()?;
     report.kept_its_word()
+}
+
+/// Starts those who are there from the beginning.
+fn found<'a>(
+    context: &Context,
+    interrupt: &Interrupt,
+    progress: &Progress,
+    stage: &'a Stage,
+) -> Result<Members<'a>, Failure> {
+    progress.say("starting what keeps the ring");
+    let mut members = Members::new(context, interrupt, stage)?;
+    for name in FOUNDERS {
+        progress.say(&format!("starting node {name}"));
+        members.add(name)?;
+        interrupt.check()?;
+    }
+    Ok(members)
+}
+
+/// Reads all, goes on reading while a node comes and another goes, and reads all once more.
+fn change(
+    watch: &Watch<'_>,
+    seed: u64,
+    stage: &Stage,
+    members: &mut Members<'_>,
+    dataset: &Dataset,
+) -> Result<RingReport, Failure> {
+    let Watch { context, interrupt, .. } = watch;
+    let mut epochs = Epochs::new(dataset, &stage.origin, seed)?;
+    let warm = epochs.run(context, interrupt, 0)?;
+    let reader = Reader::start(dataset, &stage.origin, seed)?;
+    let progress = context.progress("waiting until the nodes know the dataset");
+    let scene = Scene { watch, progress: &progress, dataset, reader: &reader };
+    let rebalance = scene.join(members, NEWCOMER)?;
+    let drain = scene.drain(members, LEAVER)?;
+    let all = reader.end()?;
+    drop(progress);
+    let after = epochs.run(context, interrupt, 1)?;
+    Ok(RingReport::new(members.coordinator(), [warm, after], rebalance, drain, all))
 }

@@ -13,7 +13,7 @@ use super::{
     reader::{Reader, Reads},
     watch::Watch,
 };
-use crate::{commands::operator::failed, error::Failure};
+use crate::{commands::operator::failed, error::Failure, progress::Progress};
 
 /// Reads before a change, which it is judged by: twenty of them make up the slowest hundredth.
 const READS_BEFORE: usize = 2000;
@@ -21,6 +21,7 @@ const READS_BEFORE: usize = 2000;
 /// Who takes part in a change.
 pub(super) struct Scene<'a> {
     pub(super) watch: &'a Watch<'a>,
+    pub(super) progress: &'a Progress,
     pub(super) dataset: &'a Dataset,
     pub(super) reader: &'a Reader,
 }
@@ -59,6 +60,8 @@ impl Scene<'_> {
     pub(super) fn join(&self, members: &mut Members<'_>, name: &str) -> Result<Change, Failure> {
         self.watch.until_known()?;
         let start = self.start(members)?;
+        self.progress
+            .say(&format!("node {name} starts, and waits a while for others that may come"));
         members.add(name)?;
         // It waits for others that may come too: there is time to ask.
         self.watch.until_waiting(name)?;
@@ -72,6 +75,7 @@ impl Scene<'_> {
         let plan = PlanChangeRequest { drain: vec![name.to_owned()], ..Default::default() };
         let figures = self.watch.plan(&plan)?;
         let start = self.start(members)?;
+        self.progress.say(&format!("node {name} drains"));
         let drain = DrainNode { node_id: name.to_owned(), deadline_ms: None };
         let begun = self.watch.operator.command(ClusterCommand::Drain(drain));
         begun.map_err(|error| failed(format!("{name} does not drain"), error))?;
@@ -86,7 +90,12 @@ impl Scene<'_> {
     fn start(&self, members: &Members<'_>) -> Result<Start, Failure> {
         // What came before is no rest: the reader's start, or another change.
         self.reader.take()?;
-        self.watch.until("the reader gets on", || Ok(self.reader.count()? >= READS_BEFORE))?;
+        self.watch.until("the reader gets on", || {
+            let count = self.reader.count()?;
+            self.progress
+                .say(&format!("reading from a ring at rest: {count} of {READS_BEFORE} batches"));
+            Ok(count >= READS_BEFORE)
+        })?;
         let before = self.reader.take()?;
         let bytes_read = members.bytes_read()?;
         Ok(Start { before, at: self.watch.context.now(), bytes_read })
@@ -103,6 +112,7 @@ impl Scene<'_> {
     ) -> Result<Change, Failure> {
         self.watch.until_ring(ring)?;
         let (during, took) = (self.reader.take()?, self.watch.context.now() - start.at);
+        self.progress.say("all nodes go by the new ring; waiting until old copies are dropped");
         self.until_moved(ring.len())?;
         let bytes_moved = members.bytes_read()?.saturating_sub(start.bytes_read);
         let seconds = |reads: &Reads| reads.p99().as_ref().map(Duration::as_secs_f64);
