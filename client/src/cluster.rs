@@ -17,6 +17,7 @@ mod guide;
 mod health;
 mod inspect;
 mod of_host;
+mod operate;
 mod upkeep;
 
 use std::{
@@ -40,6 +41,7 @@ pub(crate) use guide::{Directory, Guide};
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
 use of_host::OfHost;
+pub use operate::{Operator, PlannedChange, Seen};
 
 /// The nodes of a cluster.
 pub struct Cluster {

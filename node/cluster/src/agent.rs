@@ -107,6 +107,8 @@ pub struct Agent<R = Unbroken> {
     braked: bool,
     /// This node was in the ring and was taken out for good: it does not come back by itself.
     left: bool,
+    /// The ring version at which a change was begun that puts this node where it stands now.
+    rehoused: Option<u64>,
     stopping: bool,
     tickets: u64,
 }
@@ -144,6 +146,7 @@ impl<R: Rules> Agent<R> {
             swept: None,
             braked: false,
             left: false,
+            rehoused: None,
             stopping: false,
             tickets: 0,
         }
@@ -173,6 +176,12 @@ impl<R: Rules> Agent<R> {
     /// How far the change in flight has come, as far as it brings shards here.
     pub fn progress(&self) -> Option<Progress> {
         self.mover.progress(self.record()?.change.as_ref()?.plan)
+    }
+
+    /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the rate of a change, which
+    /// is cut into whole shards.
+    pub fn due(&self) -> Option<Now> {
+        self.mover.due()
     }
 
     /// Whether this node is announced, as far as this agent was told.
@@ -293,3 +302,6 @@ impl<R: Rules> Agent<R> {
         Ticket(self.tickets)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 mod agreement;
 mod holdings;
 mod install;
+mod namesake;
 mod planning;
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +34,7 @@ use crate::shared::Shared;
 use agreement::Agreement;
 use holdings::Holdings;
 use install::Installer;
+use namesake::Namesake;
 use planning::Planning;
 
 /// How often the agent is told that time passed.
@@ -51,6 +53,7 @@ struct Driver {
     shared: Arc<Shared>,
     watch: Watch,
     seen: Seen,
+    namesake: Namesake,
     inbox: Inbox,
     events: mpsc::Receiver<Event>,
     agreement: Agreement,
@@ -90,6 +93,7 @@ pub(crate) fn start(
         started: Instant::now(),
         watch: coordinator.watch(),
         seen: Seen::default(),
+        namesake: Namesake::new(me.id.clone(), boot),
         inbox,
         events,
         agreement: Agreement::start(coordinator, me.id.clone(), boot, report.clone()),
@@ -119,9 +123,11 @@ impl Driver {
         let mut tick = time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let due = self.agent.due().map(|due| self.started + due);
             tokio::select! {
                 () = stopping.cancelled() => break,
                 _ = tick.tick() => self.look_around(),
+                () = reached(due) => self.tell(Event::Tick),
                 more = self.watch.changed() => {
                     if !more {
                         break;
@@ -236,6 +242,9 @@ impl Driver {
             Some((said.node_id.clone(), word))
         });
         self.alive = said.collect();
+        if let Some(words) = self.namesake.notice(&self.alive, self.clock()) {
+            tracing::error!("{words}");
+        }
     }
 
     fn ask(&mut self, request: Request) {
@@ -277,5 +286,13 @@ impl Driver {
 
     fn clock(&self) -> Now {
         self.started.elapsed()
+    }
+}
+
+/// Waits until then, or for ever.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
