@@ -38,7 +38,7 @@ fn code(page: &str) -> Vec<String> {
 
 /// The calls of our programs in a line of shell.
 fn calls(line: &str) -> Vec<Vec<String>> {
-    let line = line.split(" #").next().unwrap_or_default();
+    let line = line.split(" #").next().unwrap_or_default().trim_start_matches("$ ");
     let pieces = line.split(['|', '&', ';', '>', '(', ')']);
     let words = |piece: &str| -> Vec<String> {
         let words = piece.split_whitespace();
@@ -85,12 +85,13 @@ fn what_the_pages_say_to_type_is_what_the_programs_take() {
 #[test]
 fn commands_are_found_in_blocks_and_sentences() {
     let page = "Say `larder node ls`, or:\n```\nA=b larder ring apply \\\n  \"x.plan\" --yes   # now\nlarder-node --memory 1GiB &\n\
-                ls larder\n```\n`larder ... -o json`, `larder`";
+                ls larder\n```\n```console\n$ larder ring pause\nwatch it with: larder ring status\n```\n`larder ... -o json`, `larder`";
     let found: Vec<Vec<String>> = code(page).iter().flat_map(|line| calls(line)).collect();
     let expected = [
         &["larder", "node", "ls"][..],
         &["larder", "ring", "apply", "x.plan", "--yes"],
         &["larder-node", "--memory", "1GiB"],
+        &["larder", "ring", "pause"],
     ];
     assert_eq!(found, expected);
 }
