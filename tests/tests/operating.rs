@@ -120,7 +120,7 @@ fn a_change_is_in_its_operators_hands(keeper: Keeper) {
     assert_eq!(status["change"]["paused"], true);
     assert_eq!(status["change"]["edits"][0]["weight"], 3);
     assert_eq!(status["ring_version"], before, "reads go on by the ring that was");
-    scene.tell(&["ring", "rate", "none"]);
+    scene.tell(&["ring", "rate", "1GiB/s"]);
     scene.tell(&["ring", "resume"]);
     let after = until_newer(&scene, before);
     assert_eq!(scene.last()["outcome"], "committed");
