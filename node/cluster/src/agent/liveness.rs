@@ -40,6 +40,8 @@ pub(super) struct Liveness {
     /// When the question was asked that was answered last: absences are certain up to here.
     asked: Now,
     peers: BTreeMap<String, Peer>,
+    /// Nodes that the record knows, and since when they are looked for.
+    expected: BTreeMap<String, Now>,
     /// Members that left the ring because they were dead: when, and their weight.
     fallen: Vec<(Now, u64)>,
 }
@@ -92,6 +94,14 @@ impl Liveness {
         self.stamp = None;
     }
 
+    /// Looks for all whom the record knows, from now on if it does not yet: before, an absence said nothing.
+    pub(super) fn expect(&mut self, now: Now, record: &Record) {
+        self.expected.retain(|id, _| record.entry(id).is_some());
+        for Entry { member, .. } in &record.members {
+            self.expected.entry(member.id.clone()).or_insert(now);
+        }
+    }
+
     /// Forgets who is neither known to the record nor was here lately.
     pub(super) fn tidy(&mut self, now: Now, record: &Record) {
         self.peers.retain(|id, peer| {
@@ -141,7 +151,7 @@ impl Liveness {
         let since = match self.peers.get(id) {
             Some(peer) if peer.here => return None,
             Some(peer) => peer.since.max(watching),
-            None => watching,
+            None => watching.max(*self.expected.get(id)?),
         };
         Some(now.saturating_sub(since))
     }

@@ -9,7 +9,7 @@ use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, RETURN_HOLD};
 use super::*;
 use crate::{
     announcement::Settled,
-    plan::Edit,
+    plan::{Edit, Plan},
     record::{
         State,
         testing::{member, record},
@@ -344,4 +344,20 @@ fn who_drains_last_waits_for_somebody_to_come() {
     stand.pass(10);
     let edits = [Edit::Remove("a".to_owned()), Edit::Put(member("c", 1))];
     assert_eq!(stand.change().edits, edits);
+}
+
+#[test]
+fn who_was_never_heard_is_missed_only_since_the_record_knows_it() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.pass(100);
+    stand.write(|record| record.joined(member("f", 1)));
+    let plan = stand.plan(vec![Edit::Put(member("f", 1))]);
+    stand.write(|record| {
+        record.recast(&Plan::decode(&plan).unwrap(), BlobId::of(&plan), "so it is")
+    });
+    assert_eq!(stand.version(), 2);
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 2);
+    stand.pass(5);
+    assert_eq!(stand.version(), 3);
 }

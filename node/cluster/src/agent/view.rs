@@ -200,6 +200,7 @@ impl<R: Rules> Agent<R> {
             states.clone_from(&view.states);
         }
         self.note_departures(&record);
+        self.liveness.expect(self.now, &record);
         let known = std::mem::take(&mut states);
         for Entry { member, state, .. } in &record.members {
             let known = known.iter().find(|(id, was, _)| *id == member.id && was == state);

@@ -8,7 +8,7 @@ use super::super::*;
 use crate::{
     BlobId, BootId, Planned, Planner, Revision,
     announcement::Settled,
-    plan::RingOnly,
+    plan::{Edit, RingOnly},
     record::{Audit, Change, Refused, State, testing::member},
 };
 
@@ -254,6 +254,14 @@ impl Stand {
 
     pub(super) fn change(&self) -> &Change {
         self.record.change.as_ref().expect("a change is in flight")
+    }
+
+    /// The plan of these edits.
+    pub(super) fn plan(&mut self, edits: Vec<Edit>) -> Vec<u8> {
+        match self.command(Command::Plan(edits)) {
+            Ok(Answer::Planned(planned)) => planned.plan,
+            other => panic!("a plan was asked for: {other:?}"),
+        }
     }
 
     /// A plan that was put, as an operator would have it.
