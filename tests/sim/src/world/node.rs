@@ -53,8 +53,10 @@ pub(crate) struct Node {
     zone: String,
     /// The coordinator hears nothing of what it announces until then.
     pub(super) muted_until: Now,
-    /// Its watch tells it nothing until then.
-    pub(super) stalled_until: Now,
+    /// Its watch tells it nothing of the record until then.
+    pub(super) records_stall_until: Now,
+    /// Nor of who is announced.
+    pub(super) alive_stalls_until: Now,
     pub(crate) copies: BTreeMap<ShardNo, Copy>,
     /// Copies that were here, and until when.
     pub(crate) gone: BTreeMap<ShardNo, Now>,
@@ -96,7 +98,8 @@ impl Node {
             host: place,
             zone: if zones == 0 { String::new() } else { format!("zone-{}", place % zones) },
             muted_until: Now::ZERO,
-            stalled_until: Now::ZERO,
+            records_stall_until: Now::ZERO,
+            alive_stalls_until: Now::ZERO,
             copies: BTreeMap::new(),
             gone: BTreeMap::new(),
             in_use: None,

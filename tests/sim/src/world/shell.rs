@@ -10,7 +10,7 @@ use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 use super::{
     Changed, Item, Place, Request, Response, ShardNo, TICK, World,
-    node::{Copy, Pull},
+    node::{Copy, Node, Pull},
 };
 use crate::bugs::Mishap;
 
@@ -156,16 +156,16 @@ impl World {
         }
         for place in 0..self.nodes.len() {
             let boot = self.nodes[place].boot;
-            if self.now < self.nodes[place].stalled_until {
-                continue;
-            }
+            let Node { records_stall_until, alive_stalls_until, .. } = self.nodes[place];
             if changed.record
+                && self.now >= records_stall_until
                 && let Some(stored) = self.coordinator.stored()
                 && let Some(travel) = self.network.travel(&mut self.rng, from, place)
             {
                 self.after(travel, Item::Tell(place, boot, Event::Record(stored)));
             }
             if changed.alive
+                && self.now >= alive_stalls_until
                 && let Some(travel) = self.network.travel(&mut self.rng, from, place)
             {
                 let alive = Event::Alive(self.coordinator.alive());

@@ -29,6 +29,8 @@ pub(super) enum Trouble {
     Sleep(Place, Duration),
     /// A node crashes, for so long.
     Crash(Place, Duration),
+    /// The watch of a node tells nothing for so long.
+    Stall(Place, Duration),
     /// A node stops, for so long.
     Stop(Place, Duration),
     /// The coordinator of another cluster says what it knows.
@@ -54,8 +56,10 @@ impl World {
             Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
             Trouble::Fast => self.network.slow = Duration::ZERO,
             Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
-            Trouble::Sleep(..) | Trouble::Crash(..) | Trouble::Stop(..) if !self.troubled => {}
+            Trouble::Sleep(..) | Trouble::Stall(..) | Trouble::Crash(..) | Trouble::Stop(..)
+                if !self.troubled => {}
             Trouble::Sleep(place, wait) => self.sleep(place, wait),
+            Trouble::Stall(place, wait) => self.stall(place, wait, true, true),
             Trouble::Crash(place, wait) => self.crash(place, wait),
             Trouble::Stop(place, wait) => {
                 self.stop(place);
@@ -195,10 +199,11 @@ impl World {
                 self.say(|| format!("n{place} is not heard for {:?}", 2 * wait));
             }
             8 => {
-                self.nodes[place].stalled_until = self.now + wait;
-                self.say(|| format!("n{place} is told nothing for {wait:?}"));
+                let what = self.rng.u32(1..4);
+                self.stall(place, wait, what & 1 > 0, what & 2 > 0);
             }
-            9 => self.blink_unseen(place),
+            9 if self.rng.bool() => self.blink_unseen(place),
+            9 => self.come_unseen(place),
             _ => {
                 // Restarted quicker than anybody notices.
                 self.crash(place, wait / 100);
@@ -223,6 +228,26 @@ impl World {
         for (wait, trouble) in troubles {
             self.after(wait, Item::Trouble(trouble));
         }
+    }
+
+    /// A node's watch tells nothing of the record, or of who is announced, or of both.
+    fn stall(&mut self, place: Place, wait: Duration, records: bool, alive: bool) {
+        let (until, node) = (self.now + wait, &mut self.nodes[place]);
+        if records {
+            node.records_stall_until = until;
+        }
+        if alive {
+            node.alive_stalls_until = until;
+        }
+        self.say(|| format!("n{place} is told nothing for {wait:?}: {records}, {alive}"));
+    }
+
+    /// A node goes, and is back just before it counts as dead; the watch of another misses that.
+    fn come_unseen(&mut self, watcher: Place) {
+        let secs = Duration::from_secs;
+        let other = (watcher + 1) % self.nodes.len();
+        self.after(secs(0), Item::Trouble(Trouble::Stop(other, secs(26))));
+        self.after(secs(2), Item::Trouble(Trouble::Stall(watcher, secs(40))));
     }
 
     fn crash(&mut self, place: Place, down: Duration) {
@@ -385,7 +410,8 @@ impl World {
         (self.origin_up, self.origin_since) = (true, self.now);
         let since = self.now;
         for node in &mut self.nodes {
-            (node.muted_until, node.stalled_until) = (since, since);
+            node.muted_until = since;
+            (node.records_stall_until, node.alive_stalls_until) = (since, since);
         }
         self.coordinator_up(since, true);
         for place in 0..self.nodes.len() {
