@@ -59,12 +59,13 @@ def test_an_epoch_brings_every_sample_once_as_it_was_written(
 
 def test_batches_are_views_of_memory_that_is_used_again(dataset: larder.Dataset) -> None:
     addresses = set()
-    for batch in dataset.loader(10, shuffle="none", output="numpy"):
+    # 150 batches, and never more buffers than there are threads, batches that lie ready and one in use.
+    for batch in dataset.loader(2, shuffle="none", output="numpy"):
         assert batch["image"].flags.writeable
         assert not batch["image"].flags.owndata
         assert batch["image"].ctypes.data % 4096 == 0
         addresses.add(batch["image"].ctypes.data)
-    assert len(addresses) < 10
+    assert len(addresses) < 20
 
 
 def test_a_mistake_is_one_clear_error(dataset: larder.Dataset) -> None:
