@@ -16,6 +16,7 @@ mod control;
 mod guide;
 mod health;
 mod inspect;
+mod nearness;
 mod of_host;
 mod upkeep;
 
@@ -39,6 +40,7 @@ use control::Control;
 pub(crate) use guide::{Directory, Guide};
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
+use nearness::Nearness;
 use of_host::OfHost;
 
 /// The nodes of a cluster.
@@ -75,6 +77,7 @@ pub(crate) struct Member {
     /// `http://host:port`.
     pub(crate) control: String,
     pub(crate) health: Health,
+    pub(crate) nearness: Nearness,
 }
 
 /// Under which name nodes know a dataset: what they are asked to open.
@@ -295,7 +298,8 @@ impl View {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
                 let (id, control) = (member.id.clone(), member.control.clone());
-                Arc::new(Member { id, control, health: Health::default() })
+                let (health, nearness) = (Health::default(), Nearness::default());
+                Arc::new(Member { id, control, health, nearness })
             })
         };
         let members = ring.members().iter().map(member).collect();

@@ -117,6 +117,10 @@ impl Guide {
         match self.ask(cluster, &view).await {
             Ok(placement) => {
                 self.answers.succeed();
+                if placement.replicas() > 1 {
+                    // Of several owners the one on this host is asked.
+                    cluster.locate_new(&view).await;
+                }
                 // If there is a newer ring by now that is learned next: to go over twice moves more.
                 if cluster.view().is_some_and(|newest| Arc::ptr_eq(&newest, &view)) {
                     let directory = Directory { view, placement, is_settled: true };

@@ -61,6 +61,12 @@ impl RankHosts {
         u32::try_from(self.hosts.len()).expect("ranks are counted in u32")
     }
 
+    /// The host of each rank.
+    #[must_use]
+    pub fn hosts(&self) -> &[u16] {
+        &self.hosts
+    }
+
     /// Whether a rank runs on this host.
     #[must_use]
     pub fn has(&self, host: u16) -> bool {
