@@ -1,5 +1,7 @@
 //! Batches that ranks divide by where their rows are held.
 
+#![expect(clippy::cast_possible_truncation, reason = "a handful of hosts")]
+
 use super::*;
 use crate::{Locality, sampler::Error as SamplerError};
 

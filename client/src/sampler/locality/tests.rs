@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "a handful of hosts")]
+
 use super::*;
 
 /// A small generator, the same in every run.
