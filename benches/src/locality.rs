@@ -112,8 +112,8 @@ impl Job {
         let rows = self.hosts_of_rows(&order, &batches, 0)?;
         let count = u32::try_from(rows.len())?;
         let (mut slice, mut all, mut divide) = (Vec::new(), Vec::new(), Vec::new());
-        let per_batch = |(took, ()): (f64, ())| took / f64::from(TIMES) * 1e3;
-        let repeat = |work: &dyn Fn()| per_batch(seconds(|| (0..TIMES).for_each(|_| work())));
+        let per_thousand = |(took, ()): (f64, ())| took / f64::from(TIMES) * 1e3;
+        let repeat = |work: &dyn Fn()| per_thousand(seconds(|| (0..TIMES).for_each(|_| work())));
         for _ in 0..report.rounds() {
             let share = batches.share(0, 0).ok_or("no such batch")?;
             slice.push(repeat(&|| {
@@ -130,7 +130,7 @@ impl Job {
             }));
         }
         let title = format!(
-            "ms a batch: {hosts} hosts, {ranks_of_host} ranks each, {} rows, shuffle global",
+            "1,000 batches of {} rows: {hosts} hosts, {ranks_of_host} ranks each, shuffle global",
             rows.len()
         );
         let names = ["order of the own slice", "order and host of all rows", "dividing them"];

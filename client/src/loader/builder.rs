@@ -154,7 +154,8 @@ impl LoaderBuilder {
     ///
     /// All ranks must have the same one, or rows are lost and repeated: it is made by one process, and
     /// handed to all. See [`Loader::pass_name`]. To find its part each rank puts the whole global batch
-    /// in order: some 60 ns a row, by the threads that fetch ahead.
+    /// in order: some 50 to 90 ns a row, on the threads
+    /// that fetch ahead.
     pub fn locality(self, locality: Locality) -> Self {
         Self { locality: Some(locality), ..self }
     }
