@@ -336,11 +336,11 @@ class Loads:
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
             tensors: names of the tensors wanted; by default all.
             prefetch: batches fetched ahead.
-            locality: whether ranks divide each global batch by where its rows are held, so that each
-                reads as many as can be on its own host. The samples of a global batch, and so what a
-                step learns from, stay the same; so do saved states. Under torch.distributed this
-                is a collective call: all ranks make the loader, with the same setting. Elsewhere
-                pass what :meth:`locality` made, the same on all ranks.
+            locality: whether ranks divide each global batch by where its rows are held, so that
+                each reads as many as can be on its own host. The samples of a global batch, and so
+                what a step learns from, stay the same; so do saved states. Under torch.distributed
+                this is a collective call: all ranks make the loader, with the same setting.
+                Elsewhere pass what :meth:`locality` made, the same on all ranks.
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers

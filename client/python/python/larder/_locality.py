@@ -3,8 +3,8 @@
 It is made by one process and handed to all, since two of them learn of a change of the cluster at
 different times, and ranks that divide a batch differently lose rows and repeat others.
 
-Thread rule: what uses torch.distributed is collective: every rank calls it, at the same place of its
-program. Never imports torch: a framework that is not imported has no ranks.
+Thread rule: what uses torch.distributed is collective: every rank calls it, at the same place of
+its program. Never imports torch: a framework that is not imported has no ranks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from larder._larder import Locality
 
 _BY_HAND = (
-    "make one in one process by dataset.locality(hosts), send it to all ranks (it pickles), and pass "
-    "it as locality="
+    "make one in one process by dataset.locality(hosts), send it to all ranks (it pickles), and "
+    "pass it as locality="
 )
 
 
@@ -57,8 +57,8 @@ def agreed(
     if not exchange.is_whole:
         raise InvalidArgument(
             f"locality=True is not possible for {coordinates}",
-            "there are processes beside this group, which may be replicas of some in it and must get "
-            "the same batches",
+            "there are processes beside this group, which may be replicas of some in it and must "
+            "get the same batches",
             f"pass the mesh of all processes as group=, or {_BY_HAND}",
         )
     return _made_by_first(exchange, placed, coordinates)
@@ -106,9 +106,7 @@ class Exchange:
     def among(cls, coordinates: Coordinates, group: Any) -> Exchange | None:
         """Among the processes whose coordinates these are one of, if torch.distributed has them."""
         distributed = sys.modules.get("torch.distributed")
-        if distributed is None or not (
-            distributed.is_available() and distributed.is_initialized()
-        ):
+        if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
             return None
         if group is None:
             found = (distributed.get_rank(), distributed.get_world_size())
@@ -120,8 +118,8 @@ class Exchange:
     @property
     def is_whole(self) -> bool:
         """Whether all processes of the job are in it."""
-        sizes = (self._distributed.get_world_size(group) for group in self._groups)
-        return math.prod(sizes) == self._distributed.get_world_size()
+        sizes = [self._distributed.get_world_size(group) for group in self._groups]
+        return bool(math.prod(sizes) == self._distributed.get_world_size())
 
     @property
     def is_first(self) -> bool:
