@@ -2,7 +2,8 @@
 //!
 //! The ring alone does not say it: some shards have other owners than its walk names, by a table for each
 //! snapshot and version of the ring. So a reader goes over to a newer ring only together with the table
-//! that belongs to it, and goes by what it had until then.
+//! that belongs to it, and goes by what it had until then; where shards have several owners, once it is
+//! known which of them are on this host.
 //!
 //! ```text
 //!                         ┌───────────────────────────────────────────────────┐

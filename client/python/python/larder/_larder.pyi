@@ -68,8 +68,8 @@ class Loader:
     def slowest(self) -> list[dict[str, Any]]: ...
 
 class Locality:
-    """By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset or
-    mixture, in one process, and handed to all. It pickles."""
+    """By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset
+    or mixture, in one process, and handed to all. It pickles."""
 
     @staticmethod
     def from_bytes(content: bytes) -> Locality: ...
