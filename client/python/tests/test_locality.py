@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 
 import pytest
 
 import larder
-from harness import Node, S3Server, ring
+from harness import Node
 
-URI = "s3://data/images"
+URI = "s3://data/many"
 NAMES = ("near", "far")
 
 
-@pytest.fixture(scope="module")
-def nodes(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    """Two nodes in a static ring, which knows them by their addresses only."""
-    with ring(tmp_path_factory.mktemp("ring"), *NAMES, origin="s3://data") as nodes:
-        yield nodes
-
-
 @pytest.fixture
-def ds(nodes: list[Node]) -> larder.Dataset:
-    return larder.open(URI, cluster=nodes[1].address)
+def ds(two_nodes: list[Node]) -> larder.Dataset:
+    return larder.open(URI, cluster=two_nodes[1].address)
 
 
 def batches(
@@ -40,11 +32,9 @@ def whole(batch: list[list[int]]) -> list[int]:
     return sorted(sample for rank in batch for sample in rank)
 
 
-def test_nodes_of_this_host_are_known_by_their_sockets(
-    ds: larder.Dataset, nodes: list[Node]
-) -> None:
+def test_nodes_of_this_host_are_known_by_their_sockets(ds: larder.Dataset) -> None:
     assert sorted(ds.nodes_here) == sorted(NAMES)
-    alone = larder.mix([(ds, 0.5), (ds[:100], 0.5)])
+    alone = larder.mix([(ds, 0.5), (ds.select(range(100)), 0.5)])
     assert sorted(alone.nodes_here) == sorted(NAMES)
     assert larder.open(URI, cluster="none").nodes_here == []
 
@@ -59,7 +49,7 @@ def test_a_global_batch_has_the_same_samples_divided_differently(ds: larder.Data
 
 
 def test_a_mixture_is_divided_too(ds: larder.Dataset) -> None:
-    mixture = larder.mix([(ds, 0.5), (ds[:100], 0.5)], stop=160)
+    mixture = larder.mix([(ds, 0.5), (ds.select(range(100)), 0.5)], stop=160)
     locality = mixture.locality(["near", "far"])
     slices, divided = batches(mixture, 2, False), batches(mixture, 2, locality)
     assert [whole(batch) for batch in slices] == [whole(batch) for batch in divided]

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from harness import S3Server, ring
+from harness import Node
 from test_ranks import torchrun
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def ranks(
-    request: pytest.FixtureRequest, s3: S3Server, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    two_nodes: list[Node],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> list[Any]:
     """What the ranks of a job found that reads from two nodes."""
     folder = tmp_path_factory.mktemp("ranks")
-    with ring(tmp_path_factory.mktemp("ring"), "near", "far", origin="s3://data") as nodes:
-        found = torchrun(request.param, folder, nodes[0].address, str(folder), "locality")
+    found = torchrun(request.param, folder, two_nodes[0].address, str(folder), "locality")
     return [of["locality"] for of in found]
 
 
@@ -45,9 +46,8 @@ def test_what_hinders_the_first_is_told_to_all(ranks: list[Any]) -> None:
     assert all("'nobody'" in of["nobody"] or '"nobody"' in of["nobody"] for of in ranks)
 
 
+@pytest.mark.parametrize("ranks", [4], indirect=True)
 def test_replicas_in_a_mesh_get_the_same_batches(ranks: list[Any]) -> None:
-    if len(ranks) < 4:
-        pytest.skip("no mesh of two dimensions")
     for first, second in (ranks[:2], ranks[2:]):
         assert first["mesh"] == second["mesh"]
     assert ranks[0]["mesh"] != ranks[2]["mesh"]
