@@ -27,6 +27,9 @@ demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
 	@target/debug/larder demo $(DEMO_ARGS)
 
+sim: ## simulate clusters of agents from SEEDS seeds (10000), then look for every planted bug
+	@$(CARGO) run --locked -q -p larder-sim -- --seeds $(SEEDS)
+
 test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, tidy, unit and process tests
 	$(CARGO) build --locked --workspace --bins
 	$(MAKE) pytest

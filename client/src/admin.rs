@@ -1,13 +1,13 @@
 //! What tools for operators need besides the data path, in one place: indexing and reading datasets
-//! on their origin, what nodes say about themselves, and what a host gives to extents.
+//! on their origin, what nodes say about themselves, changing a cluster, and what a host gives to extents.
 //!
 //! Training code has no use for any of it.
 
-pub use crate::cluster::{Answer, ShardCounts};
+pub use crate::cluster::{Answer, Operator, PlannedChange, Seen, ShardCounts};
 pub use larder_dataset::{
     DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress, Indexed,
     LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri, PartRead,
-    RowLocator, Scheme, Shard, SnapshotId, TokenSpec, UriError, index, open, open_with,
+    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, index, open, open_with,
     shard_checksum,
 };
 pub use larder_extent::{
@@ -16,7 +16,17 @@ pub use larder_extent::{
 };
 pub use larder_wire::{
     SizeError,
-    control::{Counters, DatasetStatus, Failure as FillFailure, Load, MemoryUse, NodeDescription},
+    control::{
+        AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
+    },
+    control::{
+        ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode, ClusterStatus,
+        CoordinatorKind, Counters, DatasetStatus, Explanation, Failure as FillFailure, Load,
+        MemoryUse, MoveProgress, NodeDescription, NodeFigures, NodeState, NodeWeight, PastChange,
+        PlanChangeRequest, PlanFigures, ShardState, ShardStatus, TakeOverResponse,
+        command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
+    },
+    limits::PLANNED_BYTES_MAX,
     parse_size,
 };
 

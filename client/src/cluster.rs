@@ -18,6 +18,7 @@ mod health;
 mod inspect;
 mod nearness;
 mod of_host;
+mod operate;
 mod upkeep;
 
 use std::{
@@ -42,6 +43,7 @@ pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
 use nearness::Nearness;
 use of_host::OfHost;
+pub use operate::{Operator, PlannedChange, Seen};
 
 /// The nodes of a cluster.
 pub struct Cluster {

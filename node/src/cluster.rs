@@ -41,7 +41,7 @@ impl Cluster {
     pub async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
         match config.cluster() {
             None => Ok(None),
-            Some(ClusterConfig::Etcd(options)) => {
+            Some(ClusterConfig::Etcd { options, .. }) => {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
                 Ok(Some(Self::new(coordinator, None, true)))
             }
@@ -54,7 +54,9 @@ impl Cluster {
                     join: join.clone(),
                 };
                 let seat = Seat::start(options).await?;
-                Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), join.is_empty())))
+                // Also one that was started to join: it may have ended before there was anything to join.
+                let founds = seat.serves();
+                Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), founds)))
             }
         }
     }
@@ -99,5 +101,37 @@ impl Cluster {
         if let Some(seat) = &self.seat {
             seat.stop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::config::Args;
+
+    /// Whether a node that is started with this command line founds a cluster, if there is none yet.
+    fn founds(state: &std::path::Path, more: &[&str]) -> bool {
+        let state = state.display().to_string();
+        let typed =
+            ["larder-node", "--origin", "file:///data", "--state", &state, "--node-id", "n1"];
+        let typed = typed.iter().chain(&["--token", "a secret of this test"]).chain(more);
+        let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
+        // Its tasks end with it, and with them its hold on the folder.
+        let runtime = Runtime::new().unwrap();
+        let started = runtime.block_on(Cluster::start(&config, "http://127.0.0.1:7".to_owned()));
+        started.unwrap().expect("it is one of a cluster").founds
+    }
+
+    #[test]
+    fn who_coordinates_founds_however_it_is_started_again() {
+        let home = tempfile::tempdir().unwrap();
+        let (first, second) = (home.path().join("first"), home.path().join("second"));
+        let join = ["--join", "127.0.0.1:7"];
+        assert!(founds(&first, &[]));
+        assert!(founds(&first, &join), "it ended before the record was there");
+        assert!(!founds(&second, &join), "that is for the node it joins");
     }
 }

@@ -18,10 +18,11 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::Member;
+use larder_wire::{Member, limits};
 
 pub(crate) use peer::{Missed, Peer};
 
@@ -29,6 +30,13 @@ use crate::placements::Placements;
 
 /// Members of one ring that are asked for a shard: its owner and the one that stands in for that.
 const ASKED_MAX: usize = 2;
+
+/// Who may have a shard, and how long it may say nothing when it is asked for it.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) patience: Duration,
+}
 
 /// The members of the ring in use and of the one before but this node, connected to when they are first asked.
 #[derive(Debug)]
@@ -48,7 +56,7 @@ impl Peers {
     /// Who may have a shard, in the order in which they are to be asked; without those that did not
     /// answer lately. Who owned it before the ring changed comes first where this node owns it now, and last
     /// elsewhere.
-    pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Arc<Peer>> {
+    pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Holder> {
         let placements = self.placements.load();
         let now = placements.of(snapshot);
         let mut asked: Vec<&Member> =
@@ -56,13 +64,19 @@ impl Peers {
         let before = placements.previous().map(|previous| previous.of(snapshot));
         let former = before.iter().flat_map(|before| before.walk(shard));
         let former = former.take(1).find(|member| member.id != self.own_id);
+        let mine = placements.gives(snapshot, shard, &self.own_id);
         if let Some(former) = former {
             asked.retain(|member| member.id != former.id);
-            let mine = placements.gives(snapshot, shard, &self.own_id);
             asked.insert(if mine { 0 } else { asked.len() }, former);
         }
-        let holders = asked.into_iter().map(|member| self.peer(&member.id, &member.control));
-        holders.filter(|peer| peer.answers()).collect()
+        let holder = |member: &Member| {
+            let doubted = !mine && placements.gives(snapshot, shard, &member.id);
+            let patience =
+                if doubted { limits::DOUBTED_OWNER_TIMEOUT } else { limits::OWNER_SILENT_TIMEOUT };
+            Holder { peer: self.peer(&member.id, &member.control), patience }
+        };
+        let holders = asked.into_iter().map(holder);
+        holders.filter(|holder| holder.peer.answers()).collect()
     }
 
     /// Makes it known how members are reached, by their names and data addresses.

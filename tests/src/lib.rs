@@ -14,6 +14,8 @@ pub mod load;
 pub mod netns;
 pub mod node;
 pub mod python;
+pub mod scripted;
+pub mod tool;
 pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};

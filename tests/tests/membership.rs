@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
+use larder_tests::living::ring;
 use larder_tests::node::binary;
 use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
 use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE};
@@ -76,18 +77,38 @@ impl Scene {
 
 /// Nodes are killed and started again, one after the other: as each is back before it counts as dead, the ring stays.
 fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
-    let mut scene = Scene::new(keeper, 3);
+    let mut scene = Scene::new(keeper, repeats(3, 5));
     let load = scene.load(2);
-    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    let all: Vec<usize> = (0..scene.cluster.nodes.len()).collect();
+    let version = scene.cluster.until_ring(&all);
     for death in 0..deaths {
-        let victim = death % 3;
+        let victim = death % all.len();
         scene.cluster.nodes[victim].kill_now();
         scene.cluster.restart(victim);
-        assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version, "after death {death}");
+        assert_eq!(scene.cluster.until_ring(&all), version, "after death {death}");
     }
     let read = load.end();
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
     println!("{deaths} deaths: {read:?}");
+}
+
+/// One node keeps dying and coming back, and is away for up to a third of what would make it dead.
+fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
+    let mut scene = Scene::new(keeper, 3);
+    let load = scene.load(2);
+    let version = scene.cluster.until_ring(&[0, 1, 2]);
+    for flap in 0..flaps {
+        scene.cluster.nodes[2].kill_now();
+        let away = 1 + u32::try_from(flap % 10).expect("small");
+        thread::park_timeout(DEATH_GRACE / 30 * away);
+        scene.cluster.restart(2);
+    }
+    // It is a member again, or held back for being unsteady; in both cases the two others agree.
+    let others = [0, 1].map(|node| ring(&scene.cluster.nodes[node]).expect("it answers").version());
+    assert!(others.iter().all(|&now| now <= version + 1), "from {version} to {others:?}");
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("{flaps} flaps, ring {version} to {others:?}: {read:?}");
 }
 
 /// A member stands still for longer than its word lasts, and for less than makes it dead.
@@ -143,6 +164,16 @@ fn short_deaths_cost_nothing_by_one_of_the_nodes() {
 #[test]
 fn short_deaths_cost_nothing_by_etcd() {
     short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 100));
+}
+
+#[test]
+fn flaps_cause_at_most_one_rebalance_by_one_of_the_nodes() {
+    flaps_cause_at_most_one_rebalance(Keeper::FirstNode, repeats(2, 100));
+}
+
+#[test]
+fn flaps_cause_at_most_one_rebalance_by_etcd() {
+    flaps_cause_at_most_one_rebalance(Keeper::Etcd(Etcd::start()), repeats(2, 100));
 }
 
 #[test]

@@ -19,7 +19,7 @@ struct Made {
 /// The control plane of Larder.
 const CONTROL: Made = Made {
     schema: "proto/wire/schema",
-    files: &["larder/v1/node.proto", "larder/v1/coordinator.proto"],
+    files: &["larder/v1/node.proto", "larder/v1/coordinator.proto", "larder/v1/admin.proto"],
     package: "larder.v1",
     code: "proto/wire/src/control/generated.rs",
     served: true,

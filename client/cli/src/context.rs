@@ -9,7 +9,7 @@ use crate::{
     args::Global,
     error::{Exit, Failure},
     output::Output,
-    progress::Progress,
+    progress::{Board, Progress},
 };
 
 /// The surroundings of a command.
@@ -43,6 +43,10 @@ impl Context {
 
     pub(crate) fn progress(&self, doing: &str) -> Progress {
         Progress::start(&self.output, doing)
+    }
+
+    pub(crate) fn board(&self) -> Board {
+        Board::start(&self.output)
     }
 
     /// The time, for measuring how long something takes.

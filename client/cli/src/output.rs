@@ -102,6 +102,16 @@ impl Output {
         written.map_err(|error| Failure::output(&error))
     }
 
+    /// Shows on standard error what is to be decided on; not to programs.
+    pub(crate) fn show_first(&self, show: impl FnOnce(&mut Page)) {
+        if !self.quiet && !self.is_json() {
+            let mut page = Page::new(io::stderr().is_terminal(), self.colour_err);
+            show(&mut page);
+            page.line("");
+            self.tell(&page);
+        }
+    }
+
     /// Says something on standard error that is no result.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {

@@ -20,7 +20,7 @@ use larder_wire::{
     ErrorKind, Ring,
     control::{
         self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription,
-        OpenDatasetRequest, node_client::NodeClient,
+        OpenDatasetRequest, admin_client::AdminClient, node_client::NodeClient,
     },
     data::Ticket,
     limits,
@@ -65,6 +65,26 @@ impl Interceptor for Pass {
         Ok(request)
     }
 }
+
+/// Shows the token of a cluster too, by which an operator is known.
+#[derive(Clone)]
+pub(super) struct Entitled {
+    pass: Pass,
+    token: Option<BinaryMetadataValue>,
+}
+
+impl Interceptor for Entitled {
+    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+        let mut request = self.pass.call(request)?;
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert_bin(schema::JOIN_TOKEN_METADATA, token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// What makes an operator's calls to one node.
+pub(super) type OperatorClient = AdminClient<InterceptedService<Channel, Entitled>>;
 
 /// What makes the calls to one node.
 type Client = NodeClient<InterceptedService<Channel, Pass>>;
@@ -151,19 +171,31 @@ impl Control {
     }
 
     pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
+        let pass = Pass::clone(&self.pass.load());
+        let client = NodeClient::with_interceptor(self.channel(address)?, pass);
+        Ok(client.max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX))
+    }
+
+    /// What makes an operator's calls to one node.
+    pub(super) fn operator(
+        &self,
+        address: &str,
+        token: Option<BinaryMetadataValue>,
+    ) -> Result<OperatorClient, Error> {
+        let shown = Entitled { pass: Pass::clone(&self.pass.load()), token };
+        let client = AdminClient::with_interceptor(self.channel(address)?, shown);
+        Ok(client.max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX))
+    }
+
+    fn channel(&self, address: &str) -> Result<Channel, Error> {
         let channels = self.channels.get(|_| Mutex::default());
         let mut channels = channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match channels.get(address) {
-            Some(channel) => channel.clone(),
-            None => {
-                let channel = channel(address)?;
-                channels.insert(address.to_owned(), channel.clone());
-                channel
-            }
-        };
-        let max = limits::CONTROL_MESSAGE_BYTES_MAX;
-        let client = NodeClient::with_interceptor(channel, Pass::clone(&self.pass.load()));
-        Ok(client.max_decoding_message_size(max))
+        if let Some(channel) = channels.get(address) {
+            return Ok(channel.clone());
+        }
+        let channel = channel(address)?;
+        channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
     }
 }
 
@@ -196,7 +228,7 @@ pub(super) async fn within<T>(
 }
 
 /// A status has a cause only if the transport made it: else a node answered, in words of its own.
-fn from_status(address: &str, status: &Status) -> Error {
+pub(super) fn from_status(address: &str, status: &Status) -> Error {
     let kind = ErrorKind::from_code(status.code());
     match error::Error::source(status) {
         Some(cause) => Error::new(kind, format!("node {address} does not answer"))

@@ -256,7 +256,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                     let (waited, shard) = (process::now() - begun, self.shard(jobs[0].at[0]));
                     self.gathered.sources.wait_queue += waited;
                     self.gathered.note(Hop::Queue, waited, shard, Some(&node.member.id));
-                    slot
+                    // Who had it before may have found the node silent: one such wait is enough.
+                    slot.filter(|_| node.member.health.is_up())
                 }
                 slot => slot,
             };
@@ -320,9 +321,12 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let (shard, id) = (self.shard(longest.at), &routes.nodes[node].member.id);
         self.gathered.note(Hop::Network, longest.waited, shard, Some(id));
         let verify = matches!(failure, Failure::Corrupt { .. });
-        let rest = lane.into_rest().map(|job| Job { verify: job.verify || verify, ..job });
-        self.work.extend(rest);
-        self.node_failed(routes, node, failure, used)
+        let (rest, slot) = lane.into_rest();
+        self.work.extend(rest.map(|job| Job { verify: job.verify || verify, ..job }));
+        let judged = self.node_failed(routes, node, failure, used);
+        // Only now: who waits for the slot looks whether the node is well.
+        drop(slot);
+        judged
     }
 
     /// Acts on what a failure means for the rest of this gather, and for others.

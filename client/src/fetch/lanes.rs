@@ -92,11 +92,11 @@ impl Lane {
         }
     }
 
-    /// What did not come.
-    pub(super) fn into_rest(self) -> impl Iterator<Item = Job> {
+    /// What did not come, and the slot, for which others may wait.
+    pub(super) fn into_rest(self) -> (impl Iterator<Item = Job>, Slot) {
         let mut jobs = self.jobs.into_iter();
         let first = jobs.next().map(|job| job.rest(self.progress));
-        first.into_iter().flatten().chain(jobs)
+        (first.into_iter().flatten().chain(jobs), self.slot)
     }
 
     fn connect(&mut self, cancel: &CancelToken) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ mod waits;
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use larder_dataset::DatasetRef;
 use larder_wire::{
     ErrorKind,
     data::{DataRun, FRAME_HEADER_BYTES, RowRef},
+    limits,
 };
 
 use super::{FetchOptions, Fetcher, Placed, Sources};
@@ -208,6 +210,21 @@ fn a_silent_node_is_passed_over_and_then_left_alone() {
     assert_eq!(nodes[silent].asked().len(), 1);
     gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap();
     assert_eq!(nodes[silent].asked().len(), 1);
+}
+
+#[test]
+fn of_many_who_wait_for_a_silent_node_only_the_first_few_ask_it() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, false);
+    let fetcher = fetcher(&fixture, &address, true);
+    let silent = busiest(&fixture, &nodes, &fetcher);
+    nodes[silent].plan((0..20).map(|_| Act::Silence));
+    thread::scope(|scope| {
+        for _ in 0..4 * limits::CONNECTIONS_PER_NODE_MAX {
+            scope.spawn(|| gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap());
+        }
+    });
+    assert!(nodes[silent].asked().len() <= limits::CONNECTIONS_PER_NODE_MAX);
 }
 
 #[test]
@@ -405,7 +422,7 @@ fn several_threads_read_while_nodes_misbehave() {
             _ => Act::Serve,
         }));
     }
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..4 {
             let (fixture, fetcher) = (&fixture, &fetcher);
             scope.spawn(move || {
@@ -454,7 +471,7 @@ fn a_row_is_seen_where_it_lies_and_its_map_given_back_when_nothing_uses_it() {
         let deadline = process::now() + Duration::from_secs(20);
         while !released(shard) {
             assert!(process::now() < deadline, "shard {shard} was not given back");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     };
     wait_for(4);

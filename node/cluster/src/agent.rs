@@ -107,6 +107,8 @@ pub struct Agent<R = Unbroken> {
     braked: bool,
     /// This node was in the ring and was taken out for good: it does not come back by itself.
     left: bool,
+    /// The ring version at which a change was begun that puts this node where it stands now.
+    rehoused: Option<u64>,
     stopping: bool,
     tickets: u64,
 }
@@ -144,6 +146,7 @@ impl<R: Rules> Agent<R> {
             swept: None,
             braked: false,
             left: false,
+            rehoused: None,
             stopping: false,
             tickets: 0,
         }
@@ -293,3 +296,6 @@ impl<R: Rules> Agent<R> {
         Ticket(self.tickets)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@
 
 mod codec;
 mod even;
+mod figures;
 mod ring_only;
 mod tables;
 
@@ -24,6 +25,7 @@ use crate::BlobId;
 
 pub(crate) use codec::{put_edit, take_edit};
 pub use even::EvenPlanner;
+pub use figures::{Figures, NodeFigures};
 pub use ring_only::RingOnly;
 pub use tables::Tables;
 

@@ -227,11 +227,13 @@ impl Record {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, edit) in self.edits.iter().enumerate() {
-            let (verb, space) = match edit {
-                Edit::Put(_) => ("put", if index == 0 { "" } else { ", " }),
-                Edit::Remove(_) => ("remove", if index == 0 { "" } else { ", " }),
-            };
-            write!(f, "{space}{verb} {}", edit.id())?;
+            let comma = if index == 0 { "" } else { ", " };
+            match edit {
+                Edit::Put(member) => {
+                    write!(f, "{comma}{} with weight {}", member.id, member.weight)?
+                }
+                Edit::Remove(id) => write!(f, "{comma}without {id}")?,
+            }
         }
         write!(f, " ({} shards, {} bytes), asked by {}", self.moves, self.bytes, self.asked_by)
     }

@@ -13,6 +13,7 @@
 mod agreement;
 mod holdings;
 mod install;
+mod namesake;
 mod planning;
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +34,7 @@ use crate::shared::Shared;
 use agreement::Agreement;
 use holdings::Holdings;
 use install::Installer;
+use namesake::Namesake;
 use planning::Planning;
 
 /// How often the agent is told that time passed.
@@ -51,6 +53,7 @@ struct Driver {
     shared: Arc<Shared>,
     watch: Watch,
     seen: Seen,
+    namesake: Namesake,
     inbox: Inbox,
     events: mpsc::Receiver<Event>,
     agreement: Agreement,
@@ -90,6 +93,7 @@ pub(crate) fn start(
         started: Instant::now(),
         watch: coordinator.watch(),
         seen: Seen::default(),
+        namesake: Namesake::new(me.id.clone(), boot),
         inbox,
         events,
         agreement: Agreement::start(coordinator, me.id.clone(), boot, report.clone()),
@@ -236,6 +240,9 @@ impl Driver {
             Some((said.node_id.clone(), word))
         });
         self.alive = said.collect();
+        if let Some(words) = self.namesake.notice(&self.alive, self.clock()) {
+            tracing::error!("{words}");
+        }
     }
 
     fn ask(&mut self, request: Request) {

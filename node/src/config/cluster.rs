@@ -23,24 +23,13 @@ pub struct ClusterArgs {
     )]
     pub join: Vec<String>,
 
-    /// The secret that all nodes of the cluster share, at least 16 bytes; better in --token-file
-    #[arg(
-        long,
-        env = "LARDER_TOKEN",
-        value_name = "SECRET",
-        hide_env_values = true,
-        requires = "state"
-    )]
+    /// The secret that all nodes of the cluster and its operators share, at least 16 bytes; better in --token-file. With
+    /// --etcd it may be left out: then only this host's operators may change the cluster
+    #[arg(long, env = "LARDER_TOKEN", value_name = "SECRET", hide_env_values = true)]
     pub token: Option<String>,
 
     /// A file that holds it
-    #[arg(
-        long,
-        env = "LARDER_TOKEN_FILE",
-        value_name = "PATH",
-        requires = "state",
-        conflicts_with = "token"
-    )]
+    #[arg(long, env = "LARDER_TOKEN_FILE", value_name = "PATH", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
 
     /// Be one of a cluster whose record etcd (3.4 or later) keeps; an endpoint of it (repeat for more)
@@ -112,7 +101,23 @@ pub enum ClusterConfig {
         join: Vec<String>,
     },
     /// Its record is kept by etcd.
-    Etcd(EtcdOptions),
+    Etcd {
+        /// How etcd is reached.
+        options: EtcdOptions,
+        /// What operators show; none: only those of this host may change anything.
+        token: Option<JoinToken>,
+    },
+}
+
+impl ClusterConfig {
+    /// What all nodes share, if they share something.
+    #[must_use]
+    pub fn token(&self) -> Option<&JoinToken> {
+        match self {
+            Self::Seat { token, .. } => Some(token),
+            Self::Etcd { token, .. } => token.as_ref(),
+        }
+    }
 }
 
 /// What the node is to the ring; refused where there is no ring that it could be said to.
@@ -128,13 +133,23 @@ pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> 
 
 /// Reads secrets and certificates, and refuses what does not go together. None: the node is in no such cluster.
 pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigError> {
+    let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;
     if let Some(state) = typed.state {
-        let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;
+        let token = token.ok_or_else(|| {
+            let why = "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN";
+            ConfigError::new("--state", why)
+        })?;
         let join = typed.join.iter().map(|text| control_address(text)).collect::<Result<_, _>>()?;
         return Ok(Some(ClusterConfig::Seat { state, token, join }));
     }
     if typed.etcd.is_empty() {
-        return Ok(None);
+        return match token {
+            None => Ok(None),
+            Some(_) => Err(ConfigError::new(
+                "--token",
+                "it is a cluster's, and the node is in none: start it with --state or --etcd, or without a token",
+            )),
+        };
     }
     let user = match (typed.etcd_user, &typed.etcd_password_file) {
         (Some(name), Some(path)) => Some((name, password(path)?)),
@@ -147,25 +162,24 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
         };
         Ok(EtcdTls { ca: read("--etcd-ca", ca)?, identity })
     });
-    Ok(Some(ClusterConfig::Etcd(EtcdOptions {
+    let options = EtcdOptions {
         endpoints: typed.etcd,
         prefix: typed.etcd_prefix,
         user,
         tls: tls.transpose()?,
-    })))
+    };
+    Ok(Some(ClusterConfig::Etcd { options, token }))
 }
 
-fn token(typed: Option<&str>, file: Option<&Path>) -> Result<JoinToken, ConfigError> {
-    match (typed, file) {
+fn token(typed: Option<&str>, file: Option<&Path>) -> Result<Option<JoinToken>, ConfigError> {
+    let read = match (typed, file) {
         (Some(text), _) => JoinToken::new(text).map_err(|why| ConfigError::new("--token", why)),
         (None, Some(path)) => {
             JoinToken::from_file(path).map_err(|why| ConfigError::new("--token-file", why))
         }
-        (None, None) => Err(ConfigError::new(
-            "--state",
-            "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN",
-        )),
-    }
+        (None, None) => return Ok(None),
+    };
+    read.map(Some)
 }
 
 /// `host:port`, as other addresses are written here; a scheme says nothing.
@@ -247,7 +261,18 @@ mod tests {
             ..ClusterArgs::default()
         };
         let parsed = parse(typed).expect("valid");
-        let Some(ClusterConfig::Etcd(options)) = parsed else { panic!("{parsed:?}") };
+        let Some(ClusterConfig::Etcd { options, token }) = parsed else { panic!("{parsed:?}") };
         assert_eq!(options.user.expect("a user").1.0, " se cret");
+        assert!(token.is_none());
+    }
+
+    #[test]
+    fn a_token_may_guard_a_cluster_that_etcd_keeps_and_nothing_without_a_cluster() {
+        let token = Some("0123456789abcdef".to_owned());
+        let alone = ClusterArgs { token, ..ClusterArgs::default() };
+        let etcd = ClusterArgs { etcd: vec!["http://h:2379".to_owned()], ..alone.clone() };
+        let parsed = parse(etcd).expect("valid").expect("a cluster");
+        assert!(parsed.token().is_some());
+        assert!(parse(alone).expect_err("in no cluster").to_string().contains("--etcd"));
     }
 }

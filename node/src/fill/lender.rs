@@ -1,6 +1,5 @@
 //! A peer that has the shard which is being filled, and is asked for its parts before the origin is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_dataset::PartRead;
@@ -8,12 +7,12 @@ use larder_wire::data::ReadPart;
 
 use crate::cache::Job;
 use crate::counters::Counters;
-use crate::peers::{Missed, Peer};
+use crate::peers::{Holder, Missed};
 use crate::target::Target;
 
 /// Who gave the first part that was asked for, and is asked for the others.
 pub(super) struct Lender<'a> {
-    peer: Arc<Peer>,
+    holder: Holder,
     job: &'a Job,
     counters: &'a Counters,
     /// It failed once: the rest comes from the origin.
@@ -24,13 +23,13 @@ impl<'a> Lender<'a> {
     /// Fills `target` with a part from the first of `holders` that has the shard.
     pub(super) async fn find(
         job: &'a Job,
-        holders: Vec<Arc<Peer>>,
+        holders: Vec<Holder>,
         counters: &'a Counters,
         read: &PartRead,
         target: &mut impl Target,
     ) -> Option<Self> {
-        for peer in holders {
-            let lender = Self { peer, job, counters, failed: AtomicBool::new(false) };
+        for holder in holders {
+            let lender = Self { holder, job, counters, failed: AtomicBool::new(false) };
             if lender.read(read, target).await {
                 return Some(lender);
             }
@@ -46,7 +45,7 @@ impl<'a> Lender<'a> {
         let lent = self.try_read(read, target).await;
         if let Err(missed) = &lent {
             self.failed.store(true, Ordering::Relaxed);
-            tracing::debug!(peer = %self.peer.id(), %missed, "a peer does not lend a shard");
+            tracing::debug!(peer = %self.holder.peer.id(), %missed, "a peer does not lend a shard");
         }
         lent.is_ok()
     }
@@ -60,7 +59,8 @@ impl<'a> Lender<'a> {
             offset: read.region_offset,
             bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
         };
-        let digest = self.peer.read(&wanted, target).await?;
+        let Holder { peer, patience } = &self.holder;
+        let digest = peer.read(&wanted, target, *patience).await?;
         if !self.job.flight().is_to_have(digest) {
             return Err(Missed::Wrong("it is another digest than before".to_owned()));
         }

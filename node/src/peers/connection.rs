@@ -1,14 +1,17 @@
 //! One data connection to a peer: HELLO, then one part after the other.
 
 use std::io;
+use std::time::Duration;
 
 use larder_extent::crc::Crc32c;
 use larder_wire::data::{
     ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
     WireError,
 };
+use larder_wire::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time;
 
 use super::Missed;
 use crate::target::Target;
@@ -20,6 +23,8 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
+    /// How long the peer may say nothing before it answers: it has what it has at hand.
+    pub(super) patience: Duration,
     request: u64,
     frame: Vec<u8>,
     body: Vec<u8>,
@@ -33,11 +38,14 @@ impl Connection {
         address: &str,
         ticket: Ticket,
         own_id: &str,
+        patience: Duration,
     ) -> Result<(Self, HelloOk), Missed> {
-        let stream = TcpStream::connect(address).await?;
+        let connecting = TcpStream::connect(address);
+        let stream = time::timeout(limits::CONNECT_TIMEOUT, connecting).await;
+        let stream = stream.map_err(|_| Missed::Silent)??;
         stream.set_nodelay(true)?;
-        let mut connection =
-            Self { stream, request: 0, frame: Vec::new(), body: Vec::new(), piece: Vec::new() };
+        let (frame, body, piece) = (Vec::new(), Vec::new(), Vec::new());
+        let mut connection = Self { stream, patience, request: 0, frame, body, piece };
         let hello = Hello::new(ticket, std::process::id(), format!("node {own_id}"));
         hello.encode(connection.request, &mut connection.frame);
         connection.send().await?;
@@ -98,7 +106,8 @@ impl Connection {
     /// The header of the next frame; its body is in `self.body`.
     async fn header(&mut self) -> Result<FrameHeader, Missed> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
-        self.stream.read_exact(&mut bytes).await?;
+        let first = self.stream.read_exact(&mut bytes);
+        time::timeout(self.patience, first).await.map_err(|_| Missed::Silent)??;
         let header = FrameHeader::parse(&bytes)?;
         self.body.clear();
         self.body.resize(header.body_len(), 0);

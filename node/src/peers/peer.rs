@@ -51,6 +51,9 @@ pub(crate) enum Missed {
     /// It does not know us any more: it was started anew.
     #[error("it does not know this node any more")]
     Stranger,
+    /// It says nothing: it stands still, or what is sent to it gets lost.
+    #[error("it is silent")]
+    Silent,
     /// It can't be reached, or does not answer as it should.
     #[error("it can't be asked: {0}")]
     Away(String),
@@ -107,16 +110,25 @@ impl Peer {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Fills `target` with a part of a shard. Returns the digest that the whole shard is to have.
+    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`. Returns the
+    /// digest that the whole shard is to have.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
         target: &mut impl Target,
+        patience: Duration,
     ) -> Result<u64, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
-        let reading = time::timeout(limits::PEER_PART_TIMEOUT, self.try_read(wanted, target)).await;
-        let read = reading.unwrap_or_else(|_| Err(Missed::Away("it is silent".to_owned())));
-        if let Err(missed @ (Missed::Away(_) | Missed::Wrong(_) | Missed::Stranger)) = &read {
+        // Who had the turn before may have found it away: then nobody in the queue waits for that again.
+        if !self.answers() {
+            return Err(Missed::Away("it was found away a moment ago".to_owned()));
+        }
+        let reading = self.try_read(wanted, target, patience);
+        let read = time::timeout(limits::PEER_PART_TIMEOUT, reading).await;
+        let read = read.unwrap_or(Err(Missed::Silent));
+        if let Err(missed) = &read
+            && !matches!(missed, Missed::NotThere)
+        {
             tracing::debug!(peer = %self.id, %missed, "a peer is passed over for a while");
             let mut state = self.lock();
             *state = State { away_until: Some(clock::now() + AWAY), ..State::default() };
@@ -125,9 +137,15 @@ impl Peer {
     }
 
     /// A connection that has outlived the peer's last start is replaced once.
-    async fn try_read(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<u64, Missed> {
+    async fn try_read(
+        &self,
+        wanted: &ReadPart,
+        target: &mut impl Target,
+        patience: Duration,
+    ) -> Result<u64, Missed> {
         let idle = self.lock().idle.pop();
-        if let Some(connection) = idle {
+        if let Some(mut connection) = idle {
+            connection.patience = patience;
             match self.read_over(connection, wanted, target).await {
                 Err(Missed::Away(_) | Missed::Stranger) => *self.lock() = State::default(),
                 answer => return answer,
@@ -135,11 +153,11 @@ impl Peer {
         }
         let known = self.lock().access.clone();
         let connection = match known {
-            Some(access) => match self.connect(&access).await {
-                Err(Missed::Away(_) | Missed::Stranger) => self.meet().await?,
+            Some(access) => match self.connect(&access, patience).await {
+                Err(Missed::Away(_) | Missed::Stranger) => self.meet(patience).await?,
                 connected => connected?,
             },
-            None => self.meet().await?,
+            None => self.meet(patience).await?,
         };
         self.read_over(connection, wanted, target).await
     }
@@ -158,14 +176,16 @@ impl Peer {
     }
 
     /// Asks how it is reached, and connects.
-    async fn meet(&self) -> Result<Connection, Missed> {
+    async fn meet(&self, patience: Duration) -> Result<Connection, Missed> {
         let endpoint = Endpoint::from_shared(self.control.clone());
         let endpoint = endpoint.map_err(|why| Missed::Away(why.to_string()))?;
         let endpoint = endpoint.connect_timeout(limits::CONNECT_TIMEOUT);
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|why| Missed::Away(larder_dataset::root_cause(&why)))?;
         let request = IntroduceRequest { node_id: self.own_id.clone() };
-        let met = NodeClient::new(channel).introduce(request).await;
+        let mut client = NodeClient::new(channel);
+        let met = time::timeout(patience, client.introduce(request)).await;
+        let met = met.map_err(|_| Missed::Silent)?;
         let met = met.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
         if met.node_id != self.id {
             return Err(Missed::Away(format!("node {} answers at {}", met.node_id, self.control)));
@@ -174,14 +194,14 @@ impl Peer {
             address: data_address(&met.data_address, &self.control),
             ticket: control::ticket(&met.ticket).map_err(Missed::from)?,
         };
-        let connection = self.connect(&access).await?;
+        let connection = self.connect(&access, patience).await?;
         self.lock().access = Some(access);
         Ok(connection)
     }
 
-    async fn connect(&self, access: &Access) -> Result<Connection, Missed> {
+    async fn connect(&self, access: &Access, patience: Duration) -> Result<Connection, Missed> {
         let (connection, ok) =
-            Connection::open(&access.address, access.ticket, &self.own_id).await?;
+            Connection::open(&access.address, access.ticket, &self.own_id, patience).await?;
         if ok.node_id == self.id {
             return Ok(connection);
         }

@@ -5,15 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use futures_util::future::join_all;
 use larder_extent::Sealed;
 use larder_extent::crc::crc32c;
 use larder_wire::data::{
     BootId, ErrorReply, HelloOk, Kind, Part, ReadPart, read_body, read_header, read_hello,
 };
-use larder_wire::{Error, ErrorKind};
+use larder_wire::{Error, ErrorKind, limits};
 
 use super::*;
 use crate::fill::digest;
+use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, member, placed};
 
 /// What a peer does that is asked for parts.
@@ -162,6 +164,27 @@ fn a_peer_that_says_nothing_is_given_up() {
 }
 
 #[test]
+fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
+    let folder = folder();
+    let stocked = Kitchen::new(&folder, 64 << 20);
+    let (fake, address) = FakePeer::start(Way::Silent, vec![stocked.get(0).unwrap()]);
+    let peer = Arc::new(Peer::met("n2", &address));
+    let snapshot = stocked.dataset.snapshot();
+    let ask = |_| {
+        let peer = Arc::clone(&peer);
+        async move {
+            let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
+            let mut memory = [0; 16];
+            let patience = limits::DOUBTED_OWNER_TIMEOUT;
+            peer.read(&wanted, &mut Piece::new(&mut memory), patience).await.is_err()
+        }
+    };
+    let asked = (0..3 * limits::PEER_CONNECTIONS_MAX).map(ask);
+    assert!(stocked.runtime.block_on(join_all(asked)).into_iter().all(|missed| missed));
+    assert!(fake.asked.load(Ordering::SeqCst) <= limits::PEER_CONNECTIONS_MAX);
+}
+
+#[test]
 fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
     let (lent, read) = fill_beside(Way::Damaged);
     assert!(read >= lent && lent > 0, "{lent} lent, {read} read");
@@ -191,15 +214,20 @@ fn who_is_asked_follows_the_ring_and_never_is_this_node() {
         let asked = asked(&peers, shard);
         let placements = placements.load();
         let walk: Vec<_> = placements.ring().walk(shard).map(|member| member.id.as_str()).collect();
-        let others = walk.into_iter().filter(|&id| id != "n1").take(2);
+        let others = walk.iter().copied().filter(|&id| id != "n1").take(2);
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
+        // Somebody turned to n1 because the owner said nothing.
+        for holder in peers.holders(SnapshotId::from_bytes([3; 16]), shard) {
+            let doubted = holder.patience == limits::DOUBTED_OWNER_TIMEOUT;
+            assert_eq!(doubted, holder.peer.id() == walk[0]);
+        }
     }
 }
 
 /// The names of those who are asked for a shard.
 fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
     let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
-    holders.iter().map(|peer| peer.id().to_owned()).collect()
+    holders.iter().map(|holder| holder.peer.id().to_owned()).collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded.
+//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded; and, for operators, [`admin`].
 //!
 //! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
 
@@ -6,6 +6,8 @@ mod describe;
 mod exceptions;
 mod list;
 mod open;
+
+pub(super) mod admin;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -8,16 +8,17 @@ use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use larder_wire::control::TICKET_METADATA;
+use larder_wire::control::admin_server::AdminServer;
 use larder_wire::control::node_server::NodeServer;
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,10 +26,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
 use super::Context;
 use super::control::Service;
+use super::control::admin::Admin;
 use crate::cluster::{Cluster, coordinator};
 use crate::metrics;
 use greeting::Greeted;
@@ -82,12 +85,16 @@ fn router(context: &Arc<Context>) -> Router {
         .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let service = InterceptedService::new(service, doorkeeper(context));
+    let admin = AdminServer::new(Admin::new(context))
+        .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
+    let admin = InterceptedService::new(admin, doorkeeper(context));
     let pages = Router::new()
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(show_health))
         .with_state(Arc::clone(context));
     let unknown = async || (StatusCode::NOT_FOUND, "try /metrics or /healthz\n");
-    let mut routes = Routes::new(service);
+    let mut routes = Routes::new(service).add_service(admin);
     if let Some(seat) = context.shared.cluster.as_ref().and_then(Cluster::seat) {
         routes = routes.add_service(coordinator::Service::guarded(seat));
     }
@@ -174,7 +181,8 @@ fn serve_one(
         .max_concurrent_streams(limits::CONTROL_STREAMS_MAX)
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
-    let service = TowerToHyperService::new(router);
+    // Who may change a cluster can depend on where a call comes from.
+    let service = TowerToHyperService::new(router.layer(Extension(stream.connect_info())));
     let stream = TokioIo::new(Greeted::new(stream, limits::HANDSHAKE_TIMEOUT));
     let connection = builder.serve_connection(stream, service).into_owned();
     let watched = graceful.watch(connection);

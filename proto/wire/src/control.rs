@@ -1,4 +1,5 @@
-//! The control plane: gRPC clients and servers of `larder.v1.Node` and, among nodes, `larder.v1.Coordinator`.
+//! The control plane: gRPC clients and servers of `larder.v1.Node`, for operators `larder.v1.Admin` and, among nodes,
+//! `larder.v1.Coordinator`.
 //!
 //! The schema is `schema/larder/v1/`. What is made from it is checked in, so that neither a
 //! build nor a reader needs a protobuf compiler; a test in `tests/tests/schema.rs` holds the two
@@ -25,7 +26,7 @@ mod generated {
 /// The metadata of a call in which the ticket of a private node is shown, as bytes.
 pub const TICKET_METADATA: &str = "larder-ticket-bin";
 
-/// The metadata of a call among nodes in which the cluster's token is shown, as bytes.
+/// The metadata of a call among nodes, or of an operator's, in which the cluster's token is shown, as bytes.
 pub const JOIN_TOKEN_METADATA: &str = "larder-join-token-bin";
 
 /// The greatest generation of a coordinator that the sender knows, in decimal.

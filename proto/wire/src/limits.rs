@@ -316,6 +316,18 @@ pub const PROPOSAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Operator commands that wait in one node's agent.
 pub const COMMANDS_QUEUED_MAX: usize = 16;
 
+/// Bytes of the name of who asks for a change; the history keeps it beside what was done.
+pub const ASKED_BY_BYTES_MAX: usize = 128;
+
+/// Most bytes of a plan as an operator keeps it: two blobs, and their lengths.
+pub const PLANNED_BYTES_MAX: usize = 2 * BLOB_BYTES_MAX + 64;
+
+/// Plans that one node makes, sends or takes for operators at a time: each may be held in memory whole.
+pub const PLANS_AT_ONCE_MAX: usize = 2;
+
+/// An operator's call is answered within this: longer than an agent tries to do a command.
+pub const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Shards one node pulls at a time for a change. Each is already many parts in flight.
 pub const PULLS_IN_FLIGHT_MAX: usize = 4;
 
@@ -420,6 +432,10 @@ pub const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// its place.
 pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Who stands in for an owner asks that for what it may have, but waits no longer than this for a word of it: whoever
+/// turned to the node that stands in has most likely waited for the owner before.
+pub const DOUBTED_OWNER_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -501,6 +517,7 @@ const _: () = {
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
     assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
     assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    assert!(2 * ASKED_BY_BYTES_MAX <= RECORD_WORDS_BYTES_MAX);
     // A whole view is one message: the record, and announcements with some 100 bytes around each.
     assert!(
         RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)

@@ -56,6 +56,18 @@ pub enum Mishap {
     PlanForgetsAShard,
     /// The planner moves what nobody asked to be moved.
     PlanMovesTooMuch,
+    /// The planner evens out at a death, so that survivors give shards to each other.
+    DeathMovesSurvivors,
+    /// The planner makes one copy fewer than it is to.
+    OneCopyFewer,
+    /// The planner says that who keeps its copy gives it away.
+    KeeperGivesAway,
+    /// A node brings a ring into use with the exceptions to the one before.
+    OldTablesAtInstall,
+    /// A node brings a ring into use without its exceptions.
+    TablesDroppedAtInstall,
+    /// A node forgets the exceptions to the ring before.
+    PreviousTablesForgotten,
 }
 
 /// All that are planted.
@@ -68,6 +80,7 @@ pub const ALL: &[Bug] = &{
         R(Rule::UnknownIsReadAgain),
         R(Rule::HeardBeforeActing),
         R(Rule::GraceBeforeDeath),
+        R(Rule::DeathIsAskedFor),
         R(Rule::BrakeOnMassLoss),
         R(Rule::FlapsLengthenGrace),
         R(Rule::ReturnAfterHold),
@@ -121,6 +134,12 @@ pub const ALL: &[Bug] = &{
         W(Mishap::OldWordsAfterRestart),
         W(Mishap::PlanForgetsAShard),
         W(Mishap::PlanMovesTooMuch),
+        W(Mishap::DeathMovesSurvivors),
+        W(Mishap::OneCopyFewer),
+        W(Mishap::KeeperGivesAway),
+        W(Mishap::OldTablesAtInstall),
+        W(Mishap::TablesDroppedAtInstall),
+        W(Mishap::PreviousTablesForgotten),
     ]
 };
 

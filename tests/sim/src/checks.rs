@@ -3,13 +3,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    rc::Rc,
     time::Duration,
 };
 
-use larder_cluster::{BlobId, Now, Record};
-use larder_wire::Member;
+use larder_cluster::{BlobId, Now, Record, agent::RingOf};
 
-use crate::world::{Place, ShardNo};
+use crate::world::{Place, Placed, ShardNo};
 
 /// A copy that was verified may have gone, by crash or eviction, this long before others know: an
 /// announcement's time to live and the ways of messages.
@@ -24,10 +24,8 @@ pub(crate) const FENCE_LAG: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
     pub(crate) at: Now,
-    pub(crate) version: u64,
-    pub(crate) members: Vec<Member>,
-    pub(crate) unit: u32,
-    pub(crate) placement: Option<BlobId>,
+    pub(crate) ring: RingOf,
+    pub(crate) placed: Rc<Placed>,
 }
 
 /// The truth so far, and the first thing that was wrong.
@@ -61,21 +59,19 @@ impl Checks {
         }
     }
 
+    /// The ring that was committed with this version.
+    pub(crate) fn ring(&self, version: u64) -> Option<&Committed> {
+        self.rings.iter().rev().find(|known| known.ring.version == version)
+    }
+
     pub(crate) fn newest(&self) -> Option<&Record> {
         self.newest.as_ref()
     }
 
-    /// The record that the coordinator has now.
-    pub(crate) fn advance(&mut self, now: Now, record: Record) {
-        let committed = self.rings.last().is_none_or(|ring| ring.version < record.version);
-        if committed {
-            self.rings.push(Committed {
-                at: now,
-                version: record.version,
-                members: record.ring_members(),
-                unit: record.unit,
-                placement: record.placement,
-            });
+    /// The record that the coordinator has now, with the ring that it commits.
+    pub(crate) fn advance(&mut self, now: Now, record: Record, ring: RingOf, placed: Rc<Placed>) {
+        if self.rings.last().is_none_or(|known| known.ring.version < ring.version) {
+            self.rings.push(Committed { at: now, ring, placed });
         }
         let in_flight = |record: &Record| record.change.as_ref().map(|change| change.number);
         if self.newest.as_ref().and_then(in_flight) != in_flight(&record) {
@@ -87,6 +83,7 @@ impl Checks {
             matches!(state, Some(State::Draining { .. }))
         };
         self.draining.retain(|id, _| drains(id));
+        self.absent.retain(|id, _| record.entry(id).is_some());
         for entry in record.in_ring().filter(|entry| drains(&entry.member.id)) {
             self.draining.entry(entry.member.id.clone()).or_insert(now);
         }

@@ -23,7 +23,14 @@ pub(crate) struct Scene {
     pub(crate) kind: Kind,
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
-    pub(crate) shards: usize,
+    /// Shards of each snapshot.
+    pub(crate) snapshots: Vec<usize>,
+    /// When the last of several snapshots is opened; the others are from the beginning.
+    pub(crate) opened: Duration,
+    /// Owners of a shard, where there are enough nodes.
+    pub(crate) replicas: usize,
+    /// Zones that nodes stand in, in turns; none when zero.
+    pub(crate) zones: usize,
     /// The last node comes while there is trouble already.
     pub(crate) late: bool,
     /// Shards one node keeps at most.
@@ -54,14 +61,24 @@ impl Scene {
             _ => rng.usize(3..=5),
         };
         let shards = rng.usize(6..=20);
+        let mut snapshots = vec![shards];
+        while snapshots.len() < 3 && rng.bool() {
+            let rest = snapshots.pop().expect("there is a last one");
+            snapshots.extend([rest.div_ceil(2), rest / 2]);
+        }
+        let replicas = 1 + usize::from(rng.u32(..3) == 0);
+        let zones = if rng.bool() { rng.usize(2..=3) } else { 0 };
         let tight = kind == Kind::Churn && rng.u32(..4) == 0;
         Self {
             kind,
             nodes,
             clients: 2,
-            shards,
+            snapshots,
+            opened: secs(rng.u64(40..200)),
+            replicas,
+            zones,
             late: matches!(kind, Kind::Calm | Kind::Churn) && seed / 8 % 4 == 1,
-            room: if tight { 1 + shards.div_ceil(nodes - 1) } else { usize::MAX },
+            room: if tight { 1 + (replicas * shards).div_ceil(nodes - 1) } else { usize::MAX },
             troubled: (secs(50), secs(50 + if kind == Kind::Flaps { 600 } else { 150 })),
             trouble_every: match kind {
                 Kind::Calm => secs(20),

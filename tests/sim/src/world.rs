@@ -2,10 +2,13 @@
 
 mod client;
 mod coordinator;
+mod install;
 mod judge;
 mod network;
 mod node;
+mod placed;
 mod planner;
+mod plans;
 mod shell;
 mod trouble;
 
@@ -18,11 +21,12 @@ use std::{
 };
 
 use larder_cluster::{
-    Now, Record,
-    agent::{Command, Event},
+    Now, Planned, Record,
+    agent::{Command, Event, Shard},
+    plan::Task,
 };
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Member, Ring};
+use larder_plan::SizedShard;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
@@ -35,6 +39,7 @@ use client::Client;
 use coordinator::{Changed, Coordinator, Request, Response};
 use network::Network;
 use node::Node;
+pub(crate) use placed::Placed;
 use trouble::Trouble;
 
 /// A node or a client by its number; the coordinator has the last one.
@@ -47,11 +52,14 @@ const TICK: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(3_000);
 /// More events than any run needs; one that needs more turns in circles.
 const EVENTS_MAX: u64 = 2_000_000;
-/// The snapshot that all shards are of.
-pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
 
-/// What a ring is a function of: its unit of weights, its members' names and weights.
-type RingKey = (u32, Vec<(String, u32)>);
+/// A shard of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) shard: Shard,
+    /// The number of its snapshot.
+    pub(crate) of: usize,
+}
 
 /// Something that will happen.
 #[derive(Debug, Clone)]
@@ -72,6 +80,8 @@ enum Item {
     Expire,
     /// A node has what it needs to go by a ring.
     Install(Place, u32, node::InUse),
+    /// A node asks again for the exceptions that it lacks.
+    Lacks(Place, u32),
     /// A pull has had its time.
     Pulled(Place, u32, node::Pull),
     /// A client wants to read.
@@ -108,9 +118,13 @@ pub(crate) struct World {
     overwritten: Vec<bool>,
     clients: Vec<Client>,
     reads: BTreeMap<u64, client::Read>,
-    shards: Vec<ShardId>,
-    by_id: BTreeMap<ShardId, ShardNo>,
-    rings: BTreeMap<RingKey, Rc<Ring>>,
+    snapshots: Vec<(SnapshotId, Vec<SizedShard>)>,
+    shards: Vec<Known>,
+    by_id: BTreeMap<Shard, ShardNo>,
+    /// Placements that were worked out.
+    placements: BTreeMap<u64, Rc<Placed>>,
+    /// Plans that were made, with how many snapshots there were.
+    planned: Vec<(Task, usize, Planned)>,
     pub(crate) checks: Checks,
     troubled: bool,
     /// The story is printed.
@@ -124,11 +138,9 @@ impl World {
     pub(crate) fn new(seed: u64, bug: Option<Bug>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let scene = Scene::draw(seed, &mut rng);
-        let shards: Vec<ShardId> = (0..scene.shards as u64)
-            .map(|index| xxh3_128(&[seed.to_le_bytes(), index.to_le_bytes()].concat()))
-            .map(|hash| ShardId::from_bytes(hash.to_le_bytes()))
-            .collect();
-        let by_id = shards.iter().enumerate().map(|(index, id)| (*id, index)).collect();
+        let snapshots = snapshots(seed, &scene);
+        let shards = shards(&snapshots);
+        let by_id = shards.iter().enumerate().map(|(index, known)| (known.shard, index)).collect();
         let places = scene.nodes + scene.clients + 1;
         let mut world = Self {
             seed,
@@ -137,18 +149,20 @@ impl World {
             queue: BinaryHeap::new(),
             items: BTreeMap::new(),
             numbers: 0,
-            nodes: (0..scene.nodes).map(Node::new).collect(),
+            nodes: (0..scene.nodes).map(|place| Node::new(place, scene.zones)).collect(),
             coordinator: Coordinator::new(),
             network: Network::new(places, scene.lost_one_in),
             network_changed: Now::ZERO,
             origin_up: true,
             origin_since: Now::ZERO,
-            overwritten: vec![false; scene.shards],
+            overwritten: vec![false; shards.len()],
             clients: (0..scene.clients).map(|_| Client::default()).collect(),
             reads: BTreeMap::new(),
+            snapshots,
             shards,
             by_id,
-            rings: BTreeMap::new(),
+            placements: BTreeMap::new(),
+            planned: Vec::new(),
             checks: Checks::default(),
             troubled: false,
             aloud: false,
@@ -230,6 +244,7 @@ impl World {
                 }
             }
             Item::Install(place, boot, ring) => self.installed(place, boot, ring),
+            Item::Lacks(place, boot) => self.install_on(place, boot),
             Item::Pulled(place, boot, pull) => self.pulled(place, boot, pull),
             Item::Read(client) => self.begin_read(client),
             Item::ReadOn(read) => self.read_on(read),
@@ -260,14 +275,10 @@ impl World {
         what.hash(&mut Fold(&mut self.trace));
     }
 
-    /// The ring of a list of members, made once.
-    fn ring(&mut self, members: &[Member], unit: u32) -> Rc<Ring> {
-        let names = members.iter().map(|member| (member.id.clone(), member.weight));
-        let ring = self.rings.entry((unit, names.collect())).or_insert_with(|| {
-            let ring = Ring::with_unit(0, members.to_vec(), unit);
-            Rc::new(ring.expect("agents install rings that are rings"))
-        });
-        Rc::clone(ring)
+    /// How many snapshots there are by now.
+    fn opened_snapshots(&self) -> usize {
+        let all = self.snapshots.len();
+        if self.now < self.scene.opened { (all - 1).max(1) } else { all }
     }
 
     fn place_of(&self, id: &str) -> Option<Place> {
@@ -341,4 +352,29 @@ impl World {
     fn exact(&self) -> bool {
         self.scene.kind == Kind::Calm
     }
+}
+
+/// The snapshots of a run and their shards.
+fn snapshots(seed: u64, scene: &Scene) -> Vec<(SnapshotId, Vec<SizedShard>)> {
+    let shard = |snapshot: u64, index: u64| {
+        let hash = xxh3_128(&[seed, snapshot, index].map(u64::to_le_bytes).concat());
+        SizedShard { id: ShardId::from_bytes(hash.to_le_bytes()), bytes: planner::SHARD_BYTES }
+    };
+    let snapshot = |(number, count): (u8, &usize)| {
+        let shards = (0..*count as u64).map(|index| shard(number.into(), index));
+        (SnapshotId::from_bytes([number; 16]), shards.collect())
+    };
+    (1..).zip(&scene.snapshots).map(snapshot).collect()
+}
+
+/// The shards of all snapshots, one after the other.
+fn shards(snapshots: &[(SnapshotId, Vec<SizedShard>)]) -> Vec<Known> {
+    let of_snapshot = |(of, (snapshot, shards)): (usize, &(SnapshotId, Vec<SizedShard>))| {
+        let known = |shard: &SizedShard| {
+            let shard = Shard { snapshot: *snapshot, shard: shard.id };
+            Known { shard, of }
+        };
+        shards.iter().map(known).collect::<Vec<_>>()
+    };
+    snapshots.iter().enumerate().flat_map(of_snapshot).collect()
 }

@@ -51,6 +51,15 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// How much longer something takes, as far as that can be known: no less than a second.
+pub(crate) fn time_left(seconds: f64) -> String {
+    match Duration::try_from_secs_f64(seconds.ceil().max(1.0)) {
+        Ok(left) if left.as_secs() < 60 => format!("{} s", left.as_secs()),
+        Ok(left) => duration(left),
+        Err(_) => "no end to be seen".to_owned(),
+    }
+}
+
 /// Units a second, 0 where no time passed.
 pub(crate) fn per_second(amount: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
@@ -84,5 +93,10 @@ mod tests {
     fn counts_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!((counted(1, "row"), counted(0, "row")), ("1 row".into(), "0 rows".into()));
+    }
+    #[test]
+    fn time_that_is_left_is_told_in_whole_seconds() {
+        let told = [0.0, 0.78, 8.01, 90.0, f64::INFINITY].map(time_left);
+        assert_eq!(told, ["1 s", "1 s", "9 s", "1 min 30 s", "no end to be seen"]);
     }
 }

@@ -8,7 +8,6 @@
 use super::{
     Agent, Effect, Shard,
     rules::{Rule, Rules},
-    view::View,
 };
 use crate::{BlobId, Plan, announcement::Settled};
 
@@ -50,11 +49,7 @@ impl<R: Rules> Agent<R> {
         if ready.is_empty() {
             return;
         }
-        let Some(View { revision, .. }) = self.view else {
-            return;
-        };
-        let fresh = !self.link.away && self.link.fresh(self.now, revision);
-        if !self.rules.holds(Rule::DropWhenFresh, fresh) {
+        if !self.rules.holds(Rule::DropWhenFresh, self.fresh()) {
             self.link.ask_soon();
             return;
         }

@@ -32,8 +32,13 @@ struct Peer {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Liveness {
     stamp: Option<u64>,
-    /// Absences are counted from here: before it nobody, or nobody reliable, was looking.
-    watching_since: Now,
+    /// When this agent last had to doubt its picture.
+    doubted: Now,
+    /// Absences are counted from here: the first answer to a question that was asked after the doubt.
+    /// Before it nobody, or nobody reliable, was looking.
+    watching_since: Option<Now>,
+    /// When the question was asked that was answered last: absences are certain up to here.
+    asked: Now,
     peers: BTreeMap<String, Peer>,
     /// Members that left the ring because they were dead: when, and their weight.
     fallen: Vec<(Now, u64)>,
@@ -70,7 +75,15 @@ impl Liveness {
 
     /// Absences so far prove nothing: this agent slept, or the coordinator did.
     pub(super) fn doubt(&mut self, now: Now) {
-        self.watching_since = now;
+        (self.doubted, self.watching_since) = (now, None);
+    }
+
+    /// The set that was taken in last answers a question of this time.
+    pub(super) fn answered(&mut self, now: Now, asked: Now) {
+        if asked >= self.doubted {
+            self.watching_since.get_or_insert(now);
+            self.asked = asked;
+        }
     }
 
     /// Whether sets of announcements from before may be believed no more.
@@ -106,29 +119,51 @@ impl Liveness {
         self.said(id).is_some()
     }
 
+    /// Whether a question was answered since the last doubt.
+    pub(super) fn watches(&self) -> bool {
+        self.watching_since.is_some()
+    }
+
+    /// Whether a node is here by what was answered since the last doubt.
+    pub(super) fn heard(&self, id: &str) -> bool {
+        self.watches() && self.here(id)
+    }
+
     /// How long a node has been here without a break.
     pub(super) fn present(&self, now: Now, id: &str) -> Option<Duration> {
         let peer = self.peers.get(id).filter(|peer| peer.here)?;
-        Some(now.saturating_sub(peer.since.max(self.watching_since)))
+        Some(now.saturating_sub(peer.since.max(self.watching_since?)))
     }
 
     /// How long a node has been away without a break, as far as anybody watched.
     pub(super) fn absent(&self, now: Now, id: &str) -> Option<Duration> {
+        let watching = self.watching_since?;
         let since = match self.peers.get(id) {
             Some(peer) if peer.here => return None,
-            Some(peer) => peer.since.max(self.watching_since),
-            None => self.watching_since,
+            Some(peer) => peer.since.max(watching),
+            None => watching,
         };
         Some(now.saturating_sub(since))
     }
 
-    /// Whether a node has been away for so long that it is taken to be dead.
+    /// Whether a node has been away for so long that it is taken to be dead: by an answer to a question
+    /// that was asked when its grace was over, since a watch may have missed that it is back.
     pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        let certain = if rules.broken(Rule::DeathIsAskedFor) { now } else { self.asked };
+        self.away_for_too_long(now, certain, id, rules)
+    }
+
+    /// Whether asking now may show a node to be dead.
+    pub(super) fn worth_asking(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
+        self.away_for_too_long(now, now, id, rules) && !self.dead(now, id, rules)
+    }
+
+    fn away_for_too_long(&self, now: Now, until: Now, id: &str, rules: &impl Rules) -> bool {
         let mut grace = DEATH_GRACE;
         if !rules.broken(Rule::FlapsLengthenGrace) {
             grace *= self.damping(now, id);
         }
-        let gone = self.absent(now, id);
+        let gone = self.absent(until, id);
         gone.is_some_and(|gone| rules.holds(Rule::GraceBeforeDeath, gone >= grace))
     }
 

@@ -11,6 +11,7 @@ pub enum Rule {
     UnknownIsReadAgain,
     HeardBeforeActing,
     GraceBeforeDeath,
+    DeathIsAskedFor,
     BrakeOnMassLoss,
     FlapsLengthenGrace,
     ReturnAfterHold,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use larder_wire::{
-    Ring,
-    limits::{JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP},
+    Member, Ring,
+    limits::{DEATH_GRACE, JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Now, Record,
-    plan::Edit,
+    plan::{Edit, edited},
     record::{Change, Entry, State},
 };
 
@@ -38,7 +38,10 @@ pub(super) enum Duty {
 impl Duty {
     pub(super) fn words(&self) -> String {
         match self {
-            Self::Lose(ids) => format!("{} gone", ids.join(", ")),
+            Self::Lose(ids) => {
+                let are = if ids.len() == 1 { "is" } else { "are" };
+                format!("{} {are} gone", ids.join(", "))
+            }
             Self::Commit => "everything has moved".to_owned(),
             Self::Abort(id) => format!("{id} is gone"),
             Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
@@ -68,12 +71,7 @@ impl<R: Rules> Agent<R> {
         let step = match record.entry(&me.id) {
             None if self.left => return,
             None => record.joined(me.clone()),
-            Some(Entry { member, .. })
-                if member.control != me.control
-                    || (&member.host, &member.zone) != (&me.host, &me.zone) =>
-            {
-                record.readdressed(me)
-            }
+            Some(entry) if listens_elsewhere(entry, me) => record.readdressed(me),
             Some(_) if !self.opened.is_empty() => record.opened(&self.opened),
             Some(_) => return,
         };
@@ -90,6 +88,7 @@ impl<R: Rules> Agent<R> {
     /// Does what the cluster needs when it is this agent's turn.
     pub(super) fn serve(&mut self, out: &mut Vec<Effect>) {
         self.look_at_brake(out);
+        self.ask_for_the_missing();
         let (Some(duty), Some(rank)) = (self.find_duty(), self.rank()) else {
             self.duty = None;
             return self.sweep(out);
@@ -110,6 +109,9 @@ impl<R: Rules> Agent<R> {
         };
         let step = match &duty {
             Duty::Lose(ids) => {
+                if !self.rules.holds(Rule::DeathIsAskedFor, self.fresh()) {
+                    return self.link.ask_soon();
+                }
                 let edits = ids.iter().cloned().map(Edit::Remove).collect();
                 let task = task(record, edits, true);
                 return self.ask_planner(duty, task, out);
@@ -129,10 +131,11 @@ impl<R: Rules> Agent<R> {
     }
 
     /// How many others come before this agent: the alive members in order, then who is not in the
-    /// ring yet. None when this agent does not see itself announced.
+    /// ring yet. None when this agent does not see itself announced, by an answer that is no older than
+    /// its last doubt.
     fn rank(&self) -> Option<u32> {
         let (record, me) = (self.record()?, self.me.member.id.as_str());
-        if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.here(me)) {
+        if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.heard(me)) {
             return None;
         }
         let mut order: Vec<(bool, &str)> = record
@@ -155,7 +158,7 @@ impl<R: Rules> Agent<R> {
         if let Some(change) = &record.change {
             return self.duty_of_change(record, change);
         }
-        let dead = record.members.iter().filter(|e| e.state == State::Joining && self.dead(e));
+        let dead = record.members.iter().filter(|entry| self.dead_joiner(entry));
         let dead: Vec<String> = dead.map(|entry| entry.member.id.clone()).collect();
         if !dead.is_empty() && !self.rules.broken(Rule::ForgetDeadJoiners) {
             return Some(Duty::Forget(dead));
@@ -166,6 +169,12 @@ impl<R: Rules> Agent<R> {
 
     fn dead(&self, entry: &Entry) -> bool {
         self.liveness.dead(self.now, &entry.member.id, &self.rules)
+    }
+
+    /// Whether a node wanted to join, and has been away for a grace period since then at least.
+    fn dead_joiner(&self, entry: &Entry) -> bool {
+        let known = || self.known_for(&entry.member.id).is_some_and(|known| known >= DEATH_GRACE);
+        entry.state == State::Joining && self.dead(entry) && known()
     }
 
     /// Members that the ring is to go on without, if anybody is left then.
@@ -250,6 +259,11 @@ impl<R: Rules> Agent<R> {
                 _ => {}
             }
         }
+        edits.extend(self.own_edit(record));
+        if edited(&record.ring_members(), &edits).is_empty() {
+            // Who drains last waits for somebody to come.
+            return Vec::new();
+        }
         let only_joins = waits.len() == edits.len();
         if self.rules.broken(Rule::JoinsShareAChange) {
             edits.truncate(1);
@@ -259,13 +273,36 @@ impl<R: Rules> Agent<R> {
         edits
     }
 
-    /// Tells an operator once when the brake takes hold.
+    /// This node stands on another host or in another zone than the ring has it. Placement goes by
+    /// that, so a plan changes it; once for each version of the ring, as an operator may abort that.
+    fn own_edit(&self, record: &Record) -> Option<Edit> {
+        let entry = record.entry(&self.me.member.id)?;
+        let put = Edit::Put(Member { weight: entry.member.weight, ..self.me.member.clone() });
+        let moved = stands_elsewhere(entry, &self.me.member);
+        let asked = self.rehoused == Some(record.version);
+        (moved && entry.state == State::Active && !asked).then_some(put)
+    }
+
+    /// Whether these edits put this node where it stands.
+    pub(super) fn rehouses(&self, edits: &[Edit]) -> bool {
+        let Member { id, host, zone, .. } = &self.me.member;
+        edits.iter().any(|edit| match edit {
+            Edit::Put(member) => (&member.id, &member.host, &member.zone) == (id, host, zone),
+            Edit::Remove(_) => false,
+        })
+    }
+
+    /// Tells an operator once when the brake takes hold. Until announcements have been heard nobody is
+    /// missing: it stays as it was.
     fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
         let Some(View { record, .. }) = &self.view else {
             return;
         };
         self.liveness.tidy(now, record);
+        if !self.liveness.watches() {
+            return;
+        }
         let braked = self.liveness.braked(record);
         if braked && !self.braked {
             out.push(Effect::Alarm(
@@ -275,6 +312,15 @@ impl<R: Rules> Agent<R> {
             ));
         }
         self.braked = braked;
+    }
+
+    /// Nobody is taken to be dead before the coordinator was asked once more.
+    fn ask_for_the_missing(&mut self) {
+        let missing =
+            |entry: &Entry| self.liveness.worth_asking(self.now, &entry.member.id, &self.rules);
+        if self.record().is_some_and(|record| record.members.iter().any(missing)) {
+            self.link.ask_soon();
+        }
     }
 
     /// Lets the coordinator forget blobs that no record names, when the cluster is at rest.
@@ -288,6 +334,17 @@ impl<R: Rules> Agent<R> {
             self.swept = Some(keep);
         }
     }
+}
+
+fn stands_elsewhere(entry: &Entry, me: &Member) -> bool {
+    (&entry.member.host, &entry.member.zone) != (&me.host, &me.zone)
+}
+
+/// Whether the record is to say another address of this node. Where a member of the ring stands is
+/// no part of that.
+fn listens_elsewhere(entry: &Entry, me: &Member) -> bool {
+    let stands_elsewhere = !entry.state.in_ring() && stands_elsewhere(entry, me);
+    entry.member.control != me.control || stands_elsewhere
 }
 
 /// Whether the last of those that join has waited for others, or the first for long enough.

@@ -147,6 +147,9 @@ impl<R: Rules> Agent<R> {
             let since = known.map_or(self.now, |(.., since)| *since);
             states.push((member.id.clone(), *state, since));
         }
+        if record.change.as_ref().is_some_and(|change| self.rehouses(&change.edits)) {
+            self.rehoused = Some(record.version);
+        }
         let change = record.change.as_ref().map(|change| change.plan);
         let plans: Vec<_> = [record.settling, change].into_iter().flatten().collect();
         self.mover.want(&plans, self.now);
@@ -190,9 +193,16 @@ impl<R: Rules> Agent<R> {
         self.link.answered = Some((asked, revision));
         self.link.unsure = false;
         self.liveness.update(self.now, &alive);
+        self.liveness.answered(self.now, asked);
         if let Some(stored) = stored {
             self.see(&stored, out);
         }
+    }
+
+    /// Whether what is in view was the newest a moment ago.
+    pub(super) fn fresh(&self) -> bool {
+        let newest = |view: &View| self.link.fresh(self.now, view.revision);
+        !self.link.away && self.view.as_ref().is_some_and(newest)
     }
 
     pub(super) fn away(&mut self, out: &mut Vec<Effect>) {

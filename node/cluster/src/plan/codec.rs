@@ -18,6 +18,7 @@ use crate::{
 };
 
 const MAGIC: &[u8; 8] = b"ldr-pln2";
+const PLANNED_MAGIC: &[u8; 8] = b"ldr-pld1";
 const MOVE_BYTES: usize = 31;
 /// Instead of the index of the member a shard comes from.
 const NOBODY: u16 = u16::MAX;
@@ -84,10 +85,65 @@ impl Plan {
 }
 
 impl Planned {
-    /// The name of the plan.
+    /// The name of the plan. As the plan names its placement, it stands for both.
     pub fn id(&self) -> BlobId {
         BlobId::of(&self.plan)
     }
+
+    /// Plan and placement in one piece, as an operator keeps them.
+    ///
+    /// ```text
+    /// magic 8 | plan: length 8, bytes | placement: flag 1 [length 8, bytes]
+    /// ```
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = PLANNED_MAGIC.to_vec();
+        let put = |out: &mut Vec<u8>, bytes: &[u8]| {
+            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            out.extend_from_slice(bytes);
+        };
+        put(&mut out, &self.plan);
+        out.push(u8::from(self.placement.is_some()));
+        self.placement.iter().for_each(|placement| put(&mut out, placement));
+        out
+    }
+
+    /// Reads what [`Planned::encode`] wrote, and the plan in it.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not that, or the placement is not the one that the plan leads to.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
+        let malformed = |why| Malformed { what: "a plan", why };
+        let short = || malformed("it ends too soon");
+        let mut rest =
+            bytes.strip_prefix(PLANNED_MAGIC).ok_or_else(|| malformed("it is no plan"))?;
+        let plan = take_blob(&mut rest).ok_or_else(short)?.to_vec();
+        let placement = match take(&mut rest, 1).ok_or_else(short)? {
+            [0] => None,
+            [1] => Some(take_blob(&mut rest).ok_or_else(short)?.to_vec()),
+            _ => return Err(malformed("a flag is neither 0 nor 1")),
+        };
+        if !rest.is_empty() {
+            return Err(malformed("bytes follow its end"));
+        }
+        let planned = Self { plan, placement };
+        let plan = Plan::decode(&planned.plan)?;
+        if plan.target != planned.placement.as_deref().map(BlobId::of) {
+            return Err(malformed("its placement is another plan's"));
+        }
+        Ok((planned, plan))
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(count)?;
+    *rest = after;
+    Some(taken)
+}
+
+fn take_blob<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u64::from_le_bytes(take(rest, 8)?.try_into().ok()?);
+    let length = usize::try_from(length).ok().filter(|length| *length <= limits::BLOB_BYTES_MAX)?;
+    take(rest, length)
 }
 
 pub(crate) fn put_edit(out: &mut Writer, edit: &Edit) {
@@ -144,6 +200,26 @@ mod tests {
         assert_eq!(plan.moves_from("b").count(), 0, "b keeps its copy");
         assert_eq!(plan.moves_from("nobody").count(), 0);
         assert_eq!(plan.receivers().into_iter().collect::<Vec<_>>(), ["b", "c"]);
+    }
+
+    #[test]
+    fn a_plan_is_kept_with_its_placement_and_read_back_whole_or_not_at_all() {
+        let placed = Planned { plan: plan().encode(), placement: Some(b"exceptions".to_vec()) };
+        let bare = Plan { target: None, ..plan() };
+        let bare = Planned { plan: bare.encode(), placement: None };
+        for planned in [placed, bare] {
+            let bytes = planned.encode();
+            assert_eq!(Planned::decode(&bytes).unwrap().0, planned);
+            for cut in 0..bytes.len() {
+                assert!(Planned::decode(&bytes[..cut]).is_err());
+            }
+            for index in 0..bytes.len() {
+                let mut flipped = bytes.clone();
+                flipped[index] ^= 1;
+                assert!(Planned::decode(&flipped).is_err(), "byte {index}");
+            }
+            assert!(Planned::decode(&[bytes, vec![0]].concat()).is_err());
+        }
     }
 
     #[test]

@@ -79,19 +79,25 @@ impl Record {
         step(record, format!("{id} wants to join"))
     }
 
-    /// A node listens elsewhere than before. The ring is the same, and so is its version.
+    /// A node listens elsewhere than before. The ring is the same, and so is its version: of a member
+    /// nothing else is taken over, since host and zone have a say in placement as the weight has, and
+    /// only a plan changes that.
     ///
     /// # Errors
     /// [`Refused`] when the node is unknown.
     pub fn readdressed(&self, member: &Member) -> Step {
         let mut record = self.clone();
         let entry = record.entry_mut(&member.id)?;
-        // Weight is the operator's and the ring's; only a plan changes it.
-        entry.member = Member { weight: entry.member.weight, ..member.clone() };
+        if entry.state.in_ring() {
+            entry.member.control.clone_from(&member.control);
+        } else {
+            entry.member = Member { weight: entry.member.weight, ..member.clone() };
+        }
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
-    /// A planned change begins: shards move, the ring stays.
+    /// A planned change begins: shards move, the ring stays. Active members that it takes out drain from
+    /// now on: they leave for good with the commit, and do not come back as the dead do.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
@@ -119,6 +125,7 @@ impl Record {
             asked_by: asked_by.to_owned(),
         };
         let words = format!("change {} begins: {change}", change.number);
+        record.release(&change.edits);
         record.change = Some(change);
         record.checked(words)
     }
@@ -337,7 +344,9 @@ impl Record {
             };
             match edit {
                 Edit::Put(member) => {
-                    entry.member.weight = member.weight;
+                    // As it was planned, but for the address, which may be newer than the plan.
+                    let control = std::mem::take(&mut entry.member.control);
+                    entry.member = Member { control, ..member.clone() };
                     if !entry.state.in_ring() {
                         (entry.state, entry.since) = (State::Active, since);
                     }
@@ -347,6 +356,19 @@ impl Record {
                     (entry.state, entry.since) = (State::Down, since);
                 }
                 Edit::Remove(id) => self.members.retain(|entry| entry.member.id != *id),
+            }
+        }
+    }
+
+    /// Active members that a plan takes out are to leave.
+    fn release(&mut self, edits: &[Edit]) {
+        let since = self.version;
+        for edit in edits {
+            if let Edit::Remove(id) = edit
+                && let Ok(entry) = self.entry_mut(id)
+                && entry.state == State::Active
+            {
+                (entry.state, entry.since) = (State::Draining { deadline: None }, since);
             }
         }
     }

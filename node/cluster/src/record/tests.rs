@@ -46,6 +46,13 @@ fn a_planned_change_leaves_the_ring_until_it_is_committed() {
 }
 
 #[test]
+fn whoever_a_plan_takes_out_leaves_for_good() {
+    let moving = staged(&record(&["a", "b"]), &[Edit::Remove("a".to_owned())]);
+    assert_eq!(moving.entry("a").unwrap().state, State::Draining { deadline: None });
+    assert!(moving.committed().unwrap().record.entry("a").is_none(), "it would be put in again");
+}
+
+#[test]
 fn an_aborted_change_leaves_what_was() {
     let before = record(&["a", "b"]);
     let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so", true).unwrap();
@@ -122,12 +129,35 @@ fn a_drain_can_be_taken_back_while_nothing_moves() {
 #[test]
 fn an_address_is_no_part_of_the_ring_and_disturbs_no_change() {
     let moving = staged(&record(&["a", "b"]), &[Edit::Remove("b".to_owned())]);
-    let elsewhere = Member { control: "http://new:1".to_owned(), ..member("a", 77) };
+    let control = "http://new:1".to_owned();
+    let elsewhere = Member { control: control.clone(), zone: "east".to_owned(), ..member("a", 77) };
     let after = moving.readdressed(&elsewhere).unwrap().record;
     assert_eq!(after.version, moving.version);
-    assert_eq!(after.entry("a").unwrap().member.weight, 1);
-    assert_eq!(after.entry("a").unwrap().member.control, "http://new:1");
+    assert_eq!(after.entry("a").unwrap().member, Member { control, ..member("a", 1) });
     assert!(after.committed().is_ok());
+}
+
+#[test]
+fn a_plan_puts_a_member_into_another_zone() {
+    let before = record(&["a", "b"]);
+    let east = Member { zone: "east".to_owned(), ..member("a", 2) };
+    let moving = staged(&before, &[Edit::Put(east.clone())]);
+    assert_eq!(moving.ring_members(), before.ring_members());
+    let control = "http://new:1".to_owned();
+    let elsewhere = Member { control: control.clone(), ..east.clone() };
+    let after = moving.readdressed(&elsewhere).unwrap().record.committed().unwrap().record;
+    assert_eq!(after.entry("a").unwrap().member, Member { control, ..east });
+    assert_eq!(after.previous_members().unwrap()[0].zone, "");
+    let gone = staged(&after, &[Edit::Remove("b".to_owned())]).committed().unwrap().record;
+    assert_eq!(gone.previous_members().unwrap().len(), 2);
+}
+
+#[test]
+fn who_is_not_in_the_ring_yet_may_stand_anywhere() {
+    let before = record(&["a"]).joined(member("b", 3)).unwrap().record;
+    let east = Member { zone: "east".to_owned(), host: "h9".to_owned(), ..member("b", 1) };
+    let after = before.readdressed(&east).unwrap().record;
+    assert_eq!(after.entry("b").unwrap().member, Member { weight: 3, ..east });
 }
 
 #[test]

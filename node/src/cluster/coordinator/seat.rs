@@ -139,7 +139,8 @@ impl Seat {
     }
 
     /// The same for who asks, with how new the copy here is and what was promised.
-    pub(super) fn located(&self) -> LocateResponse {
+    #[must_use]
+    pub fn located(&self) -> LocateResponse {
         let role = self.role();
         let place = self.whereabouts();
         let kept = self.ledger.kept();

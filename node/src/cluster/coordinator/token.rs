@@ -47,7 +47,7 @@ impl JoinToken {
     }
 
     /// Whether this is it, in a time that tells nothing of where the two differ.
-    pub(super) fn is(&self, shown: &[u8]) -> bool {
+    pub(crate) fn is(&self, shown: &[u8]) -> bool {
         if shown.len() != self.0.len() {
             return false;
         }

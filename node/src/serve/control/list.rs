@@ -124,6 +124,13 @@ pub(super) fn shards(
     Ok(page)
 }
 
+/// How one shard stands here, whatever dataset it is of.
+pub(super) fn one_shard(context: &Context, id: ShardId) -> Vec<ShardStatus> {
+    let holdings = Holdings::of(context);
+    let views = holdings.views.get(&id).into_iter().flatten();
+    views.map(|view| shard_status(view, holdings.flights.get(&id))).collect()
+}
+
 fn shard_statuses(
     dataset: &Arc<Dataset>,
     shard: u32,
@@ -183,7 +190,7 @@ pub(super) fn failures(context: &Context, asked: u32) -> ListFailuresResponse {
     ListFailuresResponse { failures, total: context.shared.counters.fills_failed.get() }
 }
 
-fn failure(failure: &Failure) -> FailureMessage {
+pub(super) fn failure(failure: &Failure) -> FailureMessage {
     let place = failure.place.as_ref();
     FailureMessage {
         snapshot: Bytes::copy_from_slice(failure.snapshot.as_bytes()),

@@ -243,6 +243,9 @@ struct Dictionary {
     shape: Vec<u64>,
 }
 
+/// What may lie between the words of a header. A line ends only after all of them.
+const BLANKS: [char; 2] = [' ', '\t'];
+
 /// What is left to read of a Python literal.
 struct Literal<'a>(&'a str);
 
@@ -269,7 +272,7 @@ impl Literal<'_> {
                 break;
             }
         }
-        if !self.0.trim().is_empty() {
+        if !self.0.trim_end_matches('\n').trim_start_matches(BLANKS).is_empty() {
             return Err(Fault::new("header", "there is more after the dictionary"));
         }
         let missing = |field: &str| Fault::new(field, "is missing");
@@ -281,7 +284,7 @@ impl Literal<'_> {
     }
 
     fn accept(&mut self, c: char) -> bool {
-        self.0 = self.0.trim_start();
+        self.0 = self.0.trim_start_matches(BLANKS);
         let rest = self.0.strip_prefix(c);
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
@@ -309,14 +312,14 @@ impl Literal<'_> {
     }
 
     fn descr(&mut self) -> Result<String, Fault> {
-        if self.0.trim_start().starts_with('[') {
+        if self.0.trim_start_matches(BLANKS).starts_with('[') {
             return Err(Fault::new("descr", "is a record of several fields: save them one by one"));
         }
         self.string()
     }
 
     fn boolean(&mut self) -> Result<bool, Fault> {
-        self.0 = self.0.trim_start();
+        self.0 = self.0.trim_start_matches(BLANKS);
         for (word, value) in [("True", true), ("False", false)] {
             if let Some(rest) = self.0.strip_prefix(word) {
                 self.0 = rest;
@@ -344,7 +347,7 @@ impl Literal<'_> {
     }
 
     fn dimension(&mut self) -> Result<u64, Fault> {
-        self.0 = self.0.trim_start();
+        self.0 = self.0.trim_start_matches(BLANKS);
         let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, rest) = self.0.split_at(digits);
         self.0 = rest.strip_prefix('L').unwrap_or(rest);

@@ -2589,3 +2589,1252 @@ pub mod coordinator_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetClusterRequest {
+    /// Only how the node that answers stands itself: neither nodes, change nor datasets.
+    #[prost(bool, tag = "1")]
+    pub brief: bool,
+}
+/// A cluster as one node sees it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterStatus {
+    /// The node that answers.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Names the cluster, 16 bytes. Empty: this node has not seen its record yet, and nothing of it is told.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub cluster: ::prost::bytes::Bytes,
+    /// Grows when another node takes over as coordinator.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+    /// Version of the committed ring, by the newest record that this node has seen.
+    #[prost(uint64, tag = "4")]
+    pub ring_version: u64,
+    /// Version of the ring that this node goes by; 0: none yet.
+    #[prost(uint64, tag = "5")]
+    pub installed: u64,
+    /// All nodes of the record, sorted by id.
+    #[prost(message, repeated, tag = "6")]
+    pub nodes: ::prost::alloc::vec::Vec<ClusterNode>,
+    /// What is being changed.
+    #[prost(message, optional, tag = "7")]
+    pub change: ::core::option::Option<ClusterChange>,
+    /// What the change in flight still brings to this node. Absent: nothing, or not known yet.
+    #[prost(message, optional, tag = "8")]
+    pub progress: ::core::option::Option<MoveProgress>,
+    /// Whether new owners may still lack shards of the committed ring, and old copies are kept for them.
+    #[prost(bool, tag = "9")]
+    pub settling: bool,
+    /// The datasets that the record knows, sorted by snapshot.
+    #[prost(message, repeated, tag = "10")]
+    pub datasets: ::prost::alloc::vec::Vec<ClusterDataset>,
+    /// More than a quarter of the ring went silent at once: nobody is removed without an operator's word.
+    #[prost(bool, tag = "11")]
+    pub braked: bool,
+    /// Why the coordinator is away. Empty: it answers.
+    #[prost(string, tag = "12")]
+    pub away: ::prost::alloc::string::String,
+    /// Who keeps the record, and where: the control address of a node, or etcd's endpoints. Empty: not known.
+    #[prost(enumeration = "CoordinatorKind", tag = "13")]
+    pub coordinator: i32,
+    #[prost(string, tag = "14")]
+    pub coordinator_address: ::prost::alloc::string::String,
+    /// Of the datasets, those that are open on this node: owned_bytes counts these.
+    #[prost(uint32, tag = "15")]
+    pub datasets_measured: u32,
+}
+/// A node as the record knows it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClusterNode {
+    #[prost(message, optional, tag = "1")]
+    pub member: ::core::option::Option<Member>,
+    #[prost(enumeration = "NodeState", tag = "2")]
+    pub state: i32,
+    /// The ring version in which it got into this state.
+    #[prost(uint64, tag = "3")]
+    pub since: u64,
+    /// Whether it says that it lives, and the version of the ring it says it goes by.
+    #[prost(bool, tag = "4")]
+    pub announced: bool,
+    #[prost(uint64, tag = "5")]
+    pub ring_version: u64,
+    /// Bytes of the shards it owns by the ring in use on the node that answers, resident or not.
+    #[prost(uint64, tag = "6")]
+    pub owned_bytes: u64,
+    /// While it drains: how long that may take, from when it was asked for. Absent: as long as it takes.
+    #[prost(uint64, optional, tag = "7")]
+    pub deadline_ms: ::core::option::Option<u64>,
+    /// Whether it has all that the change in flight brings to it, and how many shards it could not take.
+    #[prost(bool, tag = "8")]
+    pub settled: bool,
+    #[prost(uint32, tag = "9")]
+    pub gaps: u32,
+}
+/// A planned change that is being moved.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterChange {
+    /// Its number among all changes of the cluster.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Names its plan, 16 bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub plan_id: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "3")]
+    pub edits: ::prost::alloc::vec::Vec<ChangeEdit>,
+    /// Shards and bytes to be moved, and the nodes that get them.
+    #[prost(uint64, tag = "4")]
+    pub moves: u64,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    #[prost(uint32, tag = "6")]
+    pub receivers: u32,
+    #[prost(bool, tag = "7")]
+    pub paused: bool,
+    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    #[prost(uint64, optional, tag = "8")]
+    pub rate: ::core::option::Option<u64>,
+    #[prost(string, tag = "9")]
+    pub asked_by: ::prost::alloc::string::String,
+}
+/// What becomes of one node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeEdit {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Its weight afterwards; 0: it leaves the ring.
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+    /// Its weight before; 0: it was not in the ring.
+    #[prost(uint32, tag = "3")]
+    pub weight_before: u32,
+}
+/// How far a node is with what a change brings to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveProgress {
+    #[prost(uint64, tag = "1")]
+    pub shards_left: u64,
+    #[prost(uint64, tag = "2")]
+    pub shards: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes_left: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+}
+/// A dataset that some node opened.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClusterDataset {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub snapshot: ::prost::bytes::Bytes,
+    #[prost(string, tag = "2")]
+    pub uri: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub shards: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetHistoryRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterHistory {
+    #[prost(message, repeated, tag = "1")]
+    pub changes: ::prost::alloc::vec::Vec<PastChange>,
+}
+/// A change that is over.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PastChange {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Version of the ring when it was over.
+    #[prost(uint64, tag = "2")]
+    pub ring_version: u64,
+    /// Else it was aborted.
+    #[prost(bool, tag = "3")]
+    pub committed: bool,
+    /// What was done, why, and who asked.
+    #[prost(string, tag = "4")]
+    pub words: ::prost::alloc::string::String,
+}
+/// What shall become of the members. A node may be named once.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanChangeRequest {
+    /// Nodes that wait outside of the ring.
+    #[prost(string, repeated, tag = "1")]
+    pub add: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Members that live: their shards are taken from them.
+    #[prost(string, repeated, tag = "2")]
+    pub drain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Members that are gone.
+    #[prost(string, repeated, tag = "3")]
+    pub remove: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "4")]
+    pub weights: ::prost::alloc::vec::Vec<NodeWeight>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeWeight {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanPiece {
+    /// In the first message.
+    #[prost(message, optional, tag = "1")]
+    pub figures: ::core::option::Option<PlanFigures>,
+    /// In the first message: the length of the whole, at most 32 MiB and some.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// At most 1 MiB.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub piece: ::prost::bytes::Bytes,
+}
+/// What a plan costs and brings.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanFigures {
+    /// Names the plan, 16 bytes: the hash of all it says.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub plan_id: ::prost::bytes::Bytes,
+    /// The ring version it is for.
+    #[prost(uint64, tag = "2")]
+    pub ring_version: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub edits: ::prost::alloc::vec::Vec<ChangeEdit>,
+    /// Shards and bytes that move; of these, bytes that nobody who lives has, so that they come from the origin.
+    #[prost(uint64, tag = "4")]
+    pub moves: u64,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub bytes_from_origin: u64,
+    /// Bytes that must move where placement is perfectly even before and after.
+    #[prost(uint64, tag = "7")]
+    pub bytes_ideal: u64,
+    /// All nodes of the ring before or after, sorted by id.
+    #[prost(message, repeated, tag = "8")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeFigures>,
+    /// The datasets that the cluster knows, and of these the ones that are open on the node that answers: what nodes hold is
+    /// counted over those.
+    #[prost(uint32, tag = "9")]
+    pub datasets: u32,
+    #[prost(uint32, tag = "10")]
+    pub datasets_measured: u32,
+}
+/// A plan, as one node sees it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeFigures {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// 0: not in the ring.
+    #[prost(uint32, tag = "2")]
+    pub weight_before: u32,
+    #[prost(uint32, tag = "3")]
+    pub weight: u32,
+    /// Bytes of the shards it owns.
+    #[prost(uint64, tag = "4")]
+    pub owned_bytes_before: u64,
+    #[prost(uint64, tag = "5")]
+    pub owned_bytes: u64,
+    /// Bytes it gets and gives.
+    #[prost(uint64, tag = "6")]
+    pub bytes_in: u64,
+    #[prost(uint64, tag = "7")]
+    pub bytes_out: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApplyPlanRequest {
+    /// In the first message.
+    #[prost(message, optional, tag = "1")]
+    pub terms: ::core::option::Option<ApplyTerms>,
+    /// At most 1 MiB.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub piece: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApplyTerms {
+    #[prost(string, tag = "1")]
+    pub asked_by: ::prost::alloc::string::String,
+    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    #[prost(uint64, optional, tag = "2")]
+    pub rate: ::core::option::Option<u64>,
+    /// Only say what the plan does, and whether it can be applied.
+    #[prost(bool, tag = "3")]
+    pub check_only: bool,
+    /// The length of the plan.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApplyPlanResponse {
+    #[prost(message, optional, tag = "1")]
+    pub figures: ::core::option::Option<PlanFigures>,
+    /// The change that began; 0 if it was only checked, or is not known here yet.
+    #[prost(uint64, tag = "2")]
+    pub change: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommandRequest {
+    #[prost(string, tag = "1")]
+    pub asked_by: ::prost::alloc::string::String,
+    #[prost(oneof = "command_request::Command", tags = "2, 3, 4, 5, 6, 7, 8")]
+    pub command: ::core::option::Option<command_request::Command>,
+}
+/// Nested message and enum types in `CommandRequest`.
+pub mod command_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Command {
+        /// Stops moving and keeps what was moved.
+        #[prost(message, tag = "2")]
+        Pause(super::PauseChange),
+        /// Goes on.
+        #[prost(message, tag = "3")]
+        Resume(super::ResumeChange),
+        /// Gives the change in flight up: the ring is what it was.
+        #[prost(message, tag = "4")]
+        Abort(super::AbortChange),
+        /// Moves at most so many bytes a second.
+        #[prost(message, tag = "5")]
+        Rate(super::SetRate),
+        /// Moves everything off a node, then lets it leave.
+        #[prost(message, tag = "6")]
+        Drain(super::DrainNode),
+        /// Lets a node that drains stay.
+        #[prost(message, tag = "7")]
+        Undrain(super::UndrainNode),
+        /// These are dead for good.
+        #[prost(message, tag = "8")]
+        Remove(super::RemoveNodes),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PauseChange {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeChange {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AbortChange {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetRate {
+    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    #[prost(uint64, optional, tag = "1")]
+    pub rate: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainNode {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// How long it may take. Absent: as long as it takes.
+    #[prost(uint64, optional, tag = "2")]
+    pub deadline_ms: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndrainNode {
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveNodes {
+    #[prost(string, repeated, tag = "1")]
+    pub node_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommandResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TakeOverRequest {
+    #[prost(string, tag = "1")]
+    pub asked_by: ::prost::alloc::string::String,
+    /// Nodes that are lost for good, the old coordinator among them.
+    #[prost(string, repeated, tag = "2")]
+    pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TakeOverResponse {
+    /// The node that coordinates now: the one that answers.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Its generation.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Nodes that could not be told yet.
+    #[prost(string, repeated, tag = "3")]
+    pub untold: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainRequest {
+    /// The snapshot, 16 bytes. Empty: any that is open here and has the shard.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub snapshot: ::prost::bytes::Bytes,
+    #[prost(oneof = "explain_request::What", tags = "2, 3")]
+    pub what: ::core::option::Option<explain_request::What>,
+}
+/// Nested message and enum types in `ExplainRequest`.
+pub mod explain_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        /// A shard's id, 16 bytes.
+        #[prost(bytes, tag = "2")]
+        ShardId(::prost::bytes::Bytes),
+        /// The number of a sample, from 0.
+        #[prost(uint64, tag = "3")]
+        Sample(u64),
+    }
+}
+/// A shard: where it belongs, and how it stands on the node that answers.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Explanation {
+    /// The node that answers.
+    #[prost(string, tag = "1")]
+    pub node_id: ::prost::alloc::string::String,
+    /// The shard: its snapshot, the dataset's prefix, its index, its id, its samples and its bytes. Only the id when no snapshot
+    /// that is open here has it.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub snapshot: ::prost::bytes::Bytes,
+    #[prost(string, tag = "3")]
+    pub uri: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub shard: u32,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub shard_id: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "6")]
+    pub first_sample: u64,
+    #[prost(uint32, tag = "7")]
+    pub samples: u32,
+    #[prost(uint64, tag = "8")]
+    pub bytes: u64,
+    /// Its place on the ring: the hash that is looked up.
+    #[prost(fixed64, tag = "9")]
+    pub place: u64,
+    /// The ring in use on this node, who owns the shard by it, and who does by the walk alone. Owners are ids; whom to ask
+    /// first comes first.
+    #[prost(uint64, tag = "10")]
+    pub ring_version: u64,
+    #[prost(string, repeated, tag = "11")]
+    pub owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "12")]
+    pub ring_owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The same of the ring before, if this node knows it: whoever owned the shard may still have it.
+    #[prost(uint64, tag = "13")]
+    pub previous_ring_version: u64,
+    #[prost(string, repeated, tag = "14")]
+    pub previous_owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How it stands here: an extent that is served or being filled, and orphaned ones. None: it is not here.
+    #[prost(message, repeated, tag = "15")]
+    pub here: ::prost::alloc::vec::Vec<ShardStatus>,
+    /// The latest fill of it that gave up here, if one of those that are remembered did.
+    #[prost(message, optional, tag = "16")]
+    pub failure: ::core::option::Option<Failure>,
+    /// Shards evicted on this node since its start.
+    #[prost(uint64, tag = "17")]
+    pub evicted_shards: u64,
+}
+/// What keeps the record of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CoordinatorKind {
+    /// None that this schema knows.
+    Unspecified = 0,
+    /// One of the nodes.
+    Node = 1,
+    /// etcd.
+    Etcd = 2,
+}
+impl CoordinatorKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "COORDINATOR_KIND_UNSPECIFIED",
+            Self::Node => "COORDINATOR_KIND_NODE",
+            Self::Etcd => "COORDINATOR_KIND_ETCD",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "COORDINATOR_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "COORDINATOR_KIND_NODE" => Some(Self::Node),
+            "COORDINATOR_KIND_ETCD" => Some(Self::Etcd),
+            _ => None,
+        }
+    }
+}
+/// What a node is to the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NodeState {
+    /// A state that this schema does not know.
+    Unspecified = 0,
+    /// Wants to be in the ring.
+    Joining = 1,
+    /// In the ring.
+    Active = 2,
+    /// In the ring, and to leave it when its shards have moved.
+    Draining = 3,
+    /// Out of the ring because it was dead; in again when it has been back for a while.
+    Down = 4,
+    /// Out of the ring by an operator's abort; only a plan that names it puts it in.
+    Held = 5,
+    /// Dead by an operator's word: to leave at once.
+    Condemned = 6,
+}
+impl NodeState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "NODE_STATE_UNSPECIFIED",
+            Self::Joining => "NODE_STATE_JOINING",
+            Self::Active => "NODE_STATE_ACTIVE",
+            Self::Draining => "NODE_STATE_DRAINING",
+            Self::Down => "NODE_STATE_DOWN",
+            Self::Held => "NODE_STATE_HELD",
+            Self::Condemned => "NODE_STATE_CONDEMNED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NODE_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "NODE_STATE_JOINING" => Some(Self::Joining),
+            "NODE_STATE_ACTIVE" => Some(Self::Active),
+            "NODE_STATE_DRAINING" => Some(Self::Draining),
+            "NODE_STATE_DOWN" => Some(Self::Down),
+            "NODE_STATE_HELD" => Some(Self::Held),
+            "NODE_STATE_CONDEMNED" => Some(Self::Condemned),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod admin_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Status, plans and commands.
+    #[derive(Debug, Clone)]
+    pub struct AdminClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> AdminClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> AdminClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            AdminClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The cluster as this node sees it.
+        pub async fn get_cluster(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetClusterRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Admin/GetCluster",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Admin", "GetCluster"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The latest changes that are over, at most 64, the oldest first.
+        pub async fn get_history(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetHistoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterHistory>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Admin/GetHistory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Admin", "GetHistory"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What would move if the members were changed so. Changes nothing. First the figures, then the plan in pieces.
+        /// RESOURCE_EXHAUSTED: this node makes as many plans as it may already.
+        pub async fn plan_change(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PlanChangeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PlanPiece>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Admin/PlanChange",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Admin", "PlanChange"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Begins a change by a plan that PlanChange gave, or only says what the plan does and whether it still holds.
+        /// First the terms, then the plan in pieces.
+        pub async fn apply_plan(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ApplyPlanRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyPlanResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Admin/ApplyPlan",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "ApplyPlan"));
+            self.inner.client_streaming(req, path, codec).await
+        }
+        /// Does one thing to the cluster. Answered when it is in the record.
+        pub async fn command(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CommandRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CommandResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/larder.v1.Admin/Command");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "Command"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes this node the coordinator in place of one that is lost for good.
+        pub async fn take_over(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TakeOverRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TakeOverResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/larder.v1.Admin/TakeOver");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "TakeOver"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Where a shard belongs, and how it stands on this node. Any node answers, also one whose members are fixed.
+        /// NOT_FOUND: the snapshot is not open here, or has no such shard or sample.
+        pub async fn explain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainRequest>,
+        ) -> std::result::Result<tonic::Response<super::Explanation>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/larder.v1.Admin/Explain");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "Explain"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod admin_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with AdminServer.
+    #[async_trait]
+    pub trait Admin: std::marker::Send + std::marker::Sync + 'static {
+        /// The cluster as this node sees it.
+        async fn get_cluster(
+            &self,
+            request: tonic::Request<super::GetClusterRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterStatus>, tonic::Status>;
+        /// The latest changes that are over, at most 64, the oldest first.
+        async fn get_history(
+            &self,
+            request: tonic::Request<super::GetHistoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClusterHistory>, tonic::Status>;
+        /// Server streaming response type for the PlanChange method.
+        type PlanChangeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PlanPiece, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What would move if the members were changed so. Changes nothing. First the figures, then the plan in pieces.
+        /// RESOURCE_EXHAUSTED: this node makes as many plans as it may already.
+        async fn plan_change(
+            &self,
+            request: tonic::Request<super::PlanChangeRequest>,
+        ) -> std::result::Result<tonic::Response<Self::PlanChangeStream>, tonic::Status>;
+        /// Begins a change by a plan that PlanChange gave, or only says what the plan does and whether it still holds.
+        /// First the terms, then the plan in pieces.
+        async fn apply_plan(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::ApplyPlanRequest>>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyPlanResponse>,
+            tonic::Status,
+        >;
+        /// Does one thing to the cluster. Answered when it is in the record.
+        async fn command(
+            &self,
+            request: tonic::Request<super::CommandRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommandResponse>, tonic::Status>;
+        /// Makes this node the coordinator in place of one that is lost for good.
+        async fn take_over(
+            &self,
+            request: tonic::Request<super::TakeOverRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TakeOverResponse>,
+            tonic::Status,
+        >;
+        /// Where a shard belongs, and how it stands on this node. Any node answers, also one whose members are fixed.
+        /// NOT_FOUND: the snapshot is not open here, or has no such shard or sample.
+        async fn explain(
+            &self,
+            request: tonic::Request<super::ExplainRequest>,
+        ) -> std::result::Result<tonic::Response<super::Explanation>, tonic::Status>;
+    }
+    /// Status, plans and commands.
+    #[derive(Debug)]
+    pub struct AdminServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> AdminServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for AdminServer<T>
+    where
+        T: Admin,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/larder.v1.Admin/GetCluster" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetClusterSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GetClusterRequest>
+                    for GetClusterSvc<T> {
+                        type Response = super::ClusterStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetClusterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_cluster(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetClusterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/GetHistory" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetHistorySvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GetHistoryRequest>
+                    for GetHistorySvc<T> {
+                        type Response = super::ClusterHistory;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetHistoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_history(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetHistorySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/PlanChange" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlanChangeSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::PlanChangeRequest>
+                    for PlanChangeSvc<T> {
+                        type Response = super::PlanPiece;
+                        type ResponseStream = T::PlanChangeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PlanChangeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::plan_change(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlanChangeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/ApplyPlan" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApplyPlanSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ClientStreamingService<super::ApplyPlanRequest>
+                    for ApplyPlanSvc<T> {
+                        type Response = super::ApplyPlanResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::ApplyPlanRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::apply_plan(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApplyPlanSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/Command" => {
+                    #[allow(non_camel_case_types)]
+                    struct CommandSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::CommandRequest>
+                    for CommandSvc<T> {
+                        type Response = super::CommandResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CommandRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::command(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CommandSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/TakeOver" => {
+                    #[allow(non_camel_case_types)]
+                    struct TakeOverSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::TakeOverRequest>
+                    for TakeOverSvc<T> {
+                        type Response = super::TakeOverResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TakeOverRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::take_over(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TakeOverSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Admin/Explain" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ExplainRequest>
+                    for ExplainSvc<T> {
+                        type Response = super::Explanation;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExplainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::explain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for AdminServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "larder.v1.Admin";
+    impl<T> tonic::server::NamedService for AdminServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

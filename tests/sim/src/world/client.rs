@@ -3,18 +3,15 @@
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use larder_cluster::Now;
-use larder_wire::{
-    Ring,
-    limits::{NODE_RETRY_AFTER, OWNER_SILENT_TIMEOUT},
-};
+use larder_wire::limits::{NODE_RETRY_AFTER, OWNER_SILENT_TIMEOUT};
 
-use super::{Item, Place, ShardNo, World, node::Copy};
+use super::{Item, Place, Placed, ShardNo, World, node::Copy};
 use crate::bugs::Mishap;
 
 /// A client and the ring it was told.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    ring: Option<(u64, Rc<Ring>)>,
+    ring: Option<(u64, Rc<Placed>)>,
     /// Nodes that were silent, and when.
     struck: BTreeMap<Place, Now>,
 }
@@ -44,10 +41,12 @@ impl World {
         }
         if self.clients[client].ring.is_none() {
             let used = self.nodes.iter().find_map(|node| node.in_use.as_ref());
-            let told = used.map(|used| (used.version, Rc::clone(&used.ring)));
+            let told = used.map(|used| (used.version, Rc::clone(&used.placed)));
             self.clients[client].ring = told;
         }
-        let shard = self.rng.usize(..self.shards.len());
+        let opened = self.opened_snapshots();
+        let readable = self.shards.iter().filter(|known| known.of < opened).count();
+        let shard = self.rng.usize(..readable);
         if self.clients[client].ring.is_none() {
             return;
         }
@@ -66,8 +65,7 @@ impl World {
         let Some((_, ring)) = ring else {
             return Vec::new();
         };
-        let walk = ring.walk(self.shards[shard]).filter_map(|member| self.place_of(&member.id));
-        let mut order: Vec<Place> = walk.collect();
+        let mut order: Vec<Place> = ring.walk(shard).to_vec();
         let quiet =
             |place: &Place| struck.get(place).is_some_and(|at| self.now < *at + NODE_RETRY_AFTER);
         order.sort_by_key(quiet);
@@ -152,7 +150,7 @@ impl World {
                 format!("a client reads on by ring {known} though n{place} is at {version}"),
             );
         }
-        self.clients[client].ring = Some((used.version, used.ring));
+        self.clients[client].ring = Some((used.version, used.placed));
         let order = self.order(client, shard);
         if let Some(read) = self.reads.get_mut(&number) {
             let new: Vec<Place> = order.into_iter().filter(|p| !read.order.contains(p)).collect();
@@ -165,15 +163,14 @@ impl World {
         if let Some(copy) = self.nodes[place].copies.get(&shard) {
             return Some(*copy);
         }
-        let id = self.shards[shard];
         let used = self.nodes[place].in_use.clone()?;
-        let owner = self.place_of(&used.ring.owner(id).id)?;
-        if owner != place && self.planted.world(Mishap::SurrogateRefuses) {
+        let owners = used.placed.owners(shard);
+        let owns = owners.contains(&place);
+        if !owns && self.planted.world(Mishap::SurrogateRefuses) {
             return None;
         }
-        let previous = used.previous.map(|ring| ring.owner(id).id.clone());
-        let previous = previous.and_then(|id| self.place_of(&id));
-        let mut holders = [Some(owner), previous].into_iter().flatten();
+        let previous = used.previous.iter().flat_map(|previous| previous.owners(shard));
+        let mut holders = owners.iter().chain(previous).copied();
         let holder = holders.find(|holder| self.has(place, *holder, shard));
         let skip = self.planted.world(Mishap::OriginBeforePeers);
         let copy = match holder.filter(|_| !skip) {
@@ -183,8 +180,8 @@ impl World {
                 self.fill_from_origin(shard)?
             }
         };
-        let surrogate = !self.nodes[owner].answers(self.now);
-        if (owner == place || surrogate) && self.make_room(place) {
+        let surrogate = owners.iter().all(|owner| !self.nodes[*owner].answers(self.now));
+        if (owns || surrogate) && self.make_room(place) {
             self.nodes[place].copies.insert(shard, Copy { since: self.now, ..copy });
         }
         Some(copy)
@@ -196,15 +193,15 @@ impl World {
             return;
         };
         let in_use = self.nodes[place].in_use.as_ref().map(|used| used.version);
-        let unit = record.previous.as_ref().map_or(1, |previous| previous.unit);
-        let Some(members) = record.previous_members().filter(|_| in_use == Some(record.version))
+        let Some(previous) = record.previous.as_ref().filter(|_| in_use == Some(record.version))
         else {
             return;
         };
-        let owner = self.ring(&members, unit).owner(self.shards[shard]).id.clone();
-        if let Some(owner) = self.place_of(&owner)
-            && self.has(place, owner, shard)
-        {
+        let versions = [record.version, previous.version];
+        let owners = versions.iter().filter_map(|version| self.checks.ring(*version));
+        let owners = owners.flat_map(|ring| ring.placed.owners(shard));
+        let holder = owners.copied().find(|owner| self.has(place, *owner, shard));
+        if let Some(owner) = holder {
             let words = format!("n{place} asked the origin for shard {shard}, which n{owner} has");
             self.checks.violate(self.now, words);
         }
@@ -250,7 +247,7 @@ impl World {
         let client = self.client_place(read.client);
         let ring = self.clients[read.client].ring.as_ref();
         let lived = self.nodes.iter().find(|node| {
-            ring.is_some_and(|(_, ring)| ring.member(&node.id).is_some())
+            ring.is_some_and(|(_, ring)| ring.walk(shard).contains(&node.place))
                 && node.answers(self.now)
                 && node.started <= read.began
                 && node.paused_until <= read.began

@@ -77,6 +77,11 @@ impl Coordinator {
         self.announced.contains_key(id)
     }
 
+    /// Who is announced.
+    pub(super) fn announced(&self) -> Vec<&str> {
+        self.announced.keys().map(String::as_str).collect()
+    }
+
     pub(super) fn blob(&self, id: BlobId) -> Option<&[u8]> {
         self.blobs.get(&id).map(|(bytes, _)| bytes.as_slice())
     }

@@ -1,6 +1,6 @@
 //! The checks that look at one thing an agent wants done, or at one record that was taken.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use larder_cluster::{
     BlobId, Plan, Record,
@@ -13,27 +13,30 @@ use larder_wire::{
     limits::{BRAKE_PERCENT, DEATH_GRACE, PULLS_IN_FLIGHT_MAX},
 };
 
-use super::{Place, ShardNo, World, planner::SHARD_BYTES};
+use super::{Place, ShardNo, World, placed::committed, planner::SHARD_BYTES};
 use crate::{
-    checks::{FENCE_LAG, WORD_LAG},
+    checks::{Committed, FENCE_LAG, WORD_LAG},
     scene::Kind,
 };
 
 /// Operators have an answer by then, from a node that runs: an agent waits for a minute, and may sleep for
 /// another.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(200);
+/// A node that was last announced so long ago acts no more: it looks every fifteen seconds, a message
+/// takes eight at most, and planning two.
+const HEARD_LAG: Duration = Duration::from_secs(33);
 /// In a calm run a dead member is out of the ring by then.
 const CALM_DEATH_MAX: Duration = Duration::from_secs(75);
 /// Messages and clocks of agents may be that much apart.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl World {
-    fn wrong(&mut self, words: impl Into<String>) {
+    pub(super) fn wrong(&mut self, words: impl Into<String>) {
         self.checks.violate(self.now, words);
     }
 
-    /// A record was taken.
-    pub(super) fn check_record(&mut self) {
+    /// A record was taken; from this node, if it is from one.
+    pub(super) fn check_record(&mut self, by: Option<Place>) {
         let Some(stored) = self.coordinator.stored() else {
             return;
         };
@@ -43,6 +46,7 @@ impl World {
         };
         if let Some(before) = self.checks.newest().cloned() {
             self.check_step(&before, &after);
+            self.check_actor(&before, &after, by);
         } else if after.version != 1 {
             self.wrong("the first ring is not ring 1");
         }
@@ -50,8 +54,26 @@ impl World {
         if self.exact() && after.version == 2 && after.in_ring().count() != first {
             self.wrong("nodes that came together joined in several changes");
         }
-        self.checks.advance(self.now, after);
+        let ring = committed(&after);
+        match self.placed(&ring) {
+            Ok(placed) => self.checks.advance(self.now, after, ring, placed),
+            Err(why) => self.wrong(format!("ring {} is none: {why}", ring.version)),
+        }
         self.check_blobs();
+    }
+
+    /// Who changes the ring by itself is announced.
+    fn check_actor(&mut self, before: &Record, after: &Record, by: Option<Place>) {
+        let Some(id) = by.map(|place| self.nodes[place].id.clone()) else {
+            return;
+        };
+        let changes = after.version > before.version
+            || (after.changes > before.changes && self.staged_by_agent(after));
+        let unheard = self.checks.absent.get(&id).filter(|at| self.now > **at + HEARD_LAG);
+        if changes && let Some(at) = unheard {
+            let unheard = (self.now - *at).as_secs();
+            self.wrong(format!("{id} changes the ring though nobody heard it for {unheard} s"));
+        }
     }
 
     /// Blobs that the record names are there.
@@ -83,7 +105,8 @@ impl World {
         }
         match after.version.checked_sub(before.version) {
             Some(0) => {
-                if names(before) != names(after) || before.placement != after.placement {
+                let rings = [before, after].map(|record| names(&record.ring_members()));
+                if rings[0] != rings[1] || before.placement != after.placement {
                     self.wrong(format!("ring {} is two rings", after.version));
                 }
             }
@@ -102,14 +125,18 @@ impl World {
         }
     }
 
-    fn plan_of(&self, id: BlobId) -> Option<Plan> {
+    pub(super) fn plan_of(&self, id: BlobId) -> Option<Plan> {
         Plan::decode(self.coordinator.blob(id)?).ok()
     }
 
+    /// Whether the change in flight was begun by an agent, not by an operator.
+    fn staged_by_agent(&self, record: &Record) -> bool {
+        record.change.as_ref().is_some_and(|change| self.place_of(&change.asked_by).is_some())
+    }
+
     /// Agents begin no change while a member is missing.
-    fn check_all_are_there(&mut self, record: &Record) {
-        let by_agent = |by: &str| self.place_of(by).is_some();
-        if !record.change.as_ref().is_some_and(|change| by_agent(&change.asked_by)) {
+    pub(super) fn check_all_are_there(&mut self, record: &Record) {
+        if !self.staged_by_agent(record) {
             return;
         }
         let missing = record.in_ring().find(|entry| {
@@ -119,32 +146,6 @@ impl World {
         if let Some(entry) = missing {
             let id = entry.member.id.clone();
             self.wrong(format!("a change begins though {id} is missing"));
-        }
-    }
-
-    /// A plan that is to be moved names what has to move, and nothing else.
-    fn check_plan(&mut self, record: &Record, id: BlobId) {
-        self.check_all_are_there(record);
-        let Some(plan) = self.plan_of(id) else {
-            return self.wrong(format!("plan {id} is not there"));
-        };
-        if plan.base > record.version {
-            return self.wrong(format!("a plan for ring {}, not yet there", plan.base));
-        }
-        let target = edited(&record.ring_members(), &plan.edits);
-        let from = self.ring(&record.ring_members(), record.unit);
-        let to = self.ring(&target, plan.unit);
-        let due: BTreeSet<_> = self
-            .shards
-            .iter()
-            .filter(|shard| from.owner(**shard).id != to.owner(**shard).id)
-            .map(|shard| (*shard, to.owner(*shard).id.clone()))
-            .collect();
-        let planned: BTreeSet<_> =
-            plan.moves.iter().map(|step| (step.shard, plan.name(step.to).to_owned())).collect();
-        if due != planned {
-            let (due, planned) = (due.len(), planned.len());
-            self.wrong(format!("the plan moves {planned} shards, {due} others have to move"));
         }
     }
 
@@ -164,7 +165,7 @@ impl World {
             return;
         }
         for step in &plan.moves {
-            let shard = self.by_id[&step.shard];
+            let shard = self.by_id[&Shard { snapshot: step.snapshot, shard: step.shard }];
             let Some(to) = self.place_of(plan.name(step.to)).filter(|_| step.from.is_some()) else {
                 continue;
             };
@@ -205,6 +206,7 @@ impl World {
                 self.wrong(format!("{id} was removed after {absent} s of absence"));
             }
         }
+        self.check_survivors(before, after);
         let lately = |at: Duration| self.now < at + DEATH_GRACE - 2 * SLACK;
         let gone: Vec<u64> =
             self.checks.removed.iter().filter(|(at, _)| lately(*at)).map(|(_, w)| *w).collect();
@@ -220,11 +222,8 @@ impl World {
 
     /// A ring that a node brings into use was committed, and is newer than the one in use.
     pub(super) fn check_install(&mut self, place: Place, ring: &RingOf) {
-        let known = self.checks.rings.iter().find(|known| known.version == ring.version);
-        let same = known.is_some_and(|known| {
-            let names = |members: &[Member]| -> Vec<(String, u32)> {
-                members.iter().map(|member| (member.id.clone(), member.weight)).collect()
-            };
+        let known = self.checks.rings.iter().find(|known| known.ring.version == ring.version);
+        let same = known.is_some_and(|Committed { ring: known, .. }| {
             (names(&known.members), known.unit) == (names(&ring.members), ring.unit)
                 && known.placement == ring.placement
         });
@@ -274,24 +273,17 @@ impl World {
         if !self.nodes[place].copies.contains_key(&shard) {
             return;
         }
-        let id = self.shards[shard];
-        let recent: Vec<(Vec<Member>, u32)> =
-            self.checks.recent(self.now).map(|ring| (ring.members.clone(), ring.unit)).collect();
-        let mut owners = Vec::new();
-        for (members, unit) in recent {
-            let owner = self.ring(&members, unit).owner(id).id.clone();
-            owners.extend(self.place_of(&owner));
-        }
-        if owners.iter().all(|owner| *owner == place) {
+        let recent = self.checks.recent(self.now);
+        let without: Vec<_> = recent.filter(|ring| !ring.placed.owns(place, shard)).collect();
+        let has = |owner: &Place| self.nodes[*owner].held_lately(shard, self.now, WORD_LAG);
+        let held = without.iter().any(|ring| ring.placed.owners(shard).iter().any(has));
+        let oldest = self.checks.recent(self.now).next().map_or(0, |known| known.ring.version);
+        if without.is_empty() {
             return self.wrong(format!("n{place} dropped shard {shard}, which it owns"));
         }
-        let has = |owner: &Place| {
-            *owner != place && self.nodes[*owner].held_lately(shard, self.now, WORD_LAG)
-        };
-        if !owners.iter().any(has) {
+        if !held {
             self.wrong(format!("n{place} dropped shard {shard} before its new owner had it"));
         }
-        let oldest = self.checks.recent(self.now).next().map_or(0, |ring| ring.version);
         if self.nodes[place].in_use.as_ref().is_none_or(|used| used.version < oldest) {
             self.wrong(format!("n{place} dropped shard {shard} by a ring it does not go by"));
         }
@@ -309,7 +301,7 @@ impl World {
         let Some(plan) = self.plan_of(plan) else {
             return;
         };
-        let id = self.shards[shard];
+        let id = self.shards[shard].shard.shard;
         if plan.moves_to(&self.nodes[place].id).any(|step| step.shard == id) {
             self.wrong(format!("n{place} dropped shard {shard}, which is to come back"));
         }
@@ -379,9 +371,12 @@ impl World {
         let plan = self.plan_of(id)?;
         let committed = self.checks.rings.last()?.at;
         for step in &plan.moves {
-            let from = self.place_of(plan.name(step.from?))?;
+            // What nobody holds comes when somebody reads it.
+            let Some(from) = step.from.and_then(|from| self.place_of(plan.name(from))) else {
+                continue;
+            };
             let to = self.place_of(plan.name(step.to))?;
-            let shard = self.by_id[&step.shard];
+            let shard = self.by_id[&Shard { snapshot: step.snapshot, shard: step.shard }];
             let (old, new) = (&self.nodes[from], &self.nodes[to]);
             if new.agent.is_none() || self.checks.has_gaps(id, to) {
                 continue;
@@ -389,7 +384,7 @@ impl World {
             if !new.copies.contains_key(&shard) {
                 return Some(format!("n{to} has not got shard {shard}"));
             }
-            let old_copy = old.copies.get(&shard);
+            let old_copy = old.copies.get(&shard).filter(|_| !step.stays);
             if old.agent.is_some() && old_copy.is_some_and(|copy| copy.since < committed) {
                 return Some(format!("n{from} has not dropped shard {shard}"));
             }
@@ -398,8 +393,10 @@ impl World {
     }
 }
 
-fn names(record: &Record) -> Vec<(String, u32)> {
-    record.ring_members().into_iter().map(|member| (member.id, member.weight)).collect()
+/// Members without their addresses, which are no part of a ring.
+fn names(members: &[Member]) -> Vec<Member> {
+    let nowhere = |member: &Member| Member { control: String::new(), ..member.clone() };
+    members.iter().map(nowhere).collect()
 }
 
 /// The edits that reweight a member.

@@ -7,11 +7,11 @@ use std::{
 
 use larder_cluster::{
     Agent, BlobId, BootId, Now,
-    agent::{Shard, Ticket},
+    agent::{RingOf, Shard, Ticket},
 };
-use larder_wire::{Member, Ring};
+use larder_wire::Member;
 
-use super::{Place, ShardNo};
+use super::{Place, Placed, ShardNo};
 use crate::bugs::Planted;
 
 /// A copy of a shard.
@@ -30,12 +30,12 @@ pub(super) struct Pull {
     pub(super) from: String,
 }
 
-/// A ring in use.
+/// A ring in use, with its exceptions.
 #[derive(Debug, Clone)]
 pub(crate) struct InUse {
     pub(crate) version: u64,
-    pub(crate) ring: Rc<Ring>,
-    pub(crate) previous: Option<Rc<Ring>>,
+    pub(crate) placed: Rc<Placed>,
+    pub(crate) previous: Option<Rc<Placed>>,
 }
 
 pub(crate) struct Node {
@@ -49,10 +49,22 @@ pub(crate) struct Node {
     pub(super) paused_until: Now,
     /// It listens elsewhere after each move.
     pub(super) address: u32,
+    pub(super) host: usize,
+    zone: String,
+    /// The coordinator hears nothing of what it announces until then.
+    pub(super) muted_until: Now,
+    /// Its watch tells it nothing until then.
+    pub(super) stalled_until: Now,
     pub(crate) copies: BTreeMap<ShardNo, Copy>,
     /// Copies that were here, and until when.
     pub(crate) gone: BTreeMap<ShardNo, Now>,
     pub(crate) in_use: Option<InUse>,
+    /// The ring that it is to go by and lacks exceptions of, and the one before.
+    pub(super) installing: Option<(RingOf, Option<RingOf>)>,
+    /// Exceptions that it asked for.
+    pub(super) fetching: BTreeSet<BlobId>,
+    /// Exceptions that it has.
+    pub(super) blobs: BTreeMap<BlobId, Rc<Vec<u8>>>,
     /// Requests to the coordinator that have no answer yet.
     pub(super) asked: BTreeSet<u64>,
     pub(super) away: bool,
@@ -72,7 +84,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, zones: usize) -> Self {
         Self {
             place,
             id: format!("n{place}"),
@@ -81,9 +93,16 @@ impl Node {
             agent: None,
             paused_until: Now::ZERO,
             address: 0,
+            host: place,
+            zone: if zones == 0 { String::new() } else { format!("zone-{}", place % zones) },
+            muted_until: Now::ZERO,
+            stalled_until: Now::ZERO,
             copies: BTreeMap::new(),
             gone: BTreeMap::new(),
             in_use: None,
+            installing: None,
+            fetching: BTreeSet::new(),
+            blobs: BTreeMap::new(),
             asked: BTreeSet::new(),
             away: false,
             commands: BTreeMap::new(),
@@ -119,8 +138,8 @@ impl Node {
             id: self.id.clone(),
             weight: 1,
             control: format!("http://n{place}.{address}.example:7070"),
-            host: format!("host-{place}"),
-            zone: String::new(),
+            host: format!("host-{}", self.host),
+            zone: self.zone.clone(),
         }
     }
 
@@ -132,6 +151,9 @@ impl Node {
             self.gone.insert(shard, now);
         }
         self.in_use = None;
+        self.installing = None;
+        self.fetching.clear();
+        self.blobs.clear();
         self.asked.clear();
         self.commands.clear();
         self.pulling.clear();

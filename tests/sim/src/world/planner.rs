@@ -1,49 +1,78 @@
-//! The planner of a run, with the two bugs that can be planted in it.
+//! The planner of a run, with the bugs that can be planted in it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use larder_cluster::{
     Plan, Planned, Planner,
-    plan::{Move, RingOnly, Task},
+    plan::{EvenPlanner, Move, Task},
 };
 
-use super::{SNAPSHOT, World};
+use super::{Place, World};
 use crate::bugs::Mishap;
 
 /// Bytes of a shard.
 pub(super) const SHARD_BYTES: u64 = 64 << 20;
 
 impl World {
-    pub(super) fn plan(&mut self, task: &Task) -> Result<Planned, String> {
-        let shards = self.shards.iter().map(|id| (SNAPSHOT, *id, SHARD_BYTES)).collect();
-        let planned = RingOnly { shards }.plan(task, None)?;
+    /// The plan that a node makes of a task, if it can have the exceptions in place.
+    pub(super) fn plan(&mut self, place: Place, task: &Task) -> Result<Planned, String> {
+        let placement = task.placement.map(|id| {
+            let here = self.nodes[place].blobs.get(&id).map(|bytes| bytes.as_slice());
+            let hub = self.network.coordinator();
+            let reached = self.coordinator.up && self.network.both_ways(place, hub);
+            here.or_else(|| self.coordinator.blob(id).filter(|_| reached))
+                .ok_or("the exceptions in place can't be had")
+        });
+        let placement = placement.transpose()?;
+        let opened = self.opened_snapshots();
+        let known = |(past, count, _): &&(Task, usize, Planned)| past == task && *count == opened;
+        if let Some((.., planned)) = self.planned.iter().find(known) {
+            return Ok(planned.clone());
+        }
+        let mut planner = EvenPlanner {
+            replicas: self.scene.replicas,
+            snapshots: self.snapshots[..opened].to_vec(),
+        };
+        let mut asked = task.clone();
+        asked.urgent &= !self.planted.world(Mishap::DeathMovesSurvivors);
+        if self.planted.world(Mishap::OneCopyFewer) {
+            planner.replicas = 1;
+        }
+        let planned = self.spoil(planner.plan(&asked, placement)?)?;
+        self.planned.push((task.clone(), opened, planned.clone()));
+        Ok(planned)
+    }
+
+    /// What the planted bug, if there is one, makes of a plan.
+    fn spoil(&self, planned: Planned) -> Result<Planned, String> {
         let mut plan = Plan::decode(&planned.plan).map_err(|why| why.to_string())?;
         if self.planted.world(Mishap::PlanForgetsAShard) {
             plan.moves.pop();
         } else if self.planted.world(Mishap::PlanMovesTooMuch) {
             self.move_too_much(&mut plan);
+        } else if self.planted.world(Mishap::KeeperGivesAway) {
+            plan.moves.iter_mut().for_each(|step| step.stays = false);
         } else {
             return Ok(planned);
         }
-        Ok(Planned { plan: plan.encode(), placement: None })
+        Ok(Planned { plan: plan.encode(), ..planned })
     }
 
     /// Adds a move between two that nothing has to move between.
-    fn move_too_much(&mut self, plan: &mut Plan) {
-        let moved: BTreeMap<_, _> = plan.moves.iter().map(|step| (step.shard, ())).collect();
-        let still = self.shards.iter().find(|shard| !moved.contains_key(*shard));
-        if let Some(shard) = still
+    fn move_too_much(&self, plan: &mut Plan) {
+        let moved: BTreeSet<_> = plan.moves.iter().map(|step| step.shard).collect();
+        let still = self.shards.iter().find(|known| !moved.contains(&known.shard.shard));
+        if let Some(still) = still
             && plan.names.len() > 1
         {
-            let step = Move {
-                snapshot: SNAPSHOT,
-                shard: *shard,
+            plan.moves.push(Move {
+                snapshot: still.shard.snapshot,
+                shard: still.shard.shard,
                 bytes: SHARD_BYTES,
                 from: Some(0),
-                to: 1,
                 stays: false,
-            };
-            plan.moves.push(step);
+                to: 1,
+            });
         }
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use larder_cluster::{
     Agent, BlobId,
-    agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, RingOf, Shard, Stored},
+    agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, Shard, Stored},
 };
 use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 use super::{
     Changed, Item, Place, Request, Response, ShardNo, TICK, World,
-    node::{Copy, InUse, Pull},
+    node::{Copy, Pull},
 };
 use crate::bugs::Mishap;
 
@@ -74,13 +74,17 @@ impl World {
                 self.send(place, boot, Request::Propose { ticket, blobs, expected, record });
             }
             Effect::Plan(ticket, task) => {
-                let planned = self.plan(&task);
+                let planned = self.plan(place, &task);
                 let wait = Duration::from_millis(self.rng.u64(1..2_000));
                 self.after(wait, Item::Tell(place, boot, Event::Planned(ticket, planned)));
             }
             Effect::Fetch(blob) => self.send(place, boot, Request::Fetch(blob)),
             Effect::Sweep { at, keep } => self.send(place, boot, Request::Sweep { at, keep }),
-            Effect::Install { ring, previous } => self.install(place, boot, &ring, previous),
+            Effect::Install { ring, previous } => {
+                self.check_install(place, &ring);
+                self.nodes[place].installing = Some((ring, previous));
+                self.install_on(place, boot);
+            }
             Effect::Pull { plan, shard, from, .. } => self.pull(place, boot, plan, shard, from),
             Effect::Drop(shard) => self.drop_copy(place, shard),
             Effect::Reply(ticket, answer) => {
@@ -100,7 +104,7 @@ impl World {
     }
 
     /// Sends a request to the coordinator, and stops waiting for the answer after a while.
-    fn send(&mut self, place: Place, boot: u32, request: Request) {
+    pub(super) fn send(&mut self, place: Place, boot: u32, request: Request) {
         self.numbers += 1;
         let number = self.numbers;
         self.nodes[place].asked.insert(number);
@@ -118,14 +122,15 @@ impl World {
         let id = self.nodes[place].id.clone();
         if matches!(request, Request::Announce(_)) {
             // Said by an earlier start of the node, it is not heard any more.
-            if self.nodes[place].boot != boot {
+            let node = &self.nodes[place];
+            if node.boot != boot || self.now < node.muted_until {
                 return;
             }
             self.after(ANNOUNCEMENT_TTL, Item::Expire);
         }
         let (response, changed) = self.coordinator.answer(self.now, &id, request, self.planted);
         if changed.record || matches!(response, Response::Proposed(_, Outcome::Done(_))) {
-            self.check_record();
+            self.check_record(Some(place));
         }
         if matches!(response, Response::Nothing) {
             self.check_blobs();
@@ -140,8 +145,14 @@ impl World {
     /// Tells all watchers what changed.
     pub(super) fn publish(&mut self, changed: Changed) {
         let from = self.network.coordinator();
+        if changed.alive {
+            self.say(|| format!("announced: {}", self.coordinator.announced().join(", ")));
+        }
         for place in 0..self.nodes.len() {
             let boot = self.nodes[place].boot;
+            if self.now < self.nodes[place].stalled_until {
+                continue;
+            }
             if changed.record
                 && let Some(stored) = self.coordinator.stored()
                 && let Some(travel) = self.network.travel(&mut self.rng, from, place)
@@ -180,6 +191,9 @@ impl World {
             Response::Proposed(ticket, outcome) => {
                 self.tell(place, boot, Event::Proposed(ticket, outcome));
             }
+            Response::Blob(blob, bytes) if self.nodes[place].fetching.remove(&blob) => {
+                self.fetched(place, boot, blob, bytes);
+            }
             Response::Blob(blob, bytes) => {
                 self.tell(place, boot, Event::Blob(blob, bytes));
             }
@@ -212,34 +226,12 @@ impl World {
                 };
                 self.tell(place, boot, Event::Proposed(ticket, outcome));
             }
+            Request::Fetch(blob) if self.nodes[place].fetching.remove(&blob) => {
+                self.fetched(place, boot, blob, None);
+            }
             Request::Fetch(blob) => self.tell(place, boot, Event::Blob(blob, None)),
             Request::Announce(_) | Request::Withdraw | Request::Sweep { .. } => {}
         }
-    }
-
-    fn install(&mut self, place: Place, boot: u32, ring: &RingOf, previous: Option<RingOf>) {
-        self.check_install(place, ring);
-        let version = ring.version;
-        let forget = self.planted.world(Mishap::PreviousForgotten);
-        let previous = previous
-            .filter(|_| !forget)
-            .map(|previous| self.ring(&previous.members, previous.unit));
-        let ring = self.ring(&ring.members, ring.unit);
-        let wait = Duration::from_millis(self.rng.u64(1..3_000));
-        self.after(wait, Item::Install(place, boot, InUse { version, ring, previous }));
-    }
-
-    /// The exceptions are here: the node goes by the ring.
-    pub(super) fn installed(&mut self, place: Place, boot: u32, ring: InUse) {
-        let node = &mut self.nodes[place];
-        if !node.runs(boot) {
-            return;
-        }
-        let version = ring.version;
-        if node.in_use.as_ref().is_none_or(|used| used.version <= version) {
-            node.in_use = Some(ring);
-        }
-        self.tell(place, boot, Event::Installed(version));
     }
 
     fn pull(&mut self, place: Place, boot: u32, plan: BlobId, shard: Shard, from: String) {
@@ -247,7 +239,7 @@ impl World {
         self.nodes[place].pulling.insert(shard);
         if self.planted.world(Mishap::SealSkipped) {
             let copy = Copy { wrong: true, since: self.now };
-            self.nodes[place].copies.entry(self.by_id[&shard.shard]).or_insert(copy);
+            self.nodes[place].copies.entry(self.by_id[&shard]).or_insert(copy);
         }
         let wait = Duration::from_millis(self.rng.u64(100..1_500));
         self.after(wait, Item::Pulled(place, boot, Pull { plan, shard, from }));
@@ -262,7 +254,7 @@ impl World {
             let wait = node.paused_until - self.now;
             return self.after(wait, Item::Pulled(place, boot, pull));
         }
-        let shard = self.by_id[&pull.shard.shard];
+        let shard = self.by_id[&pull.shard];
         let how = self.bring(place, shard, &pull);
         self.say(|| format!("n{place} pulls shard {shard} from {}: {how:?}", pull.from));
         let node = &mut self.nodes[place];
@@ -336,8 +328,7 @@ impl World {
             return true;
         }
         let wanted = |shard: &ShardNo| {
-            let id = self.shards[*shard];
-            let owned = node.in_use.as_ref().is_some_and(|used| used.ring.owner(id).id == node.id);
+            let owned = node.in_use.as_ref().is_some_and(|used| used.placed.owns(place, *shard));
             owned || node.verified.contains(shard)
         };
         let foreign = node.copies.keys().copied().find(|shard| !wanted(shard));
@@ -351,7 +342,7 @@ impl World {
         node.verified.remove(&shard);
         let lost = node.lose(shard, self.now);
         self.say(|| format!("n{place} evicts shard {shard}: {lost}"));
-        let shard = Shard { snapshot: super::SNAPSHOT, shard: self.shards[shard] };
+        let shard = self.shards[shard].shard;
         if lost {
             self.after(Duration::ZERO, Item::Tell(place, boot, Event::Lost(shard)));
         }
@@ -359,7 +350,7 @@ impl World {
     }
 
     fn drop_copy(&mut self, place: Place, shard: Shard) {
-        let number = self.by_id[&shard.shard];
+        let number = self.by_id[&shard];
         self.check_drop(place, number);
         let mut gone = vec![number];
         if self.planted.world(Mishap::DropsNeighbour) {

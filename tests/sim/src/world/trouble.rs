@@ -155,7 +155,7 @@ impl World {
     fn node_trouble(&mut self) {
         let place = self.some_node();
         let wait = Duration::from_millis(self.rng.u64(200..60_000));
-        match self.rng.u32(..8) {
+        match self.rng.u32(..10) {
             0..=2 => self.crash(place, wait),
             3 | 4 => {
                 self.nodes[place].paused_until = self.now + wait;
@@ -164,6 +164,9 @@ impl World {
             5 => {
                 self.stop(place);
                 self.nodes[place].address += self.rng.u32(..2);
+                if self.rng.u32(..3) == 0 {
+                    self.nodes[place].host = self.rng.usize(..=self.nodes.len());
+                }
                 self.after(wait / 4, Item::Start(place));
             }
             6 => {
@@ -173,6 +176,14 @@ impl World {
                 {
                     self.evict(place, shard);
                 }
+            }
+            7 => {
+                self.nodes[place].muted_until = self.now + 2 * wait;
+                self.say(|| format!("n{place} is not heard for {:?}", 2 * wait));
+            }
+            8 => {
+                self.nodes[place].stalled_until = self.now + wait;
+                self.say(|| format!("n{place} is told nothing for {wait:?}"));
             }
             _ => {
                 // Restarted quicker than anybody notices.
@@ -249,7 +260,7 @@ impl World {
         if self.now >= since + NOTICED {
             self.checks.coordinator_back(self.now);
         }
-        self.check_record();
+        self.check_record(None);
         self.publish(Changed { record: true, alive: true });
         self.after(larder_wire::limits::ANNOUNCEMENT_TTL, Item::Expire);
     }
@@ -259,7 +270,7 @@ impl World {
         let Some(old) = self.coordinator.take_over(self.now) else {
             return;
         };
-        self.check_record();
+        self.check_record(None);
         self.publish(Changed { record: true, alive: true });
         let place = self.some_node();
         let wait = Duration::from_millis(self.rng.u64(1_000..20_000));
@@ -320,6 +331,9 @@ impl World {
         self.network_changed = self.now;
         (self.origin_up, self.origin_since) = (true, self.now);
         let since = self.now;
+        for node in &mut self.nodes {
+            (node.muted_until, node.stalled_until) = (since, since);
+        }
         self.coordinator_up(since, true);
         for place in 0..self.nodes.len() {
             self.after(Duration::from_millis(1), Item::Start(place));

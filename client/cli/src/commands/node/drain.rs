@@ -1,0 +1,91 @@
+//! `larder node drain` and `larder node undrain`.
+
+use std::time::Duration;
+
+use clap::Args;
+use larder_client::admin::{ClusterCommand, DrainNode, UndrainNode};
+use serde::Serialize;
+
+use crate::{
+    commands::{
+        operator::{Consent, failed, parse_duration},
+        ring::follow::{Goal, follow},
+    },
+    context::Context,
+    error::Failure,
+    output::{Page, Report, units},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Its name on the ring; see larder ring status
+    node: String,
+
+    /// How long it may take, as 90s or 10m; else as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+
+    /// Show how far it is until the node has left
+    #[arg(long)]
+    follow: bool,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndrainArguments {
+    /// Its name on the ring
+    node: String,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, Serialize)]
+struct Drained {
+    node: String,
+    /// `draining` or `active`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_seconds: Option<f64>,
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let operator = arguments.consent.operator(context)?;
+    let (node, deadline) = (arguments.node.clone(), arguments.deadline);
+    let within = deadline.map(|limit| format!(" within {}", units::duration(limit)));
+    let within = within.unwrap_or_default();
+    arguments.consent.ask(&format!("move everything off {node}{within} and let it leave"))?;
+    let deadline_ms = deadline.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    let command = ClusterCommand::Drain(DrainNode { node_id: node.clone(), deadline_ms });
+    operator.command(command).map_err(|error| failed(format!("{node} does not drain"), error))?;
+    if arguments.follow {
+        return follow(context, &operator, &Goal::Leaves(node));
+    }
+    let deadline_seconds = deadline.map(|limit| limit.as_secs_f64());
+    context.output.print(&Drained { node, state: "draining", deadline_seconds })
+}
+
+pub(super) fn undrain(context: &Context, arguments: &UndrainArguments) -> Result<(), Failure> {
+    let operator = arguments.consent.operator(context)?;
+    let node = arguments.node.clone();
+    arguments.consent.ask(&format!("let {node} stay in the ring"))?;
+    let command = ClusterCommand::Undrain(UndrainNode { node_id: node.clone() });
+    operator.command(command).map_err(|error| failed(format!("{node} drains on"), error))?;
+    context.output.print(&Drained { node, state: "active", deadline_seconds: None })
+}
+
+impl Report for Drained {
+    fn show(&self, page: &mut Page) {
+        let node = &self.node;
+        match (self.state, self.deadline_seconds) {
+            ("active", _) => page.line(&format!("{node} stays in the ring")),
+            (_, Some(limit)) => {
+                let limit = units::duration(Duration::from_secs_f64(limit));
+                page.line(&format!("{node} drains, for {limit} at most"));
+            }
+            _ => page.line(&format!("{node} drains; watch it with: larder ring status")),
+        }
+    }
+}

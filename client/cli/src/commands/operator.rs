@@ -1,0 +1,178 @@
+//! What all commands share that change a cluster: who asks, by what right, and whether they mean it.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Read, Write},
+    path::Path,
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Args;
+use larder_client::{
+    ErrorKind,
+    admin::{Operator, parse_size},
+};
+
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+};
+
+/// Bytes of a file that holds a token and nothing else.
+const TOKEN_FILE_BYTES_MAX: u64 = 1 << 10;
+
+/// By what right the cluster is changed.
+#[derive(Debug, Args)]
+pub(crate) struct Entitlement {
+    /// A file that holds the token of the cluster, as its nodes were given it; or set LARDER_TOKEN
+    #[arg(long, env = "LARDER_TOKEN_FILE", value_name = "FILE", hide_env_values = true)]
+    token_file: Option<PathBuf>,
+}
+
+/// The same, and whether it was decided before.
+#[derive(Debug, Args)]
+pub(crate) struct Consent {
+    /// Act without asking first
+    #[arg(short, long)]
+    yes: bool,
+
+    #[command(flatten)]
+    entitlement: Entitlement,
+}
+
+/// Somebody who only looks.
+pub(crate) fn onlooker(context: &Context) -> Result<Operator, Failure> {
+    Ok(Operator::new(context.cluster()?, None, who()))
+}
+
+impl Consent {
+    /// Somebody who may change the cluster.
+    pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
+        let token = self.entitlement.token()?;
+        Ok(Operator::new(context.cluster()?, token.as_deref(), who()))
+    }
+
+    /// Makes sure that the user wants `what`, a question without its mark.
+    pub(crate) fn ask(&self, what: &str) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            let failure = Failure::new(Exit::Usage, "nothing was done, as nobody can be asked");
+            return Err(failure
+                .why(format!("'{what}?' is asked on a terminal, and this is none"))
+                .hint("add --yes to act without being asked"));
+        }
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "{what}? [y/N] ").and_then(|()| err.flush());
+        let mut answer = String::new();
+        let read = io::stdin().lock().take(64).read_line(&mut answer);
+        match (read, answer.trim().to_lowercase().as_str()) {
+            (Ok(_), "y" | "yes") => Ok(()),
+            _ => Err(Failure::new(Exit::Interrupted, "nothing was done, as you did not say yes")),
+        }
+    }
+}
+
+impl Entitlement {
+    fn token(&self) -> Result<Option<String>, Failure> {
+        match &self.token_file {
+            Some(path) => read_token(path).map(Some),
+            None => Ok(std::env::var("LARDER_TOKEN").ok().filter(|token| !token.is_empty())),
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let mut token = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut token))
+        .map_err(|error| Failure::file("read the token in", path, &error))?;
+    Ok(token)
+}
+
+/// `user@host`, for the audit log.
+fn who() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    let user = user.map_or_else(|| nix::unistd::geteuid().to_string(), |user| user.name);
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
+    let mut who = format!("{user}@{}", host.unwrap_or_else(|| "?".to_owned()));
+    who.retain(|character| !character.is_control());
+    who.truncate(who.floor_char_boundary(128));
+    who
+}
+
+/// Why something about the cluster could not be done.
+pub(crate) fn failed(what: impl Into<String>, error: larder_client::Error) -> Failure {
+    let kind = error.kind();
+    let failure = Failure::from(error.context(what));
+    match kind {
+        // The cluster is not in a state for it: nothing is wrong with any data.
+        ErrorKind::DataChanged => Failure { exit: Exit::Failed, hint: None, ..failure },
+        ErrorKind::Unauthenticated => failure
+            .hint("give --token-file FILE, or set LARDER_TOKEN, as the nodes were started with"),
+        _ => failure,
+    }
+}
+
+/// Reads `500MiB/s`.
+pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
+    let size = text.strip_suffix("/s").unwrap_or(text);
+    match parse_size(size) {
+        Ok(0) => Err("a rate of 0 never ends; use larder ring pause".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(why) => Err(format!("{why}; write it like 500MiB/s")),
+    }
+}
+
+/// Reads `90s`, `5m`, `2h`, `500ms`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let number: Option<u64> = number.parse().ok().filter(|_| scale_ms > 0);
+    let ms = number.and_then(|number| number.checked_mul(scale_ms)).filter(|ms| *ms > 0);
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is no time; write it like 90s, 5m or 2h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_times_are_read_as_people_write_them() {
+        assert_eq!(parse_rate("500MiB/s"), Ok(500 << 20));
+        assert_eq!(parse_rate("1GiB"), Ok(1 << 30));
+        assert!(parse_rate("0").unwrap_err().contains("pause"));
+        assert!(parse_rate("fast").unwrap_err().contains("500MiB/s"));
+        let read =
+            ["90s", "5m", "2h", "500ms"].map(|text| parse_duration(text).unwrap().as_millis());
+        assert_eq!(read, [90_000, 300_000, 7_200_000, 500]);
+        for odd in ["", "s", "90", "0s", "-1s", "1.5h", "99999999999999999999h"] {
+            assert!(parse_duration(odd).unwrap_err().contains("90s"), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_the_cluster_says_nothing_of_data() {
+        let refused = larder_client::Error::new(ErrorKind::DataChanged, "the call failed")
+            .because("no change is in flight");
+        let failure = failed("the change was not paused", refused);
+        assert_eq!((failure.exit, failure.hint), (Exit::Failed, None));
+        assert_eq!(failure.why.as_deref(), Some("the call failed: no change is in flight"));
+        let denied = larder_client::Error::new(ErrorKind::Unauthenticated, "the call failed");
+        assert!(failed("no", denied).hint.unwrap().contains("--token-file"));
+    }
+
+    #[test]
+    fn whoever_asks_has_a_name() {
+        assert!(who().contains('@'));
+    }
+}

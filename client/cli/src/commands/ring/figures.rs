@@ -1,0 +1,253 @@
+//! What a plan does, on a page and as JSON.
+
+use std::time::Duration;
+
+use larder_client::admin::{NodeFigures, PlanFigures};
+use serde::Serialize;
+
+use super::{Edit, words};
+use crate::{
+    commands::node::snapshot_hex as hex,
+    output::{Align, Ink, Page, Table, units},
+};
+
+/// A plan in numbers.
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    /// Its hash.
+    pub(super) plan: String,
+    /// The ring it is for.
+    pub(super) ring_version: u64,
+    pub(super) edits: Vec<Edit>,
+    pub(super) moves: u64,
+    pub(super) bytes: u64,
+    /// What even placements must move.
+    bytes_ideal: u64,
+    /// `bytes` in proportion to it; absent where the ideal is to move nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_ideal: Option<f64>,
+    /// Bytes that nobody who lives has.
+    bytes_from_origin: u64,
+    /// Bytes that come from nodes, and would else be read again from the origin.
+    origin_bytes_avoided: u64,
+    /// The most that a node owns of its share: 1 is perfectly even. Absent where nothing is owned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_before: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_after: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u64>,
+    /// At that rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<f64>,
+    datasets: u32,
+    /// Those that what nodes own is counted over.
+    datasets_measured: u32,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    node: String,
+    weight_before: u32,
+    weight: u32,
+    owned_bytes_before: u64,
+    owned_bytes: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl Figures {
+    pub(super) fn new(said: PlanFigures, rate: Option<u64>) -> Self {
+        let share = |of: u64| said.bytes as f64 / of as f64;
+        Self {
+            plan: hex(&said.plan_id),
+            ring_version: said.ring_version,
+            edits: said.edits.iter().map(Edit::from).collect(),
+            moves: said.moves,
+            bytes: said.bytes,
+            bytes_ideal: said.bytes_ideal,
+            share_of_ideal: (said.bytes_ideal > 0).then(|| share(said.bytes_ideal)),
+            bytes_from_origin: said.bytes_from_origin,
+            origin_bytes_avoided: said.bytes.saturating_sub(said.bytes_from_origin),
+            skew_before: skew(&said.nodes, |node| (node.weight_before, node.owned_bytes_before)),
+            skew_after: skew(&said.nodes, |node| (node.weight, node.owned_bytes)),
+            rate,
+            eta_seconds: rate.map(|rate| eta(&said.nodes, rate).as_secs_f64()),
+            datasets: said.datasets,
+            datasets_measured: said.datasets_measured,
+            nodes: said.nodes.into_iter().map(node).collect(),
+        }
+    }
+
+    pub(super) fn words(&self) -> String {
+        words(&self.edits)
+    }
+
+    pub(super) fn show(&self, page: &mut Page) {
+        let moves =
+            format!("{}, {}", units::counted(self.moves, "shard"), units::bytes(self.bytes));
+        let ideal = match self.share_of_ideal {
+            Some(share) => format!("{} ({share:.2} x)", units::bytes(self.bytes_ideal)),
+            None => "nothing".to_owned(),
+        };
+        let skew = |skew: Option<f64>| skew.map_or("-".to_owned(), |skew| format!("{skew:.2}"));
+        let skews = (skew(self.skew_before), skew(self.skew_after));
+        let from_nodes = units::bytes(self.origin_bytes_avoided);
+        let from_origin = units::bytes(self.bytes_from_origin);
+        let mut fields = vec![
+            ("plan", page.ink(Ink::Bold, &self.plan)),
+            ("change", format!("{}; for ring {}", self.words(), self.ring_version)),
+            ("moves", moves),
+            ("ideal", ideal),
+            ("skew", format!("{} before, {} after; 1 is even", skews.0, skews.1)),
+            (
+                "origin",
+                format!("{from_nodes} come from nodes instead, {from_origin} from the origin"),
+            ),
+        ];
+        if let (Some(rate), Some(seconds)) = (self.rate, self.eta_seconds)
+            && self.bytes > 0
+        {
+            let time = units::time_left(seconds);
+            fields.push(("takes", format!("{time} at {}/s", units::bytes(rate))));
+        }
+        page.fields(&fields);
+        page.line("");
+        page.table(self.table());
+        if self.datasets_measured < self.datasets {
+            let missing = self.datasets - self.datasets_measured;
+            page.line("");
+            page.line(&format!(
+                "what nodes own leaves out {}, not open on the node that was asked",
+                units::counted(missing.into(), "dataset")
+            ));
+        }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            ("NODE", Align::Left),
+            ("WEIGHT", Align::Right),
+            ("OWNS", Align::Right),
+            ("AFTER", Align::Right),
+            ("GETS", Align::Right),
+            ("GIVES", Align::Right),
+        ]);
+        for node in &self.nodes {
+            let weight = match (node.weight_before, node.weight) {
+                (before, after) if before == after => after.to_string(),
+                (0, after) => format!("new: {after}"),
+                (before, 0) => format!("{before}, leaves"),
+                (before, after) => format!("{before}, then {after}"),
+            };
+            table.row([
+                node.node.clone(),
+                weight,
+                units::bytes(node.owned_bytes_before),
+                units::bytes(node.owned_bytes),
+                units::bytes(node.bytes_in),
+                units::bytes(node.bytes_out),
+            ]);
+        }
+        table
+    }
+}
+
+fn node(figures: NodeFigures) -> Node {
+    Node {
+        node: figures.node_id,
+        weight_before: figures.weight_before,
+        weight: figures.weight,
+        owned_bytes_before: figures.owned_bytes_before,
+        owned_bytes: figures.owned_bytes,
+        bytes_in: figures.bytes_in,
+        bytes_out: figures.bytes_out,
+    }
+}
+
+/// The most that a node owns of its share by weight.
+fn skew(nodes: &[NodeFigures], of: impl Fn(&NodeFigures) -> (u32, u64)) -> Option<f64> {
+    let weights: f64 = nodes.iter().map(|node| f64::from(of(node).0)).sum();
+    let total: f64 = nodes.iter().map(|node| of(node).1 as f64).sum();
+    let ratio = |node: &NodeFigures| {
+        let (weight, owned) = of(node);
+        (weight > 0).then(|| owned as f64 * weights / (f64::from(weight) * total))
+    };
+    (total > 0.0).then(|| nodes.iter().filter_map(ratio).fold(0.0, f64::max))
+}
+
+/// Every node that gets something gets the same part of the rate, so the one that gets most ends last.
+fn eta(nodes: &[NodeFigures], rate: u64) -> Duration {
+    let receivers = nodes.iter().filter(|node| node.bytes_in > 0).count();
+    let most = nodes.iter().map(|node| node.bytes_in).max().unwrap_or(0);
+    Duration::try_from_secs_f64(most as f64 * receivers as f64 / rate.max(1) as f64)
+        .unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use larder_client::admin::ChangeEdit;
+
+    pub(in super::super) fn said() -> PlanFigures {
+        let node =
+            |id: &str, weights: (u32, u32), owned: (u64, u64), bytes_in, bytes_out| NodeFigures {
+                node_id: id.to_owned(),
+                weight_before: weights.0,
+                weight: weights.1,
+                owned_bytes_before: owned.0 << 30,
+                owned_bytes: owned.1 << 30,
+                bytes_in,
+                bytes_out,
+            };
+        PlanFigures {
+            plan_id: vec![0xab; 16].into(),
+            ring_version: 7,
+            edits: vec![ChangeEdit { node_id: "c".to_owned(), weight: 1, weight_before: 0 }],
+            moves: 960,
+            bytes: 60 << 30,
+            bytes_from_origin: 0,
+            bytes_ideal: 50 << 30,
+            nodes: vec![
+                node("a", (1, 1), (90, 50), 0, 40 << 30),
+                node("b", (1, 1), (60, 40), 0, 20 << 30),
+                node("c", (0, 1), (0, 60), 60 << 30, 0),
+            ],
+            datasets: 2,
+            datasets_measured: 1,
+        }
+    }
+
+    #[test]
+    fn a_plan_is_weighed_against_the_ideal() {
+        let figures = Figures::new(said(), Some(1 << 30));
+        assert_eq!(figures.share_of_ideal, Some(1.2));
+        assert_eq!(figures.skew_before, Some(1.2));
+        assert_eq!(figures.skew_after, Some(1.2));
+        assert_eq!(figures.eta_seconds, Some(60.0));
+        let mut page = Page::new(false, false);
+        figures.show(&mut page);
+        let shown = page.text();
+        for words in [
+            "c joins; for ring 7",
+            "960 shards, 60 GiB",
+            "50 GiB (1.20 x)",
+            "1.20 before",
+            "60 GiB come from nodes",
+            "1 min 0 s at 1.0 GiB/s",
+            "new: 1",
+            "leaves out 1 dataset",
+        ] {
+            assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn a_plan_of_nothing_has_no_ratios() {
+        let nothing = PlanFigures { bytes: 0, bytes_ideal: 0, nodes: Vec::new(), ..said() };
+        let figures = Figures::new(nothing, None);
+        assert_eq!((figures.share_of_ideal, figures.skew_after), (None, None));
+        figures.show(&mut Page::new(false, false));
+    }
+}

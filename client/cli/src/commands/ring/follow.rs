@@ -1,0 +1,250 @@
+//! Watching a change until it is over: bars on a terminal, a line now and then elsewhere.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use larder_client::admin::{ClusterChange, ClusterStatus, MoveProgress, NodeState, Operator};
+use serde::Serialize;
+
+use super::{Edit, words};
+use crate::{
+    commands::operator::failed,
+    context::Context,
+    error::{Exit, Failure},
+    output::{Page, Report, units},
+    progress::Board,
+};
+
+const TICK: Duration = Duration::from_secs(1);
+/// Who can't be asked for so long is followed no more.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where nothing is drawn, a line at least every so often.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// How far back the speed is measured.
+const SPEED_WINDOW: Duration = Duration::from_secs(15);
+
+/// What is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::commands) enum Goal {
+    /// The end of the first change with a greater number.
+    ChangeAfter(u64),
+    /// That the node has left.
+    Leaves(String),
+}
+
+/// How it ended.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<u64>,
+    ring_version: u64,
+    words: String,
+    seconds: f64,
+}
+
+/// The number of the latest change that began.
+pub(super) fn latest_change(operator: &Operator) -> Result<u64, Failure> {
+    let asked = |error| failed("the cluster can't be asked", error);
+    let history = operator.history().map_err(asked)?;
+    let status = operator.status().map_err(asked)?;
+    let over = history.changes.iter().map(|past| past.number);
+    Ok(over.chain(status.change.map(|change| change.number)).max().unwrap_or(0))
+}
+
+/// Waits for the goal and prints how it ended.
+pub(in crate::commands) fn follow(
+    context: &Context,
+    operator: &Operator,
+    goal: &Goal,
+) -> Result<(), Failure> {
+    let begun = context.now();
+    let mut watch = Watch { context, board: context.board(), told: None, speed: Speed::default() };
+    let mut heard = begun;
+    loop {
+        match operator.status() {
+            Ok(status) => {
+                heard = context.now();
+                if let Some(outcome) = reached(operator, goal, &status, heard - begun)? {
+                    drop(watch);
+                    return context.output.print(&outcome);
+                }
+                watch.look(operator, &status);
+            }
+            Err(error) if context.now() - heard >= PATIENCE => {
+                return Err(failed("the change can't be followed any more", error)
+                    .hint("it goes on by itself; see larder ring status"));
+            }
+            Err(error) => watch.lost(&error),
+        }
+        std::thread::park_timeout(TICK);
+    }
+}
+
+/// Whether it is over, and how.
+fn reached(
+    operator: &Operator,
+    goal: &Goal,
+    status: &ClusterStatus,
+    took: Duration,
+) -> Result<Option<Outcome>, Failure> {
+    let seconds = took.as_secs_f64();
+    let ring_version = status.ring_version;
+    match goal {
+        Goal::ChangeAfter(before) => {
+            let history = operator.history();
+            let history =
+                history.map_err(|error| failed("the history can't be asked for", error))?;
+            let Some(past) = history.changes.into_iter().find(|past| past.number > *before) else {
+                return Ok(None);
+            };
+            if past.committed {
+                let (change, words) = (Some(past.number), past.words);
+                return Ok(Some(Outcome { change, ring_version, words, seconds }));
+            }
+            let aborted = format!("change {} was given up", past.number);
+            Err(Failure::new(Exit::Failed, aborted).why(past.words))
+        }
+        Goal::Leaves(id) => {
+            let named = |node: &&larder_client::admin::ClusterNode| {
+                node.member.as_ref().is_some_and(|member| member.id == *id)
+            };
+            match status.nodes.iter().find(named) {
+                None if !status.nodes.is_empty() => {
+                    let words = format!("{id} has left the ring; it can be stopped");
+                    Ok(Some(Outcome { change: None, ring_version, words, seconds }))
+                }
+                Some(node) if node.state() == NodeState::Active => {
+                    Err(Failure::new(Exit::Failed, format!("{id} stays in the ring"))
+                        .why("its drain was taken back, or the change was aborted"))
+                }
+                _ => Ok(None),
+            }
+        }
+    }
+}
+
+/// What is shown meanwhile.
+struct Watch<'a> {
+    context: &'a Context,
+    board: Board,
+    /// When a line was last written, and what of the change was left then, in percent.
+    told: Option<(Instant, u64)>,
+    speed: Speed,
+}
+
+impl Watch<'_> {
+    fn look(&mut self, operator: &Operator, status: &ClusterStatus) {
+        let now = self.context.now();
+        let Some(change) = &status.change else {
+            let waits = if status.settling { "old copies settle" } else { "nothing moves yet" };
+            return self.say(now, 0, &format!("ring {}: {waits}", status.ring_version));
+        };
+        let all = progress_of(operator, status);
+        let left: u64 = all.iter().map(|(_, progress)| progress.bytes_left).sum();
+        let done = change.bytes.saturating_sub(left);
+        self.speed.note(now, change.number, done);
+        let percent = done * 100 / change.bytes.max(1);
+        let rest = self.speed.words(left, change);
+        let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
+        let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
+        let what = format!("change {} ({})", change.number, words(&edits));
+        if !self.board.is_drawn() {
+            return self.say(now, percent, &format!("{what}: {far}"));
+        }
+        self.board.title(&what);
+        self.board.set("all", done, change.bytes, &far);
+        for (id, progress) in &all {
+            let done = progress.bytes.saturating_sub(progress.bytes_left);
+            self.board.set(id, done, progress.bytes, &amount(done, progress.bytes));
+        }
+    }
+
+    fn lost(&mut self, error: &larder_client::Error) {
+        let now = self.context.now();
+        self.say(now, 0, &format!("the cluster does not answer: {error}"));
+    }
+
+    /// Where nothing is drawn: every tenth of the way, and now and then.
+    fn say(&mut self, now: Instant, percent: u64, text: &str) {
+        if self.board.is_drawn() {
+            return self.board.title(text);
+        }
+        let due = self
+            .told
+            .is_none_or(|(at, before)| now - at >= LINE_INTERVAL || percent / 10 != before / 10);
+        if due {
+            self.context.output.note(text);
+            self.told = Some((now, percent));
+        }
+    }
+}
+
+fn amount(done: u64, total: u64) -> String {
+    format!("{} of {}", units::bytes(done), units::bytes(total))
+}
+
+/// What nodes say that is still to come to those that get something, those with most left first.
+pub(super) fn progress_of(
+    operator: &Operator,
+    status: &ClusterStatus,
+) -> Vec<(String, MoveProgress)> {
+    let alive = status.nodes.iter().filter(|node| node.announced);
+    let addresses = alive.filter_map(|node| {
+        let member = node.member.as_ref()?;
+        Some((member.id.clone(), member.control.clone()))
+    });
+    let addresses: Vec<(String, String)> = addresses.collect();
+    let said = operator.look(&addresses).into_iter().filter_map(|seen| {
+        let progress = seen.standing.ok()?.progress?;
+        (progress.shards > 0).then_some((seen.id, progress))
+    });
+    let mut said: Vec<(String, MoveProgress)> = said.collect();
+    said.sort_by(|a, b| b.1.bytes_left.cmp(&a.1.bytes_left).then_with(|| a.0.cmp(&b.0)));
+    said
+}
+
+/// How fast a change has moved lately.
+#[derive(Debug, Default)]
+pub(super) struct Speed {
+    change: u64,
+    marks: VecDeque<(Instant, u64)>,
+}
+
+impl Speed {
+    fn note(&mut self, now: Instant, change: u64, done: u64) {
+        if self.change != change {
+            *self = Self { change, marks: VecDeque::new() };
+        }
+        self.marks.push_back((now, done));
+        while self.marks.len() > 2 && now - self.marks[0].0 > SPEED_WINDOW {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Speed and time left, after a comma.
+    fn words(&self, left: u64, change: &ClusterChange) -> String {
+        if change.paused {
+            return ", paused".to_owned();
+        }
+        let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else {
+            return String::new();
+        };
+        let rate = units::per_second(last.1.saturating_sub(first.1), last.0 - first.0);
+        if rate < 1.0 {
+            return String::new();
+        }
+        let time = units::time_left(left as f64 / rate);
+        #[expect(clippy::cast_possible_truncation, reason = "a rate to be read, saturating")]
+        let speed = units::bytes(rate as u64);
+        format!(", {speed}/s, {time} left")
+    }
+}
+
+impl Report for Outcome {
+    fn show(&self, page: &mut Page) {
+        let took = units::duration(Duration::from_secs_f64(self.seconds));
+        page.line(&format!("{} (ring {}, after {took})", self.words, self.ring_version));
+    }
+}

@@ -1,0 +1,360 @@
+//! `larder ring status`.
+
+mod page;
+
+use std::time::Duration;
+
+use larder_client::admin::{
+    ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress, NodeState, Seen,
+};
+use serde::Serialize;
+
+use super::Edit;
+use crate::{
+    commands::{
+        node::snapshot_hex as hex,
+        operator::{failed, onlooker},
+    },
+    context::Context,
+    error::Failure,
+};
+
+#[derive(Debug, Serialize)]
+struct StatusReport {
+    /// Names the cluster.
+    cluster: String,
+    /// The node that was asked.
+    asked: String,
+    coordinator: Coordinator,
+    ring_version: u64,
+    /// More than a quarter of the ring is silent: nobody is removed without an operator's word.
+    braked: bool,
+    /// Old copies are kept until new owners have theirs.
+    settling: bool,
+    /// Whether all that answer place shards alike.
+    agree: bool,
+    nodes: Vec<Node>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<Change>,
+    datasets: Vec<Dataset>,
+    /// Those that what nodes own is counted over.
+    datasets_measured: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Coordinator {
+    /// `node`, `etcd` or `unknown`.
+    kind: &'static str,
+    address: String,
+    generation: u64,
+    /// Why it does not answer the node that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    away: Option<String>,
+    /// Nodes that answer and do not reach it.
+    unreached_by: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    node: String,
+    /// `joining`, `active`, `draining`, `down`, `held` or `condemned`.
+    state: &'static str,
+    /// Two letters: U announced or D silent, then what it is to the ring.
+    letters: String,
+    announced: bool,
+    weight: u32,
+    /// Its part of what all own, from 0 to 1; by weight where no dataset is open.
+    owns: f64,
+    owned_bytes: u64,
+    /// The ring version in which it got into its state.
+    since: u64,
+    /// What it goes by.
+    ring_version: u64,
+    control: String,
+    host: String,
+    zone: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_seconds: Option<f64>,
+    /// Why it was not heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(flatten)]
+    memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<Progress>,
+}
+
+#[derive(Debug, Serialize)]
+struct Memory {
+    budget_bytes: u64,
+    resident_bytes: u64,
+    filling_bytes: u64,
+    orphaned_bytes: u64,
+    ring_digest: String,
+}
+
+/// What a change still brings to a node.
+#[derive(Debug, Serialize)]
+struct Progress {
+    shards_left: u64,
+    shards: u64,
+    bytes_left: u64,
+    bytes: u64,
+    settled: bool,
+    /// Shards that it could not take.
+    gaps: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Change {
+    change: u64,
+    plan: String,
+    edits: Vec<Edit>,
+    moves: u64,
+    bytes: u64,
+    /// By the word of the nodes that answer.
+    bytes_left: u64,
+    receivers: u32,
+    paused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u64>,
+    /// At that rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<f64>,
+    asked_by: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Dataset {
+    snapshot: String,
+    uri: String,
+    shards: u64,
+    bytes: u64,
+}
+
+pub(super) fn run(context: &Context) -> Result<(), Failure> {
+    let operator = onlooker(context)?;
+    let progress = context.progress("asking the nodes");
+    let status = operator.status().map_err(|error| {
+        let failure = failed("the ring can't be shown", error);
+        match failure.hint {
+            None => failure.hint("larder node ls shows the nodes of a ring that does not change"),
+            Some(_) => failure,
+        }
+    })?;
+    let addresses: Vec<(String, String)> = status
+        .nodes
+        .iter()
+        .filter_map(|node| node.member.as_ref())
+        .map(|member| (member.id.clone(), member.control.clone()))
+        .collect();
+    let seen = operator.look(&addresses);
+    drop(progress);
+    let report = report(status, &seen);
+    context.output.print(&report)?;
+    report.warnings().iter().for_each(|warning| context.output.warn(warning));
+    Ok(())
+}
+
+fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
+    let coordinator = coordinator(&status, seen);
+    let owned: u64 = status.nodes.iter().map(|node| node.owned_bytes).sum();
+    let in_ring = |node: &&ClusterNode| is_in_ring(node.state());
+    let weights: u64 = status.nodes.iter().filter(in_ring).map(weight).sum();
+    let share = |node: &ClusterNode| match (owned, in_ring(&node)) {
+        (_, false) => 0.0,
+        (0, _) => weight(node) as f64 / weights.max(1) as f64,
+        _ => node.owned_bytes as f64 / owned as f64,
+    };
+    let pair = |said: &ClusterNode| {
+        let id = said.member.as_ref().map(|member| &member.id);
+        let seen = seen.iter().find(|seen| Some(&seen.id) == id);
+        node(said, share(said), seen)
+    };
+    let nodes: Vec<Node> = status.nodes.iter().map(pair).collect();
+    let change = status.change.as_ref().map(|said| change(said, &nodes));
+    let mut report = StatusReport {
+        cluster: hex(&status.cluster),
+        asked: status.node_id,
+        coordinator,
+        ring_version: status.ring_version,
+        braked: status.braked,
+        settling: status.settling,
+        agree: true,
+        nodes,
+        change,
+        datasets: status.datasets.into_iter().map(dataset).collect(),
+        datasets_measured: status.datasets_measured,
+    };
+    report.agree = report.disagreement().is_none();
+    report
+}
+
+fn coordinator(status: &ClusterStatus, seen: &[Seen]) -> Coordinator {
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let unreached = seen
+        .iter()
+        .filter(|seen| seen.standing.as_ref().is_ok_and(|standing| !standing.away.is_empty()));
+    Coordinator {
+        kind: match status.coordinator() {
+            CoordinatorKind::Node => "node",
+            CoordinatorKind::Etcd => "etcd",
+            CoordinatorKind::Unspecified => "unknown",
+        },
+        address: status.coordinator_address.clone(),
+        generation: status.generation,
+        away: given(&status.away),
+        unreached_by: unreached.map(|seen| seen.id.clone()).collect(),
+    }
+}
+
+fn node(said: &ClusterNode, owns: f64, seen: Option<&Seen>) -> Node {
+    let member = said.member.clone().unwrap_or_default();
+    let (state, letter) = state(said.state());
+    let described = seen.map(|seen| &seen.description);
+    let standing = seen.and_then(|seen| seen.standing.as_ref().ok());
+    Node {
+        node: member.id,
+        state,
+        letters: format!("{}{letter}", if said.announced { 'U' } else { 'D' }),
+        announced: said.announced,
+        weight: member.weight,
+        owns,
+        owned_bytes: said.owned_bytes,
+        since: said.since,
+        ring_version: standing.map_or(said.ring_version, |standing| standing.installed),
+        control: member.control,
+        host: member.host,
+        zone: member.zone,
+        deadline_seconds: said.deadline_ms.map(|ms| Duration::from_millis(ms).as_secs_f64()),
+        why: described.and_then(|described| described.as_ref().err()).map(ToString::to_string),
+        memory: described.and_then(|described| described.as_ref().ok()).map(|node| {
+            let memory = node.memory.clone().unwrap_or_default();
+            Memory {
+                budget_bytes: memory.budget_bytes,
+                resident_bytes: memory.resident_bytes,
+                filling_bytes: memory.filling_bytes,
+                orphaned_bytes: memory.orphaned_bytes,
+                ring_digest: format!("{:016x}", node.ring_digest),
+            }
+        }),
+        progress: standing
+            .and_then(|standing| standing.progress)
+            .map(|to_come| progress(to_come, said)),
+    }
+}
+
+fn progress(to_come: MoveProgress, said: &ClusterNode) -> Progress {
+    Progress {
+        shards_left: to_come.shards_left,
+        shards: to_come.shards,
+        bytes_left: to_come.bytes_left,
+        bytes: to_come.bytes,
+        settled: said.settled,
+        gaps: said.gaps,
+    }
+}
+
+fn change(said: &larder_client::admin::ClusterChange, nodes: &[Node]) -> Change {
+    let to_come = || nodes.iter().filter_map(|node| node.progress.as_ref());
+    let most = to_come().map(|progress| progress.bytes_left).max().unwrap_or(0);
+    // Every receiver gets the same part of the rate: the one with most left ends last.
+    let eta = |rate: u64| most as f64 * f64::from(said.receivers.max(1)) / rate.max(1) as f64;
+    Change {
+        change: said.number,
+        plan: hex(&said.plan_id),
+        edits: said.edits.iter().map(Edit::from).collect(),
+        moves: said.moves,
+        bytes: said.bytes,
+        bytes_left: to_come().map(|progress| progress.bytes_left).sum(),
+        receivers: said.receivers,
+        paused: said.paused,
+        rate: said.rate,
+        eta_seconds: said.rate.filter(|_| !said.paused).map(eta),
+        asked_by: said.asked_by.clone(),
+    }
+}
+
+fn dataset(said: larder_client::admin::ClusterDataset) -> Dataset {
+    Dataset { snapshot: hex(&said.snapshot), uri: said.uri, shards: said.shards, bytes: said.bytes }
+}
+
+fn weight(node: &ClusterNode) -> u64 {
+    node.member.as_ref().map_or(0, |member| member.weight.into())
+}
+
+fn is_in_ring(state: NodeState) -> bool {
+    matches!(state, NodeState::Active | NodeState::Draining | NodeState::Condemned)
+}
+
+/// A state as a word and as a letter.
+fn state(state: NodeState) -> (&'static str, char) {
+    match state {
+        NodeState::Joining => ("joining", 'J'),
+        NodeState::Active => ("active", 'A'),
+        NodeState::Draining => ("draining", 'L'),
+        NodeState::Down => ("down", 'O'),
+        NodeState::Held => ("held", 'H'),
+        NodeState::Condemned => ("condemned", 'C'),
+        NodeState::Unspecified => ("unknown", '?'),
+    }
+}
+
+impl StatusReport {
+    /// In what nodes that answer differ.
+    fn disagreement(&self) -> Option<String> {
+        let told = self.nodes.iter().filter_map(|node| {
+            let digest = &node.memory.as_ref()?.ring_digest;
+            (node.ring_version > 0).then_some((node, digest))
+        });
+        let told: Vec<_> = told.collect();
+        let behind = told.iter().filter(|(node, _)| node.ring_version != self.ring_version);
+        let behind: Vec<String> = behind
+            .map(|(node, _)| format!("{} goes by ring {}", node.node, node.ring_version))
+            .collect();
+        if !behind.is_empty() {
+            return Some(format!(
+                "the committed ring is {}, but {}; reads go on, each node turns to it when it hears of it",
+                self.ring_version,
+                behind.join(", ")
+            ));
+        }
+        let mut digests = told.iter().map(|(_, digest)| digest);
+        let first = digests.next()?;
+        digests.any(|digest| digest != first).then(|| {
+            format!(
+                "nodes place shards differently by the same ring {}: restart those of another version than the rest",
+                self.ring_version
+            )
+        })
+    }
+
+    /// What an operator should not overlook.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.braked {
+            warnings.push(
+                "more than a quarter of the ring is silent: nobody is removed on its own; bring the nodes back, or \
+                 give them up with larder ring remove NODE.."
+                    .to_owned(),
+            );
+        }
+        if let Some(why) = &self.coordinator.away {
+            warnings.push(format!("the coordinator does not answer ({why}): nothing changes until it does; reads go on"));
+        } else if !self.coordinator.unreached_by.is_empty() {
+            let nodes = self.coordinator.unreached_by.join(", ");
+            warnings.push(format!("the coordinator is not reached by {nodes}"));
+        }
+        warnings.extend(self.disagreement());
+        for node in &self.nodes {
+            let gaps = node.progress.as_ref().map_or(0, |progress| progress.gaps);
+            if gaps > 0 {
+                warnings.push(format!("{} could not take {gaps} shards: it has no room, or the origin has them no more", node.node));
+            }
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The cluster on a page.
+
+use std::time::Duration;
+
+use super::{Change, Node, StatusReport};
+use crate::{
+    commands::ring::words,
+    output::{Align, Ink, Page, Report, Table, units},
+};
+
+const LEGEND: &str =
+    "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
+
+impl Report for StatusReport {
+    fn show(&self, page: &mut Page) {
+        if self.cluster.is_empty() {
+            page.line(&format!("node {} has not seen the record of its cluster yet", self.asked));
+            return;
+        }
+        let coordinator = &self.coordinator;
+        let kept_by = match coordinator.kind {
+            "etcd" => format!("etcd at {}", coordinator.address),
+            _ if coordinator.address.is_empty() => "a node that is not known here".to_owned(),
+            _ => format!(
+                "the node at {}, generation {}",
+                coordinator.address, coordinator.generation
+            ),
+        };
+        page.fields(&[
+            ("ring", format!("{} of cluster {}", self.ring_version, &self.cluster[..8])),
+            ("kept by", kept_by),
+            ("datasets", self.datasets_words()),
+        ]);
+        page.line("");
+        page.table(self.table());
+        page.line("");
+        let legend = page.ink(Ink::Dim, LEGEND);
+        page.line(&legend);
+        for node in &self.nodes {
+            if let Some(why) = &node.why {
+                let mark = page.ink(Ink::Red, "no answer");
+                page.line(&format!("{mark} from {}: {why}", node.node));
+            }
+        }
+        match &self.change {
+            Some(change) => self.show_change(change, page),
+            None if self.settling => {
+                page.line("old copies are kept until their new owners have them")
+            }
+            None => {}
+        }
+    }
+}
+
+impl StatusReport {
+    fn datasets_words(&self) -> String {
+        let bytes = self.datasets.iter().map(|dataset| dataset.bytes).sum();
+        let known = self.datasets.len() as u64;
+        let text = format!("{}, {}", units::count(known), units::bytes(bytes));
+        match known.saturating_sub(self.datasets_measured.into()) {
+            0 => text,
+            left => format!(
+                "{text}; {} not open on {}, left out of OWNS",
+                units::count(left),
+                self.asked
+            ),
+        }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            ("", Align::Left),
+            ("NODE", Align::Left),
+            ("STATE", Align::Left),
+            ("WEIGHT", Align::Right),
+            ("OWNS", Align::Right),
+            ("RESIDENT", Align::Right),
+            ("ORPHANED", Align::Right),
+            ("RING", Align::Right),
+            ("CONTROL", Align::Left),
+        ]);
+        for node in &self.nodes {
+            table.row(row(node));
+        }
+        table
+    }
+
+    fn show_change(&self, change: &Change, page: &mut Page) {
+        page.heading(&format!("Change {}: {}", change.change, words(&change.edits)));
+        let done = change.bytes.saturating_sub(change.bytes_left);
+        let percent = done * 100 / change.bytes.max(1);
+        let speed = match change.rate {
+            Some(rate) => format!("at most {}/s", units::bytes(rate)),
+            None => "as fast as it goes".to_owned(),
+        };
+        let mut fields = vec![
+            (
+                "moved",
+                format!("{} of {}, {percent} %", units::bytes(done), units::bytes(change.bytes)),
+            ),
+            ("speed", if change.paused { format!("paused; else {speed}") } else { speed }),
+        ];
+        if let Some(seconds) = change.eta_seconds.filter(|_| change.bytes_left > 0) {
+            fields.push(("left", format!("{} at that rate", units::time_left(seconds))));
+        }
+        fields.push(("asked by", change.asked_by.clone()));
+        fields.push(("plan", change.plan.clone()));
+        page.fields(&fields);
+        page.line("");
+        let mut table = Table::new(&[
+            ("NODE", Align::Left),
+            ("GETS", Align::Right),
+            ("LEFT", Align::Right),
+            ("", Align::Left),
+        ]);
+        for node in &self.nodes {
+            let Some(progress) = node.progress.as_ref().filter(|progress| progress.shards > 0)
+            else {
+                continue;
+            };
+            let left = units::counted(progress.shards_left, "shard");
+            let state = match (progress.settled, progress.gaps) {
+                (true, 0) => "has all".to_owned(),
+                (true, gaps) => format!("lacks {gaps}"),
+                _ => String::new(),
+            };
+            table.row([
+                node.node.clone(),
+                units::bytes(progress.bytes),
+                format!("{} in {left}", units::bytes(progress.bytes_left)),
+                state,
+            ]);
+        }
+        page.table(table);
+    }
+}
+
+fn row(node: &Node) -> [String; 9] {
+    let dash = || "-".to_owned();
+    let in_ring = node.owns > 0.0;
+    let (resident, orphaned) = match &node.memory {
+        Some(memory) => (units::bytes(memory.resident_bytes), units::bytes(memory.orphaned_bytes)),
+        None => (dash(), dash()),
+    };
+    let state = match node.deadline_seconds {
+        Some(limit) => {
+            let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX);
+            format!("{}, for {}", node.state, units::duration(limit))
+        }
+        None => node.state.to_owned(),
+    };
+    [
+        node.letters.clone(),
+        node.node.clone(),
+        state,
+        node.weight.to_string(),
+        if in_ring { format!("{:.1} %", node.owns * 100.0) } else { dash() },
+        resident,
+        orphaned,
+        if node.ring_version > 0 { node.ring_version.to_string() } else { dash() },
+        node.control.clone(),
+    ]
+}

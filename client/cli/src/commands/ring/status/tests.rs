@@ -1,0 +1,152 @@
+//! What an operator reads of a cluster.
+
+use larder_client::{
+    Error, ErrorKind,
+    admin::{ChangeEdit, ClusterChange, ClusterDataset, MemoryUse, NodeDescription},
+};
+
+use super::*;
+use crate::output::{Page, Report};
+
+fn member(id: &str) -> ClusterNode {
+    let (id, control) = (id.to_owned(), format!("http://{id}:7070"));
+    let mut node = ClusterNode { announced: true, ring_version: 7, since: 3, ..Default::default() };
+    let member = node.member.get_or_insert_default();
+    (member.id, member.control, member.weight) = (id, control, 1);
+    node.set_state(NodeState::Active);
+    node
+}
+
+fn cluster(nodes: Vec<ClusterNode>) -> ClusterStatus {
+    let mut status = ClusterStatus {
+        node_id: "a".to_owned(),
+        cluster: vec![0xc1; 16].into(),
+        generation: 2,
+        ring_version: 7,
+        installed: 7,
+        nodes,
+        coordinator_address: "http://a:7070".to_owned(),
+        datasets: vec![ClusterDataset { bytes: 3 << 30, ..Default::default() }],
+        datasets_measured: 1,
+        ..ClusterStatus::default()
+    };
+    status.set_coordinator(CoordinatorKind::Node);
+    status
+}
+
+fn seen(id: &str, ring_version: u64, ring_digest: u64) -> Seen {
+    let memory = MemoryUse { resident_bytes: 2 << 30, ..MemoryUse::default() };
+    let description =
+        NodeDescription { ring_version, ring_digest, memory: Some(memory), ..Default::default() };
+    let standing = ClusterStatus { installed: ring_version, ring_version, ..Default::default() };
+    Seen { id: id.to_owned(), description: Ok(description), standing: Ok(standing) }
+}
+
+fn silent(id: &str) -> Seen {
+    let error = || Error::new(ErrorKind::Unavailable, "it does not answer");
+    Seen { id: id.to_owned(), description: Err(error()), standing: Err(error()) }
+}
+
+fn shown(report: &StatusReport) -> String {
+    let mut page = Page::new(false, false);
+    report.show(&mut page);
+    page.text().to_owned()
+}
+
+#[test]
+fn a_cluster_at_rest_is_one_table() {
+    let mut nodes = vec![member("a"), member("b")];
+    (nodes[0].owned_bytes, nodes[1].owned_bytes) = (3 << 30, 1 << 30);
+    let report = report(cluster(nodes), &[seen("a", 7, 1), seen("b", 7, 1)]);
+    assert!(report.agree && report.warnings().is_empty());
+    let text = shown(&report);
+    for words in ["UA", "75.0 %", "25.0 %", "2.0 GiB", "ring      7", "http://a:7070, generation 2"]
+    {
+        assert!(text.contains(words), "{words:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn shares_go_by_weight_where_nothing_is_open_and_outsiders_have_none() {
+    let mut joining = member("c");
+    joining.set_state(NodeState::Joining);
+    let mut heavy = member("b");
+    heavy.member.as_mut().unwrap().weight = 3;
+    let report = report(cluster(vec![member("a"), heavy, joining]), &[]);
+    let owns: Vec<f64> = report.nodes.iter().map(|node| node.owns).collect();
+    assert_eq!(owns, [0.25, 0.75, 0.0]);
+    assert_eq!(report.nodes[2].letters, "UJ");
+}
+
+#[test]
+fn a_node_that_is_gone_is_named_with_the_reason() {
+    let mut gone = member("b");
+    gone.announced = false;
+    let mut status = cluster(vec![member("a"), gone]);
+    status.braked = true;
+    let report = report(status, &[seen("a", 7, 1), silent("b")]);
+    assert_eq!(report.nodes[1].letters, "DA");
+    assert!(shown(&report).contains("no answer from b: it does not answer"));
+    let warnings = report.warnings();
+    assert!(warnings[0].contains("quarter") && warnings[0].contains("ring remove"), "{warnings:?}");
+    assert!(report.agree, "who is silent disagrees with nobody");
+}
+
+#[test]
+fn nodes_that_go_by_different_rings_are_told_apart() {
+    let two = || cluster(vec![member("a"), member("b")]);
+    let behind = report(two(), &[seen("a", 7, 1), seen("b", 6, 2)]);
+    assert!(!behind.agree);
+    assert!(behind.warnings()[0].contains("b goes by ring 6"), "{:?}", behind.warnings());
+    let differ = report(two(), &[seen("a", 7, 1), seen("b", 7, 2)]);
+    assert!(differ.warnings()[0].contains("differently"), "{:?}", differ.warnings());
+}
+
+#[test]
+fn a_change_is_shown_with_how_far_each_node_is() {
+    let mut joining = member("c");
+    joining.set_state(NodeState::Joining);
+    let mut status = cluster(vec![member("a"), joining]);
+    status.change = Some(ClusterChange {
+        number: 12,
+        edits: vec![ChangeEdit { node_id: "c".to_owned(), weight: 1, weight_before: 0 }],
+        moves: 40,
+        bytes: 4 << 30,
+        receivers: 1,
+        rate: Some(512 << 20),
+        asked_by: "ops@host".to_owned(),
+        ..ClusterChange::default()
+    });
+    let mut receiver = seen("c", 7, 1);
+    let progress =
+        MoveProgress { shards_left: 10, shards: 40, bytes_left: 1 << 30, bytes: 4 << 30 };
+    receiver.standing.as_mut().unwrap().progress = Some(progress);
+    let report = report(status, &[seen("a", 7, 1), receiver]);
+    let change = report.change.as_ref().unwrap();
+    assert_eq!((change.bytes_left, change.eta_seconds), (1 << 30, Some(2.0)));
+    let text = shown(&report);
+    for words in [
+        "Change 12: c joins",
+        "3.0 GiB of 4.0 GiB, 75 %",
+        "at most 512 MiB/s",
+        "2 s at that rate",
+        "ops@host",
+        "1.0 GiB in 10 shards",
+    ] {
+        assert!(text.contains(words), "{words:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn a_coordinator_that_is_away_is_a_warning() {
+    let mut status = cluster(vec![member("a")]);
+    status.away = "connection refused".to_owned();
+    let report = report(status, &[seen("a", 7, 1)]);
+    assert!(report.warnings()[0].contains("connection refused"), "{:?}", report.warnings());
+}
+
+#[test]
+fn a_node_that_knows_nothing_yet_says_so() {
+    let status = ClusterStatus { node_id: "a".to_owned(), ..ClusterStatus::default() };
+    assert!(shown(&report(status, &[])).contains("has not seen the record"));
+}

@@ -1,0 +1,144 @@
+//! `larder ring pause`, `resume`, `abort` and `rate`: the change in flight.
+
+use clap::Args;
+use larder_client::admin::{
+    AbortChange, ClusterChange, ClusterCommand, Operator, PauseChange, ResumeChange, SetRate,
+};
+use serde::Serialize;
+
+use super::{Edit, words};
+use crate::{
+    commands::operator::{Consent, failed, parse_rate},
+    context::Context,
+    error::{Exit, Failure},
+    output::{Page, Report, units},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RateArguments {
+    /// At most so much a second over all nodes, as 500MiB/s; or 'none'
+    #[arg(value_name = "BYTES/s|none", value_parser = parse_rate_or_none)]
+    rate: Rate,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// A rate, or none at all.
+#[derive(Debug, Clone, Copy)]
+struct Rate(Option<u64>);
+
+#[derive(Debug, Serialize)]
+struct Steered {
+    change: u64,
+    /// What became of it: `paused`, `resumed`, `aborted` or `rated`.
+    now: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u64>,
+    edits: Vec<Edit>,
+}
+
+pub(super) fn pause(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let command = ClusterCommand::Pause(PauseChange {});
+    steer(context, &arguments.consent, ("pause", "paused"), command)
+}
+
+pub(super) fn resume(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let command = ClusterCommand::Resume(ResumeChange {});
+    steer(context, &arguments.consent, ("go on with", "resumed"), command)
+}
+
+pub(super) fn abort(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let command = ClusterCommand::Abort(AbortChange {});
+    steer(context, &arguments.consent, ("give up", "aborted"), command)
+}
+
+pub(super) fn rate(context: &Context, arguments: &RateArguments) -> Result<(), Failure> {
+    let Rate(rate) = arguments.rate;
+    let command = ClusterCommand::Rate(SetRate { rate });
+    steer(context, &arguments.consent, ("change the rate of", "rated"), command)
+}
+
+fn steer(
+    context: &Context,
+    consent: &Consent,
+    (verb, now): (&'static str, &'static str),
+    command: ClusterCommand,
+) -> Result<(), Failure> {
+    let operator = consent.operator(context)?;
+    let change = in_flight(&operator)?;
+    let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
+    consent.ask(&format!("{verb} change {}: {}", change.number, words(&edits)))?;
+    let rate = match &command {
+        ClusterCommand::Rate(set) => set.rate,
+        _ => change.rate,
+    };
+    let not_done = format!("change {} was not {now}", change.number);
+    operator.command(command).map_err(|error| failed(not_done, error))?;
+    context.output.print(&Steered { change: change.number, now, rate, edits })
+}
+
+/// What is being changed.
+fn in_flight(operator: &Operator) -> Result<ClusterChange, Failure> {
+    let status = operator.status();
+    let status = status.map_err(|error| failed("the cluster can't be asked", error))?;
+    status.change.ok_or_else(|| {
+        Failure::new(Exit::Failed, "no change is in flight")
+            .hint("see larder ring history for those that are over")
+    })
+}
+
+fn parse_rate_or_none(text: &str) -> Result<Rate, String> {
+    match text {
+        "none" => Ok(Rate(None)),
+        _ => parse_rate(text).map(|rate| Rate(Some(rate))),
+    }
+}
+
+impl Report for Steered {
+    fn show(&self, page: &mut Page) {
+        let (number, what) = (self.change, words(&self.edits));
+        let speed = match self.rate {
+            Some(rate) => format!("at most {}/s", units::bytes(rate)),
+            None => "as fast as it goes".to_owned(),
+        };
+        page.line(&match self.now {
+            "paused" => format!("change {number} ({what}) is paused; what was moved stays"),
+            "aborted" => format!("change {number} ({what}) is given up; the ring is what it was"),
+            "rated" => format!("change {number} ({what}) moves {speed}"),
+            _ => format!("change {number} ({what}) goes on, {speed}"),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_may_be_none() {
+        assert_eq!(parse_rate_or_none("none").unwrap().0, None);
+        assert_eq!(parse_rate_or_none("1MiB/s").unwrap().0, Some(1 << 20));
+        assert!(parse_rate_or_none("0").is_err());
+    }
+
+    #[test]
+    fn what_became_of_a_change_is_one_sentence() {
+        let shown = |now, rate| {
+            let edits = Vec::new();
+            let mut page = Page::new(false, false);
+            Steered { change: 3, now, rate, edits }.show(&mut page);
+            page.text().to_owned()
+        };
+        assert!(shown("paused", None).contains("is paused"));
+        assert!(shown("aborted", None).contains("the ring is what it was"));
+        assert!(shown("rated", Some(1 << 20)).contains("at most 1.0 MiB/s"));
+        assert!(shown("resumed", None).contains("as fast as it goes"));
+    }
+}

@@ -1,0 +1,261 @@
+//! What one agent does, event by event, beside a coordinator and a planner that always answer.
+
+mod stand;
+
+use std::time::Duration;
+
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, RETURN_HOLD};
+
+use super::*;
+use crate::{
+    plan::Edit,
+    record::{
+        State,
+        testing::{member, record},
+    },
+};
+use stand::Stand;
+
+const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[test]
+fn joins_within_a_window_are_one_change_and_commit_when_all_has_moved() {
+    let ring = record(&["a"]);
+    let wish = ring.joined(member("b", 1)).unwrap().record.joined(member("c", 1)).unwrap().record;
+    let mut stand = Stand::new(wish);
+    assert_eq!(stand.change().edits.len(), 2);
+    assert_eq!(stand.version(), 1, "reads go by the ring that is committed");
+    stand.settle("b");
+    stand.pass(30);
+    assert_eq!(stand.version(), 1, "c has not got its shards");
+    stand.settle("c");
+    stand.pass(1);
+    assert_eq!(stand.version(), 2);
+    assert_eq!(stand.ids(), ["a", "b", "c"]);
+    assert_eq!(stand.agent.installed(), 2);
+}
+
+#[test]
+fn a_join_waits_for_others_a_while() {
+    let mut stand = Stand::new(record(&["a"]));
+    stand.come("b");
+    stand.write(|record| record.joined(member("b", 1)));
+    stand.pass(3);
+    stand.come("c");
+    stand.write(|record| record.joined(member("c", 1)));
+    stand.pass(4);
+    assert!(stand.record.change.is_none(), "c may not be the last one");
+    stand.pass(2);
+    assert_eq!(stand.change().edits.len(), 2);
+}
+
+#[test]
+fn who_is_gone_for_a_grace_period_is_lost_at_once() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("c");
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 1);
+    stand.pass(4);
+    assert_eq!((stand.version(), stand.state("c")), (2, Some(State::Down)));
+    stand.come("c");
+    stand.pass(RETURN_HOLD.as_secs() - 2);
+    assert!(stand.record.change.is_none());
+    stand.pass(4);
+    assert_eq!(stand.change().edits, [Edit::Put(member("c", 1))]);
+}
+
+#[test]
+fn who_is_back_within_the_grace_costs_nothing() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("c");
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.come("c");
+    stand.pass(120);
+    assert_eq!((stand.version(), stand.writes), (1, 0));
+}
+
+#[test]
+fn who_flaps_is_waited_for_longer_each_time() {
+    let mut stand = Stand::new(record(&FIVE));
+    for _ in 0..2 {
+        stand.gone("c");
+        stand.pass(5);
+        stand.come("c");
+        stand.pass(5);
+    }
+    stand.gone("c");
+    // Lost three times: four times the grace.
+    stand.pass(4 * DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 1);
+    stand.pass(4);
+    assert_eq!(stand.version(), 2);
+}
+
+#[test]
+fn absences_count_from_the_first_answer_that_was_heard() {
+    let mut stand = Stand::deaf(record(&FIVE));
+    stand.alive.remove("c");
+    stand.tell_alive();
+    stand.pass(20);
+    stand.answers = true;
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 1, "c may have been there until the first answer");
+    stand.pass(10);
+    assert_eq!(stand.version(), 2);
+}
+
+#[test]
+fn when_many_are_gone_at_once_only_an_operators_word_removes_them() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("d");
+    stand.gone("e");
+    stand.pass(300);
+    assert_eq!(stand.version(), 1);
+    assert!(stand.agent.braked());
+    assert_eq!(stand.alarms("more than a quarter"), 1);
+    stand.command(Command::Remove(vec!["d".to_owned(), "e".to_owned()])).unwrap();
+    stand.pass(2);
+    assert_eq!((stand.version(), stand.ids()), (2, vec!["a", "b", "c"]));
+}
+
+#[test]
+fn a_drain_ends_at_its_deadline_moved_or_not() {
+    let mut stand = Stand::new(record(&FIVE));
+    let deadline = Some(Duration::from_secs(20));
+    stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap();
+    stand.pass(17);
+    assert_eq!(stand.change().edits, [Edit::Remove("b".to_owned())]);
+    stand.pass(5);
+    assert_eq!((stand.version(), stand.state("b")), (2, None));
+}
+
+#[test]
+fn an_operators_abort_leaves_the_ring_and_sticks() {
+    let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    assert_eq!(stand.change().edits.len(), 1);
+    stand.command(Command::Abort).unwrap();
+    stand.pass(120);
+    assert!(stand.record.change.is_none());
+    assert_eq!((stand.version(), stand.state("b")), (1, Some(State::Held)));
+    let refused = stand.command(Command::Abort).unwrap_err();
+    assert!(refused.contains("no change is in flight"), "{refused}");
+}
+
+#[test]
+fn a_paused_change_neither_pulls_nor_commits() {
+    let mut stand = Stand::new(record(&["a", "b"]));
+    stand.pulls = false;
+    stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
+    let begun = stand.pulled;
+    assert!(begun > 0, "a is to have what b has");
+    stand.command(Command::Pause).unwrap();
+    stand.pulls = true;
+    stand.finish_pulls();
+    stand.pass(60);
+    assert_eq!((stand.pulled, stand.version()), (begun, 1));
+    stand.command(Command::Resume).unwrap();
+    stand.pass(2);
+    assert_eq!(stand.version(), 2);
+}
+
+#[test]
+fn a_plan_for_a_ring_that_moved_on_is_refused() {
+    let mut stand = Stand::new(record(&FIVE));
+    let Answer::Planned(planned) =
+        stand.command(Command::Plan(vec![Edit::Remove("b".to_owned())])).unwrap()
+    else {
+        panic!("a plan was asked for");
+    };
+    assert_eq!(stand.writes, 0, "a plan changes nothing");
+    stand.gone("c");
+    stand.pass(DEATH_GRACE.as_secs() + 2);
+    assert_eq!(stand.version(), 2);
+    let apply = Command::Apply { planned, rate: None, asked_by: "op".to_owned() };
+    assert!(stand.command(apply).unwrap_err().contains("plan again"));
+}
+
+#[test]
+fn while_the_coordinator_is_away_nobody_dies_and_operators_are_told() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("c");
+    stand.pass(20);
+    stand.tell(Event::Away);
+    stand.answers = false;
+    stand.pass(120);
+    assert!(stand.command(Command::Pause).unwrap_err().contains("does not answer"));
+    stand.answers = true;
+    stand.tell(Event::Back);
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 1, "absences count anew");
+    stand.pass(10);
+    assert_eq!(stand.version(), 2);
+}
+
+#[test]
+fn what_became_of_a_write_is_read_before_anything_else_is_written() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.loses_answers = true;
+    let drained = stand.command(Command::Drain { id: "b".to_owned(), deadline: None });
+    assert_eq!(drained, Ok(Answer::Done));
+    stand.pass(60);
+    assert_eq!(stand.writes, 2, "the drain and its change, each once");
+}
+
+#[test]
+fn a_wish_to_join_is_not_forgotten_before_it_is_as_old_as_a_death() {
+    let mut stand = Stand::new(record(&["a", "b"]));
+    stand.pass(100);
+    // Its wish is heard before it is: its announcement is still on its way.
+    stand.write(|record| record.joined(member("c", 1)));
+    stand.pass(DEATH_GRACE.as_secs() - 3);
+    assert_eq!(stand.state("c"), Some(State::Joining));
+    stand.pass(10);
+    assert_eq!(stand.state("c"), None);
+}
+
+#[test]
+fn who_stands_elsewhere_is_put_there_by_a_plan_unless_an_operator_aborts_it() {
+    let mut elsewhere = record(&["a", "c"]);
+    elsewhere.members[0].member.host = "where-it-was".to_owned();
+    let moved = Stand::new(elsewhere.clone());
+    assert_eq!(moved.version(), 2, "there was nothing to move");
+    assert_eq!(moved.record.entry("a").unwrap().member, member("a", 1));
+
+    let mut stand = Stand::new(elsewhere.joined(member("b", 1)).unwrap().record);
+    assert_eq!(stand.change().edits, ["b", "a"].map(|id| Edit::Put(member(id, 1))));
+    stand.command(Command::Abort).unwrap();
+    stand.pass(60);
+    assert!(stand.record.change.is_none(), "the operator's word stands");
+    stand.command(Command::Drain { id: "c".to_owned(), deadline: None }).unwrap();
+    stand.pass(60);
+    assert_eq!((stand.version(), stand.ids()), (3, vec!["a"]));
+    assert_eq!(stand.record.entry("a").unwrap().member, member("a", 1), "with the next ring");
+}
+
+#[test]
+fn an_old_copy_goes_when_the_new_owner_has_said_that_it_has_it() {
+    let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    stand.settle("b");
+    stand.pass(1);
+    assert_eq!(stand.version(), 2);
+    assert!(stand.dropped > 0, "b has said so of the plan that is committed");
+
+    let mut silent = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    // It was started anew: what it said before counts no more.
+    silent.restarts_at_commit = Some("b");
+    silent.settle("b");
+    silent.pass(20);
+    assert_eq!((silent.version(), silent.dropped), (2, 0));
+}
+
+#[test]
+fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("c");
+    stand.pass(20);
+    stand.sleep(ANNOUNCEMENT_TTL.as_secs() * 3);
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    assert_eq!(stand.version(), 1);
+    stand.pass(10);
+    assert_eq!(stand.version(), 2);
+}

@@ -1,0 +1,253 @@
+//! An agent named "a" with everything that answers it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use larder_dataset::{ShardId, SnapshotId};
+
+use super::super::*;
+use crate::{
+    BlobId, BootId, Planner, Revision,
+    announcement::Settled,
+    plan::RingOnly,
+    record::{Audit, Change, Refused, State, testing::member},
+};
+
+pub(super) struct Stand {
+    pub(super) agent: Agent,
+    now: Now,
+    pub(super) record: Record,
+    revision: Revision,
+    blobs: BTreeMap<BlobId, Vec<u8>>,
+    pub(super) alive: BTreeMap<String, Announcement>,
+    stamp: u64,
+    events: VecDeque<Event>,
+    /// Whether questions to the coordinator are answered.
+    pub(super) answers: bool,
+    /// Whether answers to proposals are lost, though they are taken.
+    pub(super) loses_answers: bool,
+    /// Whether pulls end; else they wait.
+    pub(super) pulls: bool,
+    waiting_pulls: Vec<Shard>,
+    /// A node that is started anew when a ring is committed.
+    pub(super) restarts_at_commit: Option<&'static str>,
+    pub(super) writes: u64,
+    pub(super) pulled: u64,
+    pub(super) dropped: u64,
+    replies: Vec<Result<Answer, String>>,
+    lines: Vec<String>,
+    tickets: u64,
+}
+
+impl Stand {
+    /// All members are here, and the agent has seen so for long enough to act.
+    pub(super) fn new(record: Record) -> Self {
+        let mut stand = Self::deaf(record);
+        stand.answers = true;
+        stand.pass(20);
+        stand
+    }
+
+    /// The same, but the coordinator answers no question yet.
+    pub(super) fn deaf(record: Record) -> Self {
+        let me = Identity { member: member("a", 1), boot: boot(1), founds: None };
+        let here = |entry: &crate::record::Entry| (entry.member.id.clone(), announcement());
+        let mut stand = Self {
+            agent: Agent::new(me, Now::ZERO),
+            now: Now::ZERO,
+            alive: record.members.iter().map(here).collect(),
+            record,
+            revision: Revision(1),
+            blobs: BTreeMap::new(),
+            stamp: 1,
+            events: VecDeque::new(),
+            answers: false,
+            loses_answers: false,
+            pulls: true,
+            waiting_pulls: Vec::new(),
+            restarts_at_commit: None,
+            writes: 0,
+            pulled: 0,
+            dropped: 0,
+            replies: Vec::new(),
+            lines: Vec::new(),
+            tickets: 1 << 32,
+        };
+        stand.tell_record();
+        stand.tell_alive();
+        stand
+    }
+
+    /// So many seconds pass.
+    pub(super) fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.sleep(1);
+        }
+    }
+
+    /// So much time passes at once.
+    pub(super) fn sleep(&mut self, seconds: u64) {
+        self.now += Now::from_secs(seconds);
+        self.tell(Event::Tick);
+    }
+
+    /// Tells the agent something, and whatever comes of it.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            for effect in self.agent.handle(self.now, event) {
+                self.perform(effect);
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Announce(bytes) => {
+                let said = Announcement::decode(&bytes).unwrap();
+                if self.alive.insert("a".to_owned(), said.clone()) != Some(said) {
+                    self.changed_alive();
+                }
+            }
+            Effect::Refresh(ticket) => {
+                if self.answers {
+                    let answer = Some((Some(self.stored()), self.set()));
+                    self.events.push_back(Event::Refreshed(ticket, answer));
+                }
+            }
+            Effect::Propose { ticket, blobs, expected, record } => {
+                assert_eq!(expected, Some(self.revision), "nobody else writes");
+                self.blobs.extend(blobs.into_iter().map(|blob| (BlobId::of(&blob), blob)));
+                self.take(Record::decode(&record).unwrap());
+                self.writes += 1;
+                let lost = self.loses_answers;
+                let outcome = if lost { Outcome::Unknown } else { Outcome::Done(self.revision) };
+                self.events.push_back(Event::Proposed(ticket, outcome));
+            }
+            Effect::Plan(ticket, task) => {
+                let shard = |number| {
+                    (SnapshotId::from_bytes([1; 16]), ShardId::from_bytes([number; 16]), 1 << 20)
+                };
+                let planner = RingOnly { shards: (0..50).map(shard).collect() };
+                let planned = planner.plan(&task, None);
+                self.events.push_back(Event::Planned(ticket, planned));
+            }
+            Effect::Fetch(id) => {
+                self.events.push_back(Event::Blob(id, self.blobs.get(&id).cloned()));
+            }
+            Effect::Install { ring, .. } => self.events.push_back(Event::Installed(ring.version)),
+            Effect::Pull { shard, .. } => {
+                self.pulled += 1;
+                self.waiting_pulls.push(shard);
+                if self.pulls {
+                    self.finish_pulls();
+                }
+            }
+            Effect::Drop(_) => self.dropped += 1,
+            Effect::Reply(_, reply) => self.replies.push(reply),
+            Effect::Audit(line) | Effect::Alarm(line) => self.lines.push(line),
+            Effect::Withdraw | Effect::Sweep { .. } => {}
+        }
+    }
+
+    fn take(&mut self, record: Record) {
+        if record.version > self.record.version
+            && let Some(id) = self.restarts_at_commit.take()
+        {
+            self.alive.insert(id.to_owned(), announcement());
+            self.changed_alive();
+        }
+        self.record = record;
+        self.revision = Revision(self.revision.0 + 1);
+    }
+
+    pub(super) fn finish_pulls(&mut self) {
+        for shard in std::mem::take(&mut self.waiting_pulls) {
+            self.events.push_back(Event::Pulled(shard, Pulled::Verified));
+        }
+    }
+
+    /// Another node writes the record.
+    pub(super) fn write(&mut self, step: impl FnOnce(&Record) -> Result<Audit, Refused>) {
+        let record = step(&self.record).unwrap().record;
+        self.take(record);
+        self.tell_record();
+    }
+
+    fn tell_record(&mut self) {
+        self.tell(Event::Record(self.stored()));
+    }
+
+    pub(super) fn tell_alive(&mut self) {
+        self.changed_alive();
+        self.tell(Event::Tick);
+    }
+
+    fn changed_alive(&mut self) {
+        self.stamp += 1;
+        self.events.push_back(Event::Alive(self.set()));
+    }
+
+    fn stored(&self) -> Stored {
+        Stored { revision: self.revision, bytes: self.record.encode().unwrap() }
+    }
+
+    fn set(&self) -> Alive {
+        let nodes = self.alive.iter().map(|(id, said)| (id.clone(), said.encode()));
+        Alive { stamp: self.stamp, nodes: nodes.collect() }
+    }
+
+    pub(super) fn gone(&mut self, id: &str) {
+        self.alive.remove(id);
+        self.tell_alive();
+    }
+
+    pub(super) fn come(&mut self, id: &str) {
+        self.alive.insert(id.to_owned(), announcement());
+        self.tell_alive();
+    }
+
+    /// A node says that it has all that the change in flight gives it.
+    pub(super) fn settle(&mut self, id: &str) {
+        let settled = vec![Settled { plan: self.change().plan, gaps: 0 }];
+        self.alive.insert(id.to_owned(), Announcement { settled, ..announcement() });
+        self.tell_alive();
+    }
+
+    /// Asks as an operator; the answer comes at once.
+    pub(super) fn command(&mut self, command: Command) -> Result<Answer, String> {
+        self.tickets += 1;
+        self.tell(Event::Command(Ticket(self.tickets), command));
+        self.replies.pop().expect("an answer")
+    }
+
+    pub(super) fn change(&self) -> &Change {
+        self.record.change.as_ref().expect("a change is in flight")
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.record.version
+    }
+
+    pub(super) fn state(&self, id: &str) -> Option<State> {
+        self.record.entry(id).map(|entry| entry.state)
+    }
+
+    /// Who is in the ring.
+    pub(super) fn ids(&self) -> Vec<&str> {
+        self.record.in_ring().map(|entry| entry.member.id.as_str()).collect()
+    }
+
+    /// How often an operator was shown these words.
+    pub(super) fn alarms(&self, words: &str) -> usize {
+        self.lines.iter().filter(|line| line.contains(words)).count()
+    }
+}
+
+fn boot(number: u8) -> BootId {
+    BootId::from_bytes([number; 16])
+}
+
+/// What a node says that has settled nothing.
+fn announcement() -> Announcement {
+    Announcement { boot: boot(1), version: 1, settled: Vec::new() }
+}

@@ -1,0 +1,78 @@
+//! Notices another process that goes by this node's name: the two would take turns in everything that is said of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use larder_cluster::{Announcement, Now};
+use larder_wire::data::BootId;
+
+/// Between two words about the same thing.
+const WORD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What was seen of this node's own announcement.
+#[derive(Debug)]
+pub(super) struct Namesake {
+    id: String,
+    boot: BootId,
+    /// This process was announced: from then on, another's word under this name is no leftover of an earlier start.
+    announced: bool,
+    told: Option<Now>,
+}
+
+impl Namesake {
+    pub(super) fn new(id: String, boot: BootId) -> Self {
+        Self { id, boot, announced: false, told: None }
+    }
+
+    /// Looks at who is announced. Returns what is to be said of it, if anything.
+    pub(super) fn notice(
+        &mut self,
+        alive: &BTreeMap<String, Announcement>,
+        now: Now,
+    ) -> Option<String> {
+        let word = alive.get(&self.id)?;
+        if word.boot == self.boot {
+            self.announced = true;
+            return None;
+        }
+        let told = self.told.is_some_and(|told| now < told + WORD_INTERVAL);
+        if !self.announced || told {
+            return None;
+        }
+        self.told = Some(now);
+        Some(format!(
+            "another process goes by this node's name, {}: the cluster takes the two for one; end one of them, or give it \
+             a --node-id of its own",
+            self.id
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced_by(boot: u8) -> BTreeMap<String, Announcement> {
+        let boot = BootId::from_bytes([boot; 16]);
+        BTreeMap::from([("a".to_owned(), Announcement { boot, version: 1, settled: Vec::new() })])
+    }
+
+    #[test]
+    fn a_leftover_of_an_earlier_start_is_nobody_else() {
+        let mut namesake = Namesake::new("a".to_owned(), BootId::from_bytes([1; 16]));
+        assert_eq!(namesake.notice(&announced_by(9), Now::ZERO), None);
+        assert_eq!(namesake.notice(&announced_by(1), Now::ZERO), None);
+    }
+
+    #[test]
+    fn another_process_of_the_same_name_is_told_once_a_minute() {
+        let mut namesake = Namesake::new("a".to_owned(), BootId::from_bytes([1; 16]));
+        let second = Duration::from_secs(1);
+        assert_eq!(namesake.notice(&announced_by(1), Now::ZERO), None);
+        let told = namesake.notice(&announced_by(2), second).expect("it is told");
+        assert!(told.contains("name, a:"), "{told}");
+        assert_eq!(namesake.notice(&announced_by(2), 2 * second), None);
+        assert_eq!(namesake.notice(&announced_by(1), 3 * second), None);
+        assert!(namesake.notice(&announced_by(2), 62 * second).is_some());
+    }
+}

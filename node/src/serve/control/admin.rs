@@ -1,0 +1,207 @@
+//! What operators ask (`larder.v1.Admin`), decoded, done by the cluster's desk and encoded.
+//!
+//! Whoever asks for a change must be [entitled](rights) to it before anything of the request is read, and what was asked
+//! for is a line of the audit log, done or not. Plans are large: few are in memory at a time.
+//!
+//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
+//! Non-goals: deciding anything about the cluster. That is the agent's.
+
+mod command;
+mod explain;
+mod owned;
+mod plan;
+mod rights;
+mod status;
+mod transfer;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use larder_cluster::Record;
+use larder_cluster::agent::{Answer as Done, Command};
+use larder_wire::control::admin_server::Admin as Contract;
+use larder_wire::control::{
+    ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
+    CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
+    PlanChangeRequest, PlanPiece, TakeOverRequest, TakeOverResponse,
+};
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Answer, blocking};
+use crate::cluster::coordinator::Peer;
+use crate::cluster::desk::{Desk, Standing};
+use crate::serve::Context;
+use owned::OwnedBytes;
+use rights::Asker;
+
+/// Answers operators.
+#[derive(Debug)]
+pub(in crate::serve) struct Admin {
+    context: Arc<Context>,
+    /// Plans that are made, sent or received.
+    plans: Arc<Semaphore>,
+    owned: Arc<OwnedBytes>,
+}
+
+impl Admin {
+    pub(in crate::serve) fn new(context: &Arc<Context>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            plans: Arc::new(Semaphore::new(limits::PLANS_AT_ONCE_MAX)),
+            owned: Arc::default(),
+        }
+    }
+
+    fn desk(&self) -> Result<&Desk, Error> {
+        let cluster = self.context.shared.cluster.as_ref();
+        cluster.map(|cluster| cluster.desk()).ok_or_else(|| {
+            refused(
+                "the ring of this node is a list in its configuration, which nothing changes while it runs; \
+                 a cluster that changes has nodes with --state or --etcd",
+            )
+        })
+    }
+
+    /// Has the agent do a command.
+    async fn done(&self, asker: &Asker, words: &str, command: Command) -> Result<Done, Error> {
+        // What the agent refuses is the cluster's state, not the shape of the request.
+        let answer = self.desk()?.command(command).await.map_err(|why| match why.kind() {
+            ErrorKind::InvalidArgument => refused(why.message()),
+            _ => why,
+        });
+        asker.audit(words, answer.as_ref().map(drop));
+        answer
+    }
+}
+
+#[tonic::async_trait]
+impl Contract for Admin {
+    async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Answer<ClusterStatus> {
+        let (context, standing) = (Arc::clone(&self.context), self.desk()?.standing());
+        if request.get_ref().brief {
+            return Ok(Response::new(status::brief(&context, &standing)));
+        }
+        let owned = Arc::clone(&self.owned);
+        blocking(move || Ok(status::whole(&context, &standing, &owned))).await
+    }
+
+    async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {
+        let standing = self.desk()?.standing();
+        Ok(Response::new(status::history(record(&standing)?)))
+    }
+
+    type PlanChangeStream = Pin<Box<dyn Stream<Item = Result<PlanPiece, Status>> + Send>>;
+
+    async fn plan_change(
+        &self,
+        request: Request<PlanChangeRequest>,
+    ) -> Answer<Self::PlanChangeStream> {
+        let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
+        let desk = self.desk()?;
+        let standing = desk.standing();
+        let edits = plan::edits(record(&standing)?, &standing, &request.into_inner())?;
+        let Done::Planned(planned) = desk.command(Command::Plan(edits)).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the planner gave no plan").into());
+        };
+        let (figures, planned) = plan::figures(self, standing, planned).await?;
+        Ok(Response::new(Box::pin(transfer::send(figures, planned.encode().into(), turn))))
+    }
+
+    async fn apply_plan(
+        &self,
+        request: Request<Streaming<ApplyPlanRequest>>,
+    ) -> Answer<ApplyPlanResponse> {
+        let asker = self.asker(&request)?;
+        let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
+        let (terms, bytes) = transfer::receive(request.into_inner()).await?;
+        let asker = asker.named(&terms.asked_by)?;
+        let applied = plan::apply(self, &asker, &terms, bytes.into()).await?;
+        drop(turn);
+        Ok(Response::new(applied))
+    }
+
+    async fn command(&self, request: Request<CommandRequest>) -> Answer<CommandResponse> {
+        let asker = self.asker(&request)?;
+        let CommandRequest { asked_by, command } = request.into_inner();
+        let asker = asker.named(&asked_by)?;
+        let (command, words) = command::read(command)?;
+        self.done(&asker, &words, command).await?;
+        Ok(Response::new(CommandResponse {}))
+    }
+
+    async fn take_over(&self, request: Request<TakeOverRequest>) -> Answer<TakeOverResponse> {
+        let asker = self.asker(&request)?;
+        let TakeOverRequest { asked_by, lost } = request.into_inner();
+        let asker = asker.named(&asked_by)?;
+        Ok(Response::new(self.take_over_from(&asker, &lost).await?))
+    }
+
+    async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {
+        let context = Arc::clone(&self.context);
+        blocking(move || explain::explain(&context, &request.into_inner())).await
+    }
+}
+
+impl Admin {
+    /// Whoever may change the cluster.
+    fn asker<T>(&self, request: &Request<T>) -> Result<Asker, Error> {
+        let cluster = self.context.shared.config.cluster();
+        let token = cluster.and_then(crate::config::ClusterConfig::token);
+        Asker::entitled(token, request.metadata(), request.remote_addr())
+    }
+
+    async fn take_over_from(
+        &self,
+        asker: &Asker,
+        lost: &[String],
+    ) -> Result<TakeOverResponse, Error> {
+        let standing = self.desk()?.standing();
+        let seat = self.context.shared.cluster.as_ref().and_then(|cluster| cluster.seat());
+        let seat = seat.ok_or_else(|| {
+            refused("the record of this cluster is kept by etcd: repair etcd, nothing is to be taken over here")
+        })?;
+        let peer = |node: &larder_cluster::record::Entry| Peer {
+            node_id: node.member.id.clone(),
+            address: node.member.control.clone(),
+        };
+        let record = record(&standing)?;
+        let nodes: Vec<Peer> = record.members.iter().map(peer).collect();
+        // A coordinator that was drained is in the record no more, and may be named all the same.
+        let place = seat.located().coordinator;
+        if nodes.iter().any(|node| node.address == place)
+            && let Some(unknown) = lost.iter().find(|id| record.entry(id).is_none())
+        {
+            return Err(command::unknown(record, unknown));
+        }
+        let taken = seat.take_over(&nodes, lost).await;
+        asker.audit(
+            &format!("take over as coordinator, lost: {}", lost.join(", ")),
+            taken.as_ref().map(drop),
+        );
+        let taken = taken?;
+        Ok(TakeOverResponse {
+            node_id: self.context.shared.config.node_id().to_owned(),
+            generation: taken.generation.into(),
+            untold: taken.untold,
+        })
+    }
+}
+
+/// The record, if this node has seen one.
+fn record(standing: &Standing) -> Result<&Arc<Record>, Error> {
+    standing.record.as_ref().ok_or_else(|| {
+        let away = standing.away.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let message = format!(
+            "this node has not seen the cluster's record yet{away}; try again, or another node"
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    })
+}
+
+/// The cluster is not in a state for what was asked.
+fn refused(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::DataChanged, why)
+}

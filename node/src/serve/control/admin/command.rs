@@ -1,0 +1,102 @@
+//! What an operator tells a cluster, read once into what the agent does.
+
+use std::time::Duration;
+
+use larder_cluster::Record;
+use larder_cluster::agent::Command;
+use larder_wire::control::command_request::Command as Asked;
+use larder_wire::control::{DrainNode, RemoveNodes, SetRate, UndrainNode};
+use larder_wire::{Error, ErrorKind, limits};
+
+/// The command, and it in words for the audit log.
+pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
+    let words = |words: &str| words.to_owned();
+    let asked = asked.ok_or_else(|| {
+        invalid("the request holds no command that this node knows; upgrade the node")
+    })?;
+    Ok(match asked {
+        Asked::Pause(_) => (Command::Pause, words("pause the change")),
+        Asked::Resume(_) => (Command::Resume, words("resume the change")),
+        Asked::Abort(_) => (Command::Abort, words("abort the change")),
+        Asked::Rate(SetRate { rate }) => {
+            let words = rate.map_or(words("no limit to the rate"), |rate| {
+                format!("move at most {rate} bytes a second")
+            });
+            (Command::Rate(rate), words)
+        }
+        Asked::Drain(DrainNode { node_id, deadline_ms }) => {
+            let id = name(node_id)?;
+            let deadline = deadline_ms.map(Duration::from_millis);
+            let words = match deadline {
+                Some(deadline) => format!("drain {id} within {deadline:?}"),
+                None => format!("drain {id}"),
+            };
+            (Command::Drain { id, deadline }, words)
+        }
+        Asked::Undrain(UndrainNode { node_id }) => {
+            let id = name(node_id)?;
+            let words = format!("let {id} stay");
+            (Command::Undrain(id), words)
+        }
+        Asked::Remove(RemoveNodes { node_ids }) => {
+            if node_ids.is_empty() || node_ids.len() > limits::RING_MEMBERS_MAX {
+                return Err(invalid(format!(
+                    "{} nodes to remove; name at least one",
+                    node_ids.len()
+                )));
+            }
+            let ids = node_ids.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+            let words = format!("remove {}", ids.join(", "));
+            (Command::Remove(ids), words)
+        }
+    })
+}
+
+/// There is no such node.
+pub(super) fn unknown(record: &Record, id: &str) -> Error {
+    let known: Vec<&str> = record.members.iter().map(|entry| entry.member.id.as_str()).collect();
+    let message = format!("no node of the cluster is named '{id}'; it has: {}", known.join(", "));
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// A name that can be one: it comes back in answers and goes into the log.
+pub(super) fn name(id: String) -> Result<String, Error> {
+    let max = limits::MEMBER_ID_BYTES_MAX as usize;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if (1..=max).contains(&id.len()) && id.bytes().all(allowed) {
+        return Ok(id);
+    }
+    Err(invalid(format!("a node's name is 1 to {max} letters, digits, '-', '_' or '.'")))
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_wire::control::PauseChange;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_read_with_their_words() {
+        let (command, words) = read(Some(Asked::Pause(PauseChange {}))).unwrap();
+        assert_eq!((command, words.as_str()), (Command::Pause, "pause the change"));
+        let drain = DrainNode { node_id: "c".to_owned(), deadline_ms: Some(90_000) };
+        let (command, words) = read(Some(Asked::Drain(drain))).unwrap();
+        let deadline = Some(Duration::from_secs(90));
+        assert_eq!(command, Command::Drain { id: "c".to_owned(), deadline });
+        assert_eq!(words, "drain c within 90s");
+    }
+
+    #[test]
+    fn what_names_no_node_is_refused() {
+        assert!(read(None).is_err());
+        assert!(read(Some(Asked::Remove(RemoveNodes::default()))).is_err());
+        for odd in ["", "a b", "x\n", &"x".repeat(65)] {
+            let node_id = odd.to_owned();
+            assert!(read(Some(Asked::Undrain(UndrainNode { node_id }))).is_err(), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Where a shard belongs and how it stands here.
+//!
+//! Thread rule: walks over what the cache holds; call on a blocking thread.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_dataset::{ShardId, SnapshotId};
+use larder_wire::control::explain_request::What;
+use larder_wire::control::{ExplainRequest, Explanation, shard_id, snapshot_id};
+use larder_wire::ring::{Owners, place_of};
+use larder_wire::{Error, ErrorKind, Ring};
+
+use crate::catalog::Dataset;
+use crate::placements::Placements;
+use crate::serve::Context;
+use crate::serve::control::list;
+
+/// The shard that is asked about.
+struct Wanted {
+    id: ShardId,
+    /// The snapshot it is of, if that is known.
+    snapshot: Option<SnapshotId>,
+    /// The same, open here, and the shard's index in it.
+    open: Option<(Arc<Dataset>, u32)>,
+}
+
+pub(super) fn explain(context: &Context, request: &ExplainRequest) -> Result<Explanation, Error> {
+    let wanted = find(context, request)?;
+    let shared = &context.shared;
+    let placements = shared.placements.load();
+    let place = place_of(wanted.id);
+    let ring = placements.ring();
+    let previous = placements.previous();
+    let failure = shared.cache.failures().into_iter().rev().find(|one| one.id == wanted.id);
+    let explanation = Explanation {
+        node_id: shared.config.node_id().to_owned(),
+        snapshot: wanted
+            .snapshot
+            .map(|id| Bytes::copy_from_slice(id.as_bytes()))
+            .unwrap_or_default(),
+        shard_id: Bytes::copy_from_slice(wanted.id.as_bytes()),
+        place,
+        ring_version: ring.version(),
+        owners: owners(&placements, &wanted),
+        ring_owners: names(ring, &walked(&placements, &wanted)),
+        previous_ring_version: previous.map_or(0, |previous| previous.ring().version()),
+        previous_owners: previous.map(|previous| owners(previous, &wanted)).unwrap_or_default(),
+        here: list::one_shard(context, wanted.id),
+        failure: failure.as_ref().map(list::failure),
+        evicted_shards: shared.counters.evictions.get(),
+        ..Explanation::default()
+    };
+    Ok(match wanted.open {
+        Some((dataset, index)) => with_facts(explanation, &dataset, index),
+        None => explanation,
+    })
+}
+
+fn with_facts(explanation: Explanation, dataset: &Dataset, index: u32) -> Explanation {
+    let shard = dataset.manifest().shard(index);
+    Explanation {
+        uri: dataset.uri().to_string(),
+        shard: index,
+        first_sample: shard.first_sample,
+        samples: shard.rows,
+        bytes: shard.bytes,
+        ..explanation
+    }
+}
+
+fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
+    let catalog = &context.shared.catalog;
+    let named = match &request.snapshot[..] {
+        [] => None,
+        bytes => Some(snapshot_id(bytes)?),
+    };
+    let open = named.and_then(|snapshot| catalog.get(snapshot));
+    match request.what.as_ref() {
+        None => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the request names neither shard nor sample",
+        )),
+        Some(What::Sample(sample)) => {
+            let dataset = open.ok_or_else(|| not_open(named))?;
+            let manifest = dataset.manifest();
+            let (index, _) = manifest.locate(*sample).ok_or_else(|| {
+                let message = format!(
+                    "there is no sample {sample}; the last is {}",
+                    manifest.samples().saturating_sub(1)
+                );
+                Error::new(ErrorKind::NotFound, message)
+            })?;
+            Ok(Wanted {
+                id: manifest.shard(index).id,
+                snapshot: named,
+                open: Some((dataset, index)),
+            })
+        }
+        Some(What::ShardId(bytes)) => {
+            let id = shard_id(bytes)?;
+            let among = if named.is_some() { open.into_iter().collect() } else { catalog.list() };
+            let index = |dataset: Arc<Dataset>| {
+                let index = dataset.manifest().shard_index(id)?;
+                Some((dataset, index))
+            };
+            let open = among.into_iter().find_map(index);
+            let snapshot = named.or_else(|| Some(open.as_ref()?.0.snapshot()));
+            Ok(Wanted { id, snapshot, open })
+        }
+    }
+}
+
+fn not_open(snapshot: Option<SnapshotId>) -> Error {
+    let message = match snapshot {
+        Some(snapshot) => format!("snapshot {snapshot} is not open here; open it first"),
+        None => "a sample is one of a snapshot: name that too".to_owned(),
+    };
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// The names of the owners, with what a plan decided.
+fn owners(placements: &Placements, wanted: &Wanted) -> Vec<String> {
+    let owners = match wanted.snapshot {
+        Some(snapshot) => placements.of(snapshot).owners(wanted.id),
+        None => placements.ring().owners_at(place_of(wanted.id), 1),
+    };
+    names(placements.ring(), &owners)
+}
+
+/// The owners by the walk alone.
+fn walked(placements: &Placements, wanted: &Wanted) -> Owners {
+    let replicas = wanted.snapshot.map_or(1, |snapshot| placements.of(snapshot).replicas());
+    placements.ring().owners_at(place_of(wanted.id), replicas)
+}
+
+fn names(ring: &Ring, owners: &Owners) -> Vec<String> {
+    owners.iter().map(|&index| ring.members()[usize::from(index)].id.clone()).collect()
+}

@@ -1,0 +1,182 @@
+//! Plans of operators: what they ask to be planned, what a plan does, and its beginning.
+
+use std::sync::Arc;
+
+use larder_cluster::Record;
+use larder_cluster::agent::Command;
+use larder_cluster::plan::{Edit, Figures, Plan, Planned};
+use larder_cluster::record::Entry;
+use larder_wire::control::{
+    ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
+};
+use larder_wire::{Error, ErrorKind, Member, limits};
+
+use super::command::{name, unknown};
+use super::rights::Asker;
+use super::{Admin, record, refused, status};
+use crate::cluster::desk::Standing;
+
+/// What a request makes of the members, sorted by id.
+pub(super) fn edits(
+    record: &Record,
+    standing: &Standing,
+    request: &PlanChangeRequest,
+) -> Result<Vec<Edit>, Error> {
+    let PlanChangeRequest { add, drain, remove, weights } = request;
+    let named = add.len() + drain.len() + remove.len() + weights.len();
+    if named == 0 || named > limits::RING_MEMBERS_MAX {
+        return Err(invalid(format!("{named} nodes to change; name at least one")));
+    }
+    let find = |id: &String| {
+        let id = name(id.clone())?;
+        record.entry(&id).ok_or_else(|| unknown(record, &id))
+    };
+    let lives = |entry: &Entry| standing.alive.contains_key(&entry.member.id);
+    let mut edits = Vec::with_capacity(named);
+    for id in add {
+        edits.push(added(find(id)?, lives)?);
+    }
+    for id in drain {
+        let entry = in_ring(find(id)?)?;
+        if !lives(entry) {
+            return Err(refused(format!(
+                "node '{id}' is silent, nothing can be taken from it: plan to remove it"
+            )));
+        }
+        edits.push(Edit::Remove(id.clone()));
+    }
+    for id in remove {
+        let entry = in_ring(find(id)?)?;
+        if lives(entry) {
+            return Err(refused(format!("node '{id}' lives: plan to drain it")));
+        }
+        edits.push(Edit::Remove(id.clone()));
+    }
+    for node in weights {
+        let entry = in_ring(find(&node.node_id)?)?;
+        edits.push(weighted(&entry.member, node.weight)?);
+    }
+    edits.sort_by(|a, b| a.id().cmp(b.id()));
+    match edits.windows(2).find(|pair| pair[0].id() == pair[1].id()) {
+        Some(pair) => Err(invalid(format!("node '{}' is named twice", pair[0].id()))),
+        None => Ok(edits),
+    }
+}
+
+fn added(entry: &Entry, lives: impl Fn(&Entry) -> bool) -> Result<Edit, Error> {
+    let id = &entry.member.id;
+    if entry.state.in_ring() {
+        return Err(refused(format!("node '{id}' is in the ring already")));
+    }
+    if !lives(entry) {
+        return Err(refused(format!("node '{id}' is silent: start it first")));
+    }
+    Ok(Edit::Put(entry.member.clone()))
+}
+
+fn in_ring(entry: &Entry) -> Result<&Entry, Error> {
+    if entry.state.in_ring() {
+        return Ok(entry);
+    }
+    let (id, state) = (&entry.member.id, entry.state.name());
+    Err(refused(format!("node '{id}' is {state}, not in the ring: it owns nothing")))
+}
+
+fn weighted(member: &Member, weight: u32) -> Result<Edit, Error> {
+    let (id, max) = (&member.id, limits::RING_WEIGHT_MAX);
+    if !(1..=max).contains(&weight) {
+        return Err(invalid(format!("a weight of {weight} for '{id}'; it is 1 to {max}")));
+    }
+    if weight == member.weight {
+        return Err(refused(format!("node '{id}' has weight {weight} already")));
+    }
+    Ok(Edit::Put(Member { weight, ..member.clone() }))
+}
+
+/// What a plan does, counted on a thread of its own.
+pub(super) async fn figures(
+    admin: &Admin,
+    standing: Arc<Standing>,
+    planned: Planned,
+) -> Result<(PlanFigures, Planned), Error> {
+    let (owned, context) = (Arc::clone(&admin.owned), Arc::clone(&admin.context));
+    let count = move || {
+        let plan = Plan::decode(&planned.plan).map_err(|why| invalid(why.to_string()))?;
+        let record = record(&standing)?;
+        let owned = owned.now(&context.shared, record);
+        let lives = |id: &str| standing.alive.contains_key(id);
+        let figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
+        let known = |dataset: &&larder_cluster::record::Dataset| {
+            owned.snapshots.binary_search(&dataset.snapshot).is_ok()
+        };
+        let measured = record.datasets.iter().filter(known).count();
+        let message = PlanFigures {
+            plan_id: status::id(planned.id()),
+            ring_version: plan.base,
+            edits: status::edits(record, &plan.edits),
+            moves: figures.moves,
+            bytes: figures.bytes,
+            bytes_from_origin: figures.bytes_from_origin,
+            bytes_ideal: figures.bytes_ideal,
+            nodes: figures.nodes.into_iter().map(node).collect(),
+            datasets: status::count(record.datasets.len()),
+            datasets_measured: status::count(measured),
+        };
+        Ok((message, planned))
+    };
+    let counted = tokio::task::spawn_blocking(count).await;
+    counted.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+}
+
+fn node(figures: larder_cluster::plan::NodeFigures) -> NodeFigures {
+    NodeFigures {
+        node_id: figures.id,
+        weight_before: figures.weight_before,
+        weight: figures.weight,
+        owned_bytes_before: figures.owned_before,
+        owned_bytes: figures.owned,
+        bytes_in: figures.bytes_in,
+        bytes_out: figures.bytes_out,
+    }
+}
+
+/// Begins a change by the plan in these bytes, or only looks at it.
+pub(super) async fn apply(
+    admin: &Admin,
+    asker: &Asker,
+    terms: &ApplyTerms,
+    bytes: Vec<u8>,
+) -> Result<ApplyPlanResponse, Error> {
+    let (planned, plan) = Planned::decode(&bytes).map_err(|why| invalid(why.to_string()))?;
+    drop(bytes);
+    if terms.rate == Some(0) {
+        return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));
+    }
+    let standing = admin.desk()?.standing();
+    let id = planned.id();
+    if terms.check_only {
+        let staged = record(&standing)?.staged(&plan, id, asker.name(), terms.rate);
+        staged.map_err(|why| refused(why.to_string()))?;
+    }
+    let (figures, planned) = figures(admin, standing, planned).await?;
+    let mut change = 0;
+    if !terms.check_only {
+        let (rate, asked_by) = (terms.rate, asker.name().to_owned());
+        let words = format!("apply plan {id}");
+        admin.done(asker, &words, Command::Apply { planned, rate, asked_by }).await?;
+        let standing = admin.desk()?.standing();
+        let begun = standing.record.as_ref().and_then(|record| record.change.as_ref());
+        change = begun.filter(|change| change.plan == id).map_or(0, |change| change.number);
+    }
+    Ok(ApplyPlanResponse { figures: Some(figures), change })
+}
+
+pub(super) fn too_many() -> Error {
+    let max = limits::PLANS_AT_ONCE_MAX;
+    let message = format!("{max} plans are under way on this node, which is the limit; try again");
+    Error::new(ErrorKind::ResourceExhausted, message)
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, why)
+}

@@ -1,0 +1,148 @@
+//! Who may change the cluster.
+//!
+//! Whoever shows its token. A node that was started without one (etcd keeps the record, and may be guarded otherwise) takes
+//! the word of its own host only.
+//!
+//! Non-goals: guarding what only asks.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use larder_wire::control::JOIN_TOKEN_METADATA;
+use larder_wire::{Error, ErrorKind, limits};
+use tonic::metadata::MetadataMap;
+
+use crate::cluster::coordinator::JoinToken;
+
+/// Somebody who may change the cluster.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// Who that is, by their own word.
+    by: String,
+    /// Where the call came from.
+    from: Option<SocketAddr>,
+}
+
+impl Asker {
+    /// Whoever may: `token` is the node's, if it has one.
+    pub(super) fn entitled(
+        token: Option<&JoinToken>,
+        metadata: &MetadataMap,
+        from: Option<SocketAddr>,
+    ) -> Result<Self, Error> {
+        match token {
+            Some(token) => shows(token, metadata)?,
+            None => is_of_this_host(from)?,
+        }
+        Ok(Self { by: String::new(), from })
+    }
+
+    /// The same, who calls themselves so.
+    pub(super) fn named(self, asked_by: &str) -> Result<Self, Error> {
+        let max = limits::ASKED_BY_BYTES_MAX;
+        if asked_by.is_empty() || asked_by.len() > max || asked_by.contains(char::is_control) {
+            let message =
+                format!("asked_by names who asks, in 1 to {max} bytes without control characters");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(Self { by: asked_by.to_owned(), ..self })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.by
+    }
+
+    /// What they asked for, and what became of it.
+    pub(super) fn audit(&self, words: &str, outcome: Result<(), impl fmt::Display>) {
+        let (by, from) = (&self.by, self.from.map_or("?".to_owned(), |from| from.to_string()));
+        match outcome {
+            Ok(()) => tracing::info!(target: "larder::audit", "{by} (from {from}) asked: {words}"),
+            Err(why) => tracing::info!(
+                target: "larder::audit",
+                "{by} (from {from}) asked in vain: {words}: {why}"
+            ),
+        }
+    }
+}
+
+fn shows(token: &JoinToken, metadata: &MetadataMap) -> Result<(), Error> {
+    let shown = metadata.get_bin(JOIN_TOKEN_METADATA);
+    let Some(shown) = shown.and_then(|shown| shown.to_bytes().ok()) else {
+        let message = "whoever changes this cluster shows its token, and the call shows none";
+        return Err(Error::new(ErrorKind::Unauthenticated, message));
+    };
+    if token.is(&shown) {
+        return Ok(());
+    }
+    let message = "what the call shows is not the token of this cluster";
+    Err(Error::new(ErrorKind::Unauthenticated, message))
+}
+
+fn is_of_this_host(from: Option<SocketAddr>) -> Result<(), Error> {
+    if from.is_some_and(|from| from.ip().to_canonical().is_loopback()) {
+        return Ok(());
+    }
+    let message = "this node was started without a token, so only its own host may change the cluster: run larder there \
+                   with --cluster http://127.0.0.1:PORT, or start the nodes with --token-file";
+    Err(Error::new(ErrorKind::PermissionDenied, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::metadata::BinaryMetadataValue;
+
+    use super::*;
+
+    fn metadata(token: &str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        let value = BinaryMetadataValue::from_bytes(token.as_bytes());
+        metadata.insert_bin(JOIN_TOKEN_METADATA, value);
+        metadata
+    }
+
+    fn from(address: &str) -> Option<SocketAddr> {
+        Some(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_token_is_shown_from_wherever_one_asks() {
+        let token = JoinToken::new("0123456789abcdef").unwrap();
+        let entitled = |metadata: &MetadataMap, address| {
+            Asker::entitled(Some(&token), metadata, from(address)).map(drop)
+        };
+        entitled(&metadata("0123456789abcdef"), "10.0.0.1:1").unwrap();
+        for (shown, says) in [
+            (metadata("0123456789abcdeX"), "not the token"),
+            (metadata(""), "not the token"),
+            (MetadataMap::new(), "shows none"),
+        ] {
+            let refused = entitled(&shown, "127.0.0.1:1").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unauthenticated);
+            assert!(refused.message().contains(says), "{refused}");
+        }
+    }
+
+    #[test]
+    fn without_a_token_only_the_own_host_is_heard() {
+        let entitled = |from| Asker::entitled(None, &metadata("whatever it is"), from).map(drop);
+        for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            entitled(from(own)).unwrap();
+        }
+        for other in
+            [from("10.0.0.1:1"), from("[2001:db8::1]:1"), from("[::ffff:10.0.0.1]:1"), None]
+        {
+            let refused = entitled(other).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+            assert!(refused.message().contains("--token-file"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_has_a_name_that_fits_a_line() {
+        let asker = || Asker::entitled(None, &MetadataMap::new(), from("127.0.0.1:1")).unwrap();
+        assert_eq!(asker().named("ops@host").unwrap().name(), "ops@host");
+        for odd in ["", "two\nlines", &"x".repeat(limits::ASKED_BY_BYTES_MAX + 1)] {
+            assert_eq!(asker().named(odd).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Who owns what by one ring with its exceptions, worked out once and by number.
+
+use std::{
+    hash::{Hash, Hasher},
+    rc::Rc,
+    sync::Arc,
+};
+
+use larder_cluster::{Record, agent::RingOf, plan::Tables};
+use larder_wire::{Placement, Ring};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Place, ShardNo, World};
+
+/// The placement of all shards at one version of the ring.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// By shard: all places in the order in which they are asked, owners first.
+    walks: Vec<Vec<Place>>,
+    /// By shard: how many own it.
+    copies: Vec<usize>,
+    /// Whether the copies of every shard keep apart as far as they can.
+    pub(super) keeps_apart: bool,
+}
+
+impl Placed {
+    /// Who owns a shard; whom to ask first comes first.
+    pub(crate) fn owners(&self, shard: ShardNo) -> &[Place] {
+        &self.walks[shard][..self.copies[shard]]
+    }
+
+    pub(crate) fn owns(&self, place: Place, shard: ShardNo) -> bool {
+        self.owners(shard).contains(&place)
+    }
+
+    /// All places, each once, in the order in which they are to be asked for a shard.
+    pub(crate) fn walk(&self, shard: ShardNo) -> &[Place] {
+        &self.walks[shard]
+    }
+
+    /// Whether every shard has the same owners in both.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        (0..self.walks.len()).all(|shard| self.owners(shard) == other.owners(shard))
+    }
+}
+
+/// The ring that a record commits.
+pub(super) fn committed(record: &Record) -> RingOf {
+    RingOf {
+        version: record.version,
+        members: record.ring_members(),
+        unit: record.unit,
+        placement: record.placement,
+    }
+}
+
+impl World {
+    /// The placement of a ring, its exceptions taken from what was put at the coordinator.
+    pub(super) fn placed(&mut self, ring: &RingOf) -> Result<Rc<Placed>, String> {
+        let key = key_of(ring);
+        if let Some(placed) = self.placements.get(&key) {
+            return Ok(Rc::clone(placed));
+        }
+        let tables = match ring.placement {
+            Some(id) => {
+                let bytes = self.coordinator.blob(id).ok_or("its exceptions are not there")?;
+                Tables::decode(bytes).map_err(|why| why.to_string())?
+            }
+            None => Tables::default(),
+        };
+        let placed = Rc::new(self.work_out(ring, &tables)?);
+        self.placements.insert(key, Rc::clone(&placed));
+        Ok(placed)
+    }
+
+    fn work_out(&self, ring: &RingOf, tables: &Tables) -> Result<Placed, String> {
+        let words = |why: larder_wire::Error| why.to_string();
+        let RingOf { version, members, unit, .. } = ring;
+        let ring = Arc::new(Ring::with_unit(*version, members.clone(), *unit).map_err(words)?);
+        let mut of_snapshots = Vec::new();
+        for (snapshot, _) in &self.snapshots {
+            of_snapshots.push(match tables.get(*snapshot) {
+                Some(table) => Placement::new(ring.clone(), table.clone()).map_err(words)?,
+                None => Placement::of_ring(ring.clone(), 1),
+            });
+        }
+        let mut placed = Placed { walks: Vec::new(), copies: Vec::new(), keeps_apart: true };
+        for known in &self.shards {
+            let (id, placement) = (known.shard.shard, &of_snapshots[known.of]);
+            let copies = ring.spread().copies(placement.replicas());
+            let owners = placement.owners(id);
+            placed.keeps_apart &= ring.spread().keeps_apart(&owners, copies);
+            let walk = placement.walk(id).filter_map(|member| self.place_of(&member.id));
+            placed.walks.push(walk.collect());
+            placed.copies.push(owners.len());
+        }
+        Ok(placed)
+    }
+}
+
+/// What a placement is a function of.
+fn key_of(ring: &RingOf) -> u64 {
+    let mut hash = Xxh3::new();
+    (ring.version, ring.unit, ring.placement).hash(&mut hash);
+    for member in &ring.members {
+        (&member.id, member.weight, &member.host, &member.zone).hash(&mut hash);
+    }
+    hash.finish()
+}

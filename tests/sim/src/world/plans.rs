@@ -1,0 +1,123 @@
+//! The checks of plans, and of placements that come of them.
+
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
+
+use larder_cluster::{
+    BlobId, Plan, Record,
+    agent::{RingOf, Shard},
+    plan::edited,
+};
+
+use super::{Place, Placed, ShardNo, World, placed::committed};
+
+/// From the question to the planner to the record that says its answer: an operator looks at a plan for
+/// twenty seconds, and an agent tries for a minute to begin it.
+const PLANNING: Duration = Duration::from_secs(100);
+
+impl World {
+    /// A plan that is to be moved names what has to move, and nothing else.
+    pub(super) fn check_plan(&mut self, record: &Record, id: BlobId) {
+        self.check_all_are_there(record);
+        let Some(plan) = self.plan_of(id) else {
+            return self.wrong(format!("plan {id} is not there"));
+        };
+        if plan.base > record.version {
+            return self.wrong(format!("a plan for ring {}, not yet there", plan.base));
+        }
+        let target = RingOf {
+            version: record.version + 1,
+            members: edited(&record.ring_members(), &plan.edits),
+            unit: plan.unit,
+            placement: plan.target,
+        };
+        let to = match self.placed(&target) {
+            Ok(placed) => placed,
+            Err(why) => return self.wrong(format!("the plan leads to no ring: {why}")),
+        };
+        let Some(from) = self.checks.ring(record.version).map(|ring| Rc::clone(&ring.placed))
+        else {
+            return;
+        };
+        self.check_copies(&to, target.members.len());
+        self.check_moves(&plan, &from, &to);
+    }
+
+    /// Every shard has as many owners as it is to have, and they keep apart.
+    fn check_copies(&mut self, placed: &Placed, members: usize) {
+        let copies = self.scene.replicas.min(members);
+        let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
+        let few = planned.into_iter().find(|shard| placed.owners(*shard).len() != copies);
+        if let Some(shard) = few {
+            let owners = placed.owners(shard).len();
+            self.wrong(format!("shard {shard} is to have {owners} owners, not {copies}"));
+        }
+        if !placed.keeps_apart {
+            self.wrong("copies stand closer together than they have to");
+        }
+    }
+
+    /// Whether planners knew the shard's snapshot for certain.
+    fn was_open(&self, shard: ShardNo) -> bool {
+        let early = self.shards[shard].of + 1 < self.snapshots.len().max(2);
+        early || self.now > self.scene.opened + PLANNING
+    }
+
+    /// Moves are what lies between two placements, each from where a copy is.
+    fn check_moves(&mut self, plan: &Plan, from: &Placed, to: &Placed) {
+        let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
+        let new = |shard: ShardNo| {
+            let owners = to.owners(shard).iter().filter(move |to| !from.owns(**to, shard));
+            owners.map(move |to| (shard, *to))
+        };
+        let mut due: BTreeSet<(ShardNo, Place)> = planned.flat_map(new).collect();
+        for step in &plan.moves {
+            let shard = self.by_id[&Shard { snapshot: step.snapshot, shard: step.shard }];
+            let Some(receiver) = self.place_of(plan.name(step.to)) else {
+                continue;
+            };
+            if !due.remove(&(shard, receiver)) && self.was_open(shard) {
+                return self.wrong(format!("the plan moves shard {shard}, which need not move"));
+            }
+            let giver = step.from.and_then(|from| self.place_of(plan.name(from)));
+            let from_there = giver
+                .is_none_or(|giver| from.owns(giver, shard) && to.owns(giver, shard) == step.stays);
+            if !from_there {
+                return self
+                    .wrong(format!("the plan moves shard {shard} from who does not give it"));
+            }
+        }
+        if let Some((shard, place)) = due.first() {
+            self.wrong(format!("the plan does not move shard {shard} to n{place}"));
+        }
+    }
+
+    /// What survivors own stays with them when others are lost: nobody waits for moves then.
+    pub(super) fn check_survivors(&mut self, before: &Record, after: &Record) {
+        let Some(owned) = self.checks.ring(before.version).map(|ring| Rc::clone(&ring.placed))
+        else {
+            return;
+        };
+        // A ring that can't be is told of when it is taken.
+        let Ok(owns) = self.placed(&committed(after)) else {
+            return;
+        };
+        let stays = |place: Place| {
+            let entry = after.entry(&self.nodes[place].id);
+            entry.is_some_and(|entry| entry.state.in_ring())
+        };
+        for shard in 0..self.shards.len() {
+            let moved = owned.owners(shard).iter().find(|o| stays(**o) && !owns.owns(**o, shard));
+            if let Some(place) = moved {
+                return self.wrong(format!("shard {shard} was taken from n{place}, which lives"));
+            }
+        }
+    }
+
+    /// What a node goes by is what was committed, exceptions and all.
+    pub(super) fn check_in_use(&mut self, place: Place, version: u64, placed: &Placed) {
+        let truth = self.checks.ring(version);
+        if truth.is_some_and(|truth| !truth.placed.agrees(placed)) {
+            self.wrong(format!("n{place} goes by other owners than ring {version} has"));
+        }
+    }
+}

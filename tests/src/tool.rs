@@ -1,0 +1,37 @@
+//! The admin tool as an operator runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::node::binary;
+
+/// Runs `larder` in a folder against the nodes at `cluster`, with the cluster's token in its environment if there is one.
+///
+/// # Panics
+/// When it does not start.
+#[must_use]
+pub fn larder(cluster: &str, folder: &Path, token: Option<&str>, args: &[&str]) -> Output {
+    let mut command = Command::new(binary("larder"));
+    command.args(args).args(["--cluster", cluster]).current_dir(folder);
+    command.env_remove("LARDER_TOKEN").env_remove("LARDER_TOKEN_FILE");
+    command.envs(token.map(|token| ("LARDER_TOKEN", token)));
+    command.output().expect("larder starts")
+}
+
+/// What it said on standard error.
+#[must_use]
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What it printed with `-o json`.
+///
+/// # Panics
+/// When it failed, or printed anything else.
+#[must_use]
+pub fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}: {}", output.status, said(output));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}

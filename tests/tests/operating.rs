@@ -1,0 +1,252 @@
+//! A real cluster in an operator's hands: planned changes are begun, steered and given up, nodes leave and are taken out,
+//! and whoever reads meanwhile gets every sample, right.
+
+use std::process::Output;
+use std::time::Duration;
+
+use larder_tests::living::TOKEN;
+use larder_tests::{ClientOptions, Cluster, Etcd, Keeper, LivingCluster, Load, tool, until, words};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What nobody may ever wait for one batch, with room for machines that are busy with other things.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Shards of the dataset: one to a file.
+const SHARDS: usize = 48;
+
+/// So slow that a change does not end while somebody looks.
+const CRAWL: &str = "1KiB/s";
+
+/// A cluster, the data it holds, and where its operator works.
+struct Scene {
+    cluster: LivingCluster,
+    uri: String,
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new(keeper: Keeper, nodes: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let data = folder.path().join("words");
+        std::fs::create_dir(&data).expect("a folder of ours");
+        words::write(&data, u32::try_from(SHARDS).expect("few"), 64, 1024);
+        let uri = format!("file://{}", data.display());
+        let cluster = LivingCluster::start(keeper, nodes, &uri, &[]);
+        let scene = Self { cluster, uri, folder };
+        let index = ["dataset", "index", &scene.uri, "--shard-bytes", "256KiB"];
+        assert!(scene.larder(&index).status.success());
+        scene
+    }
+
+    /// Somebody reads, every shard is in memory, and plans are made of it.
+    fn load(&self) -> Load {
+        let load = Load::start(
+            2,
+            &ClientOptions {
+                program: env!("CARGO_BIN_EXE_larder-test-client"),
+                uri: &self.uri,
+                cluster: &self.cluster.address(),
+                epochs: 0,
+                seed: 0,
+                batch_size: 32,
+                env: Vec::new(),
+                args: &[],
+                wrapper: &[],
+            },
+        );
+        let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
+        self.cluster.until_one_copy_each(&nodes, SHARDS);
+        until("the dataset is known", || self.status()["datasets_measured"] == 1);
+        load
+    }
+
+    fn larder(&self, args: &[&str]) -> Output {
+        tool::larder(&self.cluster.address(), self.folder.path(), Some(TOKEN), args)
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        tool::json(&self.larder(&[args, &["-o", "json"]].concat()))
+    }
+
+    /// Does something that changes the cluster.
+    fn tell(&self, args: &[&str]) -> Value {
+        self.json(&[args, &["--yes"]].concat())
+    }
+
+    /// It is refused, in words that hold these.
+    fn refused(&self, args: &[&str], words: &str) {
+        let output = self.larder(&[args, &["--yes"]].concat());
+        assert!(!output.status.success(), "{args:?} was not refused");
+        assert!(tool::said(&output).contains(words), "{}", tool::said(&output));
+    }
+
+    fn status(&self) -> Value {
+        self.json(&["ring", "status"])
+    }
+
+    fn state(&self, node: &str) -> Value {
+        let status = self.status();
+        let nodes = status["nodes"].as_array().expect("nodes");
+        let found = nodes.iter().find(|one| one["node"] == node);
+        found.map_or(Value::Null, |one| one["state"].clone())
+    }
+
+    /// The file of a plan that gives a node another weight.
+    fn plan(&self, weight: &str) -> String {
+        let planned = self.json(&["ring", "plan", "--reweight", weight]);
+        assert!(planned["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{planned}");
+        assert_eq!(planned["bytes_from_origin"], 0, "{planned}");
+        planned["file"].as_str().expect("a file").to_owned()
+    }
+
+    /// The change that was over last.
+    fn last(&self) -> Value {
+        self.json(&["ring", "history"])["changes"][0].clone()
+    }
+}
+
+/// A change is begun by its plan and steered; another is given up.
+fn a_change_is_in_its_operators_hands(keeper: Keeper) {
+    let scene = Scene::new(keeper, 3);
+    let load = scene.load();
+    let before = scene.cluster.until_ring(&[0, 1, 2]);
+
+    let plan = scene.plan("c=3");
+    scene.tell(&["ring", "apply", &plan, "--rate", CRAWL]);
+    scene.refused(&["ring", "apply", &plan], "in flight");
+    scene.tell(&["ring", "pause"]);
+    let status = scene.status();
+    assert_eq!(status["change"]["paused"], true);
+    assert_eq!(status["change"]["edits"][0]["weight"], 3);
+    assert_eq!(status["ring_version"], before, "reads go on by the ring that was");
+    scene.tell(&["ring", "rate", "none"]);
+    scene.tell(&["ring", "resume"]);
+    let after = until_newer(&scene, before);
+    assert_eq!(scene.last()["outcome"], "committed");
+    let held = scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    assert!(held[2] > SHARDS / 2 - 4, "three parts of five: {held:?}");
+    scene.refused(&["ring", "apply", &plan], "ring");
+
+    let back = scene.plan("c=1");
+    scene.tell(&["ring", "apply", &back[5..15], "--rate", CRAWL]);
+    scene.tell(&["ring", "abort"]);
+    scene.refused(&["ring", "abort"], "no change is in flight");
+    assert_eq!(scene.last()["outcome"], "aborted");
+    assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), after);
+
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+}
+
+fn until_newer(scene: &Scene, before: u64) -> u64 {
+    let mut version = before;
+    until("the change is committed", || {
+        version = scene.cluster.until_ring(&[0, 1, 2]);
+        version > before
+    });
+    version
+}
+
+/// A node is asked to leave and stays; another leaves; a third dies and is taken out by an operator's word.
+fn nodes_leave_by_an_operators_word(keeper: Keeper) {
+    let mut scene = Scene::new(keeper, 4);
+    let load = scene.load();
+
+    // While another change moves, a drain waits for its end.
+    let plan = scene.plan("a=2");
+    scene.tell(&["ring", "apply", &plan, "--rate", CRAWL]);
+    scene.tell(&["node", "drain", "b"]);
+    assert_eq!(scene.state("b"), "draining");
+    scene.tell(&["node", "undrain", "b"]);
+    assert_eq!(scene.state("b"), "active");
+    scene.tell(&["ring", "abort"]);
+
+    let left = scene.tell(&["node", "drain", "c", "--follow"]);
+    assert!(left["words"].as_str().is_some_and(|words| words.contains("c has left")), "{left}");
+    scene.cluster.until_ring_of(&[0, 1, 3], &["a", "b", "d"]);
+    scene.refused(&["node", "drain", "c"], "c");
+
+    let version = scene.cluster.until_ring_of(&[0, 1, 3], &["a", "b", "d"]);
+    scene.cluster.nodes[3].kill_now();
+    scene.tell(&["ring", "remove", "d"]);
+    assert!(scene.cluster.until_ring_of(&[0, 1], &["a", "b"]) > version);
+    assert!(scene.last()["words"].as_str().is_some_and(|words| words.contains('d')));
+
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+}
+
+#[test]
+fn a_change_is_in_its_operators_hands_by_one_of_the_nodes() {
+    a_change_is_in_its_operators_hands(Keeper::FirstNode);
+}
+
+#[test]
+fn a_change_is_in_its_operators_hands_by_etcd() {
+    a_change_is_in_its_operators_hands(Keeper::Etcd(Etcd::start()));
+}
+
+#[test]
+fn nodes_leave_by_an_operators_word_by_one_of_the_nodes() {
+    nodes_leave_by_an_operators_word(Keeper::FirstNode);
+}
+
+#[test]
+fn nodes_leave_by_an_operators_word_by_etcd() {
+    nodes_leave_by_an_operators_word(Keeper::Etcd(Etcd::start()));
+}
+
+/// The node that keeps the record is lost for good: another takes over, and the dead one can be taken out.
+#[test]
+fn another_node_takes_over_by_an_operators_word() {
+    let mut scene = Scene::new(Keeper::FirstNode, 3);
+    scene.refused(&["ring", "takeover", "--lost", "a", "--on", "b"], "is alive");
+    scene.cluster.nodes[0].kill_now();
+    scene.refused(&["ring", "takeover", "--lost", "e"], "it has: a, b, c");
+    let taken = scene.tell(&["ring", "takeover", "--lost", "a", "--on", "c"]);
+    assert_eq!((&taken["coordinator"], &taken["generation"]), (&"c".into(), &2.into()));
+    scene.cluster.until_ring(&[1, 2]);
+    assert_eq!(scene.status()["coordinator"]["generation"], 2);
+}
+
+/// Who shows no token, or another, changes nothing; who only asks needs none.
+#[test]
+fn whoever_has_no_token_only_looks() {
+    let scene = Scene::new(Keeper::FirstNode, 1);
+    for token in [None, Some("another secret of a test")] {
+        let ask = |args: &[&str]| {
+            tool::larder(&scene.cluster.address(), scene.folder.path(), token, args)
+        };
+        let told = ask(&["node", "drain", "a", "--yes"]);
+        assert_eq!(told.status.code(), Some(4), "{}", tool::said(&told));
+        assert!(tool::said(&told).contains("--token-file"), "{}", tool::said(&told));
+        assert_eq!(tool::json(&ask(&["ring", "status", "-o", "json"]))["ring_version"], 1);
+    }
+    assert_eq!(scene.state("a"), "active");
+}
+
+/// A node whose ring is a list says so, and still explains where a shard belongs.
+#[test]
+fn a_ring_that_is_a_list_is_not_changed_by_anybody() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("words");
+    std::fs::create_dir(&data).expect("a folder of ours");
+    words::write(&data, 2, 64, 1024);
+    let uri = format!("file://{}", data.display());
+    let cluster = Cluster::start(2, &uri, |_| {});
+    let larder = |args: &[&str]| tool::larder(&cluster.address(), folder.path(), None, args);
+    assert!(larder(&["dataset", "index", &uri]).status.success());
+    for args in [
+        &["ring", "status"][..],
+        &["ring", "plan", "--drain", "a"],
+        &["node", "drain", "a", "--yes"],
+    ] {
+        let output = larder(args);
+        assert_eq!(output.status.code(), Some(1), "{}", tool::said(&output));
+        assert!(tool::said(&output).contains("--state or --etcd"), "{}", tool::said(&output));
+    }
+    let explained = tool::json(&larder(&["explain", &format!("{uri}#100"), "-o", "json"]));
+    assert_eq!(explained["nodes"].as_array().map(Vec::len), Some(2));
+    assert_eq!(explained["owners"], explained["ring_owners"]);
+}
