@@ -185,7 +185,7 @@ fn what_comes_back_at_once_stays() {
     let there = scene.plan("c=3");
     scene.tell(&["ring", "apply", &there, "--follow"]);
     scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
-    load.end();
+    let _ = load.end();
     let evicted = || {
         let nodes = scene.cluster.nodes[..2].iter();
         nodes.map(|node| node.describe().counters.map(|c| c.evicted_shards)).collect::<Vec<_>>()
