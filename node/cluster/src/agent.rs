@@ -13,7 +13,9 @@
 //!   ring 7 ◀───────────────┤ every receiver has announced that it has everything
 //!                          ▼
 //!                        ring 8, settling ─────────▶  everybody installs ring 8; old owners drop what
-//!                                                     the receivers have verified
+//!                          │                          the receivers have verified
+//!                          │ everybody has announced that nothing is left to move or to drop
+//!                        ring 8
 //!   a death: ring 7 ── recast ──▶ ring 8, settling    at once, when the grace is over
 //! ```
 //!
@@ -49,7 +51,7 @@ use larder_wire::{
     },
 };
 
-use crate::{Announcement, BlobId, BootId, Now, Record, record::Dataset};
+use crate::{Announcement, BlobId, BootId, Now, Record, announcement::Settled, record::Dataset};
 
 pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Stored, Ticket,
@@ -234,8 +236,8 @@ impl<R: Rules> Agent<R> {
     fn go_on(&mut self, out: &mut Vec<Effect>) {
         self.install(out);
         self.move_on(out);
-        self.announce(out);
         self.drop_old(out);
+        self.announce(out);
         self.propose_next(out);
         self.refresh(out);
     }
@@ -263,7 +265,9 @@ impl<R: Rules> Agent<R> {
 
     /// Says that this node lives, when that is due or something new is to be said.
     fn announce(&mut self, out: &mut Vec<Effect>) {
-        let settled = self.mover.settled();
+        let moved = self.mover.moved().into_iter();
+        let settled = moved.map(|(plan, gaps)| Settled { plan, gaps, clean: self.clean(plan) });
+        let settled = settled.collect();
         let word = Announcement { boot: self.me.boot, version: self.installed, settled };
         let due = self
             .announced

@@ -1,7 +1,7 @@
 //! What a node says of itself for as long as it lives.
 //!
 //! ```text
-//! magic 8 | boot 16 | ring version in use 8 | settled: count 4, each (plan 16, gaps 4) | checksum 8
+//! magic 8 | boot 16 | ring version in use 8 | settled: count 4, each (plan 16, gaps 4, clean 1) | checksum 8
 //! ```
 
 use larder_wire::limits::ANNOUNCEMENT_BYTES_MAX;
@@ -36,6 +36,9 @@ pub struct Settled {
     /// Shards that the node could not take: no room, or gone from the origin. While there are any the
     /// old copies of what was to come here are not dropped by anybody's word.
     pub gaps: u32,
+    /// Whether the plan is the committed ring's and the old copies that this node is to drop by it are
+    /// dropped; those may stay that a new owner could not take.
+    pub clean: bool,
 }
 
 impl Announcement {
@@ -47,6 +50,7 @@ impl Announcement {
         out.list(&self.settled, |out, settled| {
             out.blob_id(settled.plan);
             out.u32(settled.gaps);
+            out.u8(u8::from(settled.clean));
         });
         out.end()
     }
@@ -59,8 +63,9 @@ impl Announcement {
         let mut fields = Reader::new("an announcement", MAGIC, bytes, ANNOUNCEMENT_BYTES_MAX)?;
         let boot = BootId::from_bytes(fields.array()?);
         let version = fields.u64()?;
-        let settled = fields.list(SETTLED_MAX, 20, |fields| {
-            Ok(Settled { plan: fields.blob_id()?, gaps: fields.u32()? })
+        let settled = fields.list(SETTLED_MAX, 21, |fields| {
+            let (plan, gaps) = (fields.blob_id()?, fields.u32()?);
+            Ok(Settled { plan, gaps, clean: fields.option(|_| Ok(()))?.is_some() })
         })?;
         fields.end()?;
         Ok(Self { boot, version, settled })
@@ -73,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_announcement_is_read_back_and_anything_else_refused() {
-        let settled = vec![Settled { plan: BlobId::of(b"plan"), gaps: 3 }];
+        let settled = vec![Settled { plan: BlobId::of(b"plan"), gaps: 3, clean: true }];
         let said = Announcement { boot: BootId::from_bytes([7; 16]), version: 9, settled };
         let bytes = said.encode();
         assert_eq!(Announcement::decode(&bytes), Ok(said));

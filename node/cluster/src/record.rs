@@ -57,7 +57,8 @@ pub struct Record {
     pub placement: Option<BlobId>,
     /// The ring before this one: new owners ask its owners before the origin.
     pub previous: Option<Previous>,
-    /// The plan by which the committed ring came about: the moves that are left, and the old copies.
+    /// The plan by which the committed ring came about, as long as shards are to be moved or old copies
+    /// dropped by it; none when the ring has settled.
     pub settling: Option<BlobId>,
     /// What is being changed.
     pub change: Option<Change>,
@@ -181,6 +182,8 @@ pub struct Dataset {
 pub struct Past {
     /// Its number.
     pub number: u64,
+    /// Its plan. The blob may be gone.
+    pub plan: BlobId,
     /// The ring version when it was over.
     pub version: u64,
     /// Whether it was committed; else it was aborted.

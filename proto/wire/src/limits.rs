@@ -340,6 +340,10 @@ pub const PULL_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often an agent asks the coordinator for what a watch should have told it.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 
+/// A question that the coordinator refused is asked again after this, doubled each time up to
+/// [`REFRESH_INTERVAL`].
+pub const REFRESH_WAIT_MIN: Duration = Duration::from_secs(1);
+
 // ---- Fills ----
 
 /// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of it,

@@ -76,6 +76,7 @@ pub const ALL: &[Bug] = &{
     [
         R(Rule::RecordsGrow),
         R(Rule::GenerationFence),
+        R(Rule::OneCluster),
         R(Rule::PlanIsPinned),
         R(Rule::UnknownIsReadAgain),
         R(Rule::HeardBeforeActing),
@@ -112,6 +113,8 @@ pub const ALL: &[Bug] = &{
         R(Rule::WordsWhenSteady),
         R(Rule::DropWhenInstalled),
         R(Rule::KeepWhatComesBack),
+        R(Rule::SettleWhenAllSaySo),
+        R(Rule::SettleWhenClean),
         R(Rule::CommandsAreAnswered),
         W(Mishap::ReplaceWithoutCompare),
         W(Mishap::AcknowledgedWriteLost),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use larder_cluster::{BlobId, Now, Record, agent::RingOf};
+use larder_wire::limits::REFRESH_INTERVAL;
 
 use crate::world::{Place, Placed, ShardNo};
 
@@ -131,11 +132,19 @@ impl Checks {
         }
     }
 
-    /// For how long a node was absent, when somebody decided what is done now.
+    /// For how long a node was absent, when somebody decided what is done now. Where a watch stalls, who
+    /// came for less than the time between two questions and is gone again was not seen to come.
     pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
-        let back = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
-        let back = back.map(|(_, absence)| *absence).unwrap_or_default();
-        self.absent.get(id).map_or(Duration::ZERO, |since| now - *since).max(back)
+        let absent = self.absent.get(id).copied();
+        let Some((at, before)) = self.returned.get(id).copied() else {
+            return absent.map_or(Duration::ZERO, |since| now - since);
+        };
+        match absent {
+            Some(since) if since < at + REFRESH_INTERVAL => now - at + before,
+            Some(since) => now - since,
+            None if now < at + DECISION_LAG => before,
+            None => Duration::ZERO,
+        }
     }
 
     /// The coordinator was away for so long that everybody noticed: absences count from here.

@@ -306,7 +306,10 @@ impl World {
                 return format!("{} {why}", node.id);
             }
         }
-        self.unsettled(record).unwrap_or_default()
+        if record.settling.is_some() {
+            return format!("ring {} has not settled", record.version);
+        }
+        String::new()
     }
 
     fn unrest_of(&self, node: &Node, record: &Record) -> Option<String> {
@@ -315,6 +318,8 @@ impl World {
         let state = record.entry(&node.id).map(|entry| entry.state);
         let settled = match state {
             Some(State::Active | State::Held) => true,
+            // Who drains last waits for somebody to come.
+            Some(State::Draining { .. }) => !record.in_ring().any(|e| e.state == State::Active),
             Some(_) => false,
             // Who was taken out stays out; anybody else joins.
             None => node.was_in_ring,

@@ -5,6 +5,8 @@ use std::thread;
 use larder_sim::{ALL, Report, find, run};
 
 const SEEDS: u64 = 10_000;
+/// Planted bugs that 400 seeds show at least; the others take `make sim`.
+const FOUND_MIN: usize = 55;
 
 /// Runs seeds on all cores; gives those that went wrong.
 fn wrong(seeds: u64, check: impl Fn(u64) -> Option<Report> + Sync) -> Vec<Report> {
@@ -41,5 +43,5 @@ fn planted_bugs_are_found() {
     let count = ALL.len() as u64;
     let at = |index: u64| ALL[usize::try_from(index).expect("few")];
     let found = wrong(count, |index| find(at(index), 0..400));
-    assert!(found.len() >= 40, "only {} of {count} planted bugs found", found.len());
+    assert!(found.len() >= FOUND_MIN, "only {} of {count} planted bugs found", found.len());
 }

@@ -108,7 +108,8 @@ impl Waiting {
             Command::Plan(_) => false,
             Command::Apply { planned, .. } => {
                 let id = planned.id();
-                change.is_some_and(|change| change.plan == id) || record.settling == Some(id)
+                let done = record.history.iter().any(|past| past.committed && past.plan == id);
+                done || change.is_some_and(|change| change.plan == id)
             }
             Command::Pause => change.is_some_and(|change| change.paused),
             Command::Resume => change.is_some_and(|change| !change.paused),

@@ -57,6 +57,14 @@ impl<R: Rules> Agent<R> {
         out.extend(ready.into_iter().map(Effect::Drop));
     }
 
+    /// Whether no old copy is left here that is to go by this plan, but for those that may stay as a new
+    /// owner could not take everything.
+    pub(super) fn clean(&self, plan: BlobId) -> bool {
+        let Dropper { plan: followed, left } = &self.dropper;
+        let stays = |to: &str| self.settled_by(to, plan).is_some_and(|settled| settled.gaps > 0);
+        *followed == Some(plan) && left.iter().all(|(_, to)| stays(to))
+    }
+
     fn plan_to_drop_by(&self) -> Option<BlobId> {
         let record = self.record()?;
         if self.rules.broken(Rule::DropAfterCommit)
@@ -97,7 +105,7 @@ impl<R: Rules> Agent<R> {
 
     /// What a node that is here says of a plan.
     pub(super) fn settled_by(&self, id: &str, plan: BlobId) -> Option<Settled> {
-        if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady(self.now)) {
+        if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady()) {
             return None;
         }
         let mut said = self.liveness.said(id);

@@ -12,7 +12,7 @@ use super::{
     Effect, Pulled, Shard,
     rules::{Rule, Rules},
 };
-use crate::{BlobId, Now, Plan, announcement::Settled};
+use crate::{BlobId, Now, Plan};
 
 /// One plan, as far as it concerns this node.
 #[derive(Debug, Clone)]
@@ -66,8 +66,9 @@ impl Work {
         self.by_shard.contains_key(&shard)
     }
 
-    fn settled(&self) -> Option<Settled> {
-        (self.open == 0).then_some(Settled { plan: self.id, gaps: self.gaps })
+    /// How many shards could not be taken, when nothing is left to be moved here.
+    fn gaps(&self) -> Option<u32> {
+        (self.open == 0).then_some(self.gaps)
     }
 
     /// The next shard whose time has come.
@@ -257,11 +258,12 @@ impl Mover {
         }
     }
 
-    /// What is to be announced.
-    pub(super) fn settled(&self) -> Vec<Settled> {
-        let mut settled: Vec<Settled> = self.works.iter().filter_map(Work::settled).collect();
-        settled.sort_unstable_by_key(|settled| settled.plan);
-        settled
+    /// Plans of which nothing is left to be moved here, sorted, with how many shards could not be taken.
+    pub(super) fn moved(&self) -> Vec<(BlobId, u32)> {
+        let moved = self.works.iter().filter_map(|work| Some((work.id, work.gaps()?)));
+        let mut moved: Vec<_> = moved.collect();
+        moved.sort_unstable();
+        moved
     }
 
     /// How far a plan has come, if it is here.

@@ -84,8 +84,9 @@ impl<R: Rules> Agent<R> {
             return;
         };
         let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
-        if !there || self.find_duty().as_ref() != Some(&duty) {
-            // The coordinator is away, whoever was gone is back, or more is to be done by now.
+        if !there || self.rank().is_none() || self.find_duty().as_ref() != Some(&duty) {
+            // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or more is
+            // to be done by now.
             return;
         }
         let step = planned.map_err(Refused::new).and_then(|planned| {
@@ -138,7 +139,7 @@ impl<R: Rules> Agent<R> {
         blobs: Vec<Vec<u8>>,
         out: &mut Vec<Effect>,
     ) {
-        let expected = self.view.as_ref().map(|view| view.revision);
+        let expected = self.revision();
         self.write(intent, expected, audit, blobs, out);
     }
 
@@ -171,6 +172,11 @@ impl<R: Rules> Agent<R> {
             Outcome::Moved(stored) => {
                 if let Some(stored) = stored {
                     self.see(&stored, out);
+                }
+                if proposal.proposed.as_ref().is_some_and(|(from, _)| *from == self.revision()) {
+                    // Nothing to go by has come: the same would be proposed again at once.
+                    self.rest();
+                    self.link.ask_soon();
                 }
                 self.again(proposal.intent);
             }

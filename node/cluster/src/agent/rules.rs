@@ -7,6 +7,7 @@
 pub enum Rule {
     RecordsGrow,
     GenerationFence,
+    OneCluster,
     PlanIsPinned,
     UnknownIsReadAgain,
     HeardBeforeActing,
@@ -43,6 +44,8 @@ pub enum Rule {
     WordsWhenSteady,
     DropWhenInstalled,
     KeepWhatComesBack,
+    SettleWhenAllSaySo,
+    SettleWhenClean,
     CommandsAreAnswered,
 }
 

@@ -33,6 +33,8 @@ pub(super) enum Duty {
     Forget(Vec<String>),
     /// A planned change is due.
     Stage(Vec<Edit>),
+    /// The committed ring has all its shards where they belong.
+    Settle,
 }
 
 impl Duty {
@@ -46,6 +48,7 @@ impl Duty {
             Self::Abort(id) => format!("{id} is gone"),
             Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
             Self::Stage(_) => "members come or go".to_owned(),
+            Self::Settle => "nothing is left to move or to drop".to_owned(),
         }
     }
 }
@@ -123,6 +126,7 @@ impl<R: Rules> Agent<R> {
             Duty::Commit => record.committed(),
             Duty::Abort(_) => record.aborted(&duty.words(), false),
             Duty::Forget(ids) => record.forgotten(ids),
+            Duty::Settle => record.settled(),
         };
         match step {
             Ok(audit) => self.propose(Intent::Duty(duty), audit, Vec::new(), out),
@@ -133,7 +137,7 @@ impl<R: Rules> Agent<R> {
     /// How many others come before this agent: the alive members in order, then who is not in the
     /// ring yet. None when this agent does not see itself announced, by an answer that is no older than
     /// its last doubt.
-    fn rank(&self) -> Option<u32> {
+    pub(super) fn rank(&self) -> Option<u32> {
         let (record, me) = (self.record()?, self.me.member.id.as_str());
         if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.heard(me)) {
             return None;
@@ -164,7 +168,22 @@ impl<R: Rules> Agent<R> {
             return Some(Duty::Forget(dead));
         }
         let edits = self.due_edits(record);
-        (!edits.is_empty()).then_some(Duty::Stage(edits))
+        if !edits.is_empty() {
+            return Some(Duty::Stage(edits));
+        }
+        self.has_settled(record).then_some(Duty::Settle)
+    }
+
+    /// Whether all members say that nothing is left to move or to drop by the plan of the ring. Who
+    /// left it is not waited for: its copies go with it.
+    fn has_settled(&self, record: &Record) -> bool {
+        let Some(plan) = record.settling else {
+            return false;
+        };
+        record.in_ring().all(|entry| match self.settled_by(&entry.member.id, plan) {
+            Some(said) => self.rules.holds(Rule::SettleWhenClean, said.clean),
+            None => self.rules.broken(Rule::SettleWhenAllSaySo),
+        })
     }
 
     fn dead(&self, entry: &Entry) -> bool {

@@ -8,6 +8,7 @@ use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, RETURN_HOLD};
 
 use super::*;
 use crate::{
+    announcement::Settled,
     plan::Edit,
     record::{
         State,
@@ -258,4 +259,89 @@ fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
     assert_eq!(stand.version(), 1);
     stand.pass(10);
     assert_eq!(stand.version(), 2);
+}
+
+#[test]
+fn who_came_back_unseen_is_asked_for_before_it_is_lost() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.gone("c");
+    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.come_unseen("c");
+    stand.pass(60);
+    assert_eq!((stand.version(), stand.writes), (1, 0));
+}
+
+#[test]
+fn a_record_of_another_cluster_is_refused_in_words() {
+    let mut stand = Stand::new(record(&FIVE));
+    let ours = stand.agent.record().cloned();
+    stand.strange = true;
+    // By a watch, with the same revision as ours, and by answers.
+    stand.tell(Event::Record(stand.stored()));
+    assert_eq!(stand.alarms("is one of cluster 01010101010101010101010101010101"), 1);
+    stand.gone("c");
+    stand.pass(120);
+    assert!(stand.alarms("the record of cluster 02020202020202020202020202020202") > 4);
+    assert_eq!((stand.agent.record().cloned(), stand.writes), (ours, 0));
+}
+
+#[test]
+fn a_write_that_the_coordinator_of_another_cluster_refuses_is_not_tried_at_once() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.strange = true;
+    let drain = Command::Drain { id: "b".to_owned(), deadline: None };
+    stand.tell(Event::Command(Ticket(1), drain));
+    stand.pass(100);
+    assert!((1..5).contains(&stand.writes), "{} writes", stand.writes);
+}
+
+#[test]
+fn a_coordinator_that_refuses_questions_is_asked_less_and_less() {
+    let mut stand = Stand::new(record(&FIVE));
+    (stand.refuses, stand.asked) = (true, 0);
+    stand.pass(90);
+    assert!((5..=11).contains(&stand.asked), "asked {} times", stand.asked);
+    (stand.refuses, stand.asked) = (false, 0);
+    stand.tell(Event::Back);
+    assert_eq!(stand.asked, 1, "it is there again: no wait");
+}
+
+#[test]
+fn a_ring_has_settled_when_nothing_is_left_to_move_or_to_drop() {
+    let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    let plan = stand.change().plan;
+    stand.settle("b");
+    stand.pass(20);
+    assert_eq!((stand.version(), stand.record.settling), (2, Some(plan)));
+    assert!(stand.dropped > 0 && stand.alive["a"].settled[0].clean, "a has dropped all");
+    stand.say("b", Settled { plan, gaps: 0, clean: true });
+    stand.pass(1);
+    assert_eq!((stand.version(), stand.record.settling), (2, None));
+    let again = Command::Apply { planned: stand.planned(plan), rate: None, asked_by: "op".into() };
+    assert_eq!(stand.command(again), Ok(Answer::Done), "it is done, however often it is asked");
+}
+
+#[test]
+fn what_a_new_owner_could_not_take_stays_and_holds_nothing_up() {
+    let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    let plan = stand.change().plan;
+    stand.say("b", Settled { plan, gaps: 1, clean: true });
+    stand.pass(20);
+    assert_eq!((stand.version(), stand.record.settling, stand.dropped), (2, None, 0));
+}
+
+#[test]
+fn who_drains_last_waits_for_somebody_to_come() {
+    let mut stand = Stand::new(record(&["a", "b"]));
+    stand.command(Command::Drain { id: "a".to_owned(), deadline: None }).unwrap();
+    stand.command(Command::Abort).unwrap();
+    stand.write(|record| record.draining("a", None));
+    stand.write(|record| record.condemned(&["b".to_owned()]));
+    stand.pass(120);
+    assert_eq!((stand.ids(), stand.alarms("not done")), (vec!["a"], 0));
+    stand.come("c");
+    stand.write(|record| record.joined(member("c", 1)));
+    stand.pass(10);
+    let edits = [Edit::Remove("a".to_owned()), Edit::Put(member("c", 1))];
+    assert_eq!(stand.change().edits, edits);
 }

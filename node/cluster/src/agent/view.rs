@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use larder_wire::limits::{ANNOUNCEMENT_TTL, DROP_FRESHNESS, STEWARD_STEP};
+use larder_wire::limits::{
+    ANNOUNCEMENT_TTL, DROP_FRESHNESS, REFRESH_INTERVAL, REFRESH_WAIT_MIN, STEWARD_STEP,
+};
 
 use super::{
     Agent, Alive, Effect, RingOf, Stored, Ticket,
@@ -40,6 +42,10 @@ pub(super) struct Link {
     /// When the question was asked that was answered last, and with which revision.
     answered: Option<(Now, Option<Revision>)>,
     soon: bool,
+    /// Questions in a row that had no answer.
+    failures: u32,
+    /// After one that had none nothing is asked before this.
+    pause_until: Now,
     /// Since when the coordinator answers, and this agent is awake to see it.
     steady_since: Now,
     /// A proposal had no answer: nothing more is proposed before a question asked after it is answered.
@@ -57,12 +63,38 @@ impl Link {
             return now >= at + STEWARD_STEP;
         }
         let last = self.answered.map(|(at, _)| at);
-        self.soon || last.is_none_or(|at| now >= at + interval)
+        if now < self.pause_until {
+            return false;
+        }
+        let due = |at: Now| {
+            now >= at + interval || (at < self.steady_from() && now >= self.steady_from())
+        };
+        self.soon || last.is_none_or(due)
     }
 
     pub(super) fn ask(&mut self, ticket: Ticket, now: Now) {
         self.asked = Some((ticket, now));
         self.soon = false;
+    }
+
+    /// A question of this time is answered, with this revision.
+    fn answer(&mut self, asked: Now, revision: Option<Revision>) {
+        self.answered = Some((asked, revision));
+        self.unsure = false;
+        self.hope();
+    }
+
+    /// The question had no answer, or none that is of use: the next one waits, longer each time.
+    fn fail(&mut self, now: Now) {
+        let wait = REFRESH_WAIT_MIN * (1 << self.failures.min(8));
+        self.pause_until = now + wait.min(REFRESH_INTERVAL);
+        self.failures += 1;
+        self.soon = true;
+    }
+
+    /// The next question need not wait.
+    fn hope(&mut self) {
+        (self.failures, self.pause_until) = (0, Now::ZERO);
     }
 
     /// Whether the record at this revision was the newest a moment ago.
@@ -77,10 +109,15 @@ impl Link {
         self.steady_since = now;
     }
 
-    /// Whether every announcement was renewed, or ended, since the last outage: else it may be the word
-    /// of a node that died in it.
-    pub(super) fn steady(&self, now: Now) -> bool {
-        !self.away && now >= self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+    /// When every announcement will have been renewed, or ended, since the last outage.
+    fn steady_from(&self) -> Now {
+        self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+    }
+
+    /// Whether an answer showed who was announced then: else a word may be that of a node that died in
+    /// the outage, and a watch may have missed its end.
+    pub(super) fn steady(&self) -> bool {
+        !self.away && self.answered.is_some_and(|(asked, _)| asked >= self.steady_from())
     }
 
     /// Whether the coordinator said that there is no record.
@@ -113,6 +150,9 @@ pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<Ring
 impl<R: Rules> Agent<R> {
     /// A record that the coordinator has, or had.
     pub(super) fn see(&mut self, stored: &Stored, out: &mut Vec<Effect>) {
+        if self.is_of_another_cluster(stored, out) {
+            return;
+        }
         if self.view.as_ref().is_some_and(|view| view.revision == stored.revision) {
             return;
         }
@@ -120,6 +160,25 @@ impl<R: Rules> Agent<R> {
             Ok(record) => self.accept(stored.revision, record, out),
             Err(why) => out.push(Effect::Alarm(why.to_string())),
         }
+    }
+
+    /// Whether a coordinator speaks of a cluster that this node is none of; operators are told.
+    fn is_of_another_cluster(&self, stored: &Stored, out: &mut Vec<Effect>) -> bool {
+        let (Some(View { record, .. }), Some(cluster)) =
+            (&self.view, Record::cluster_of(&stored.bytes))
+        else {
+            return false;
+        };
+        let same = self.rules.holds(Rule::OneCluster, record.cluster == cluster);
+        if !same {
+            let [ours, theirs] = [record.cluster, cluster].map(u128::from_be_bytes);
+            out.push(Effect::Alarm(format!(
+                "the coordinator keeps the record of cluster {theirs:032x}, this node is one of \
+                 cluster {ours:032x}: nothing of it is taken; give the node the address of its own \
+                 coordinator, or start it anew to join the other cluster"
+            )));
+        }
+        !same
     }
 
     /// Goes by this record from now on, if it is newer.
@@ -185,18 +244,22 @@ impl<R: Rules> Agent<R> {
         let Some((_, asked)) = self.link.asked.take_if(|(expected, _)| *expected == ticket) else {
             return;
         };
-        let Some((stored, alive)) = answer else {
-            self.link.ask_soon();
-            return;
+        let strange = |stored: &Stored, out: &mut _| self.is_of_another_cluster(stored, out);
+        let ours = answer.filter(|(stored, _)| !stored.as_ref().is_some_and(|it| strange(it, out)));
+        let Some((stored, alive)) = ours else {
+            return self.link.fail(self.now);
         };
-        let revision = stored.as_ref().map(|stored| stored.revision);
-        self.link.answered = Some((asked, revision));
-        self.link.unsure = false;
+        self.link.answer(asked, stored.as_ref().map(|stored| stored.revision));
         self.liveness.update(self.now, &alive);
         self.liveness.answered(self.now, asked);
         if let Some(stored) = stored {
             self.see(&stored, out);
         }
+    }
+
+    /// Which write is in view.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.view.as_ref().map(|view| view.revision)
     }
 
     /// Whether what is in view was the newest a moment ago.
@@ -218,6 +281,7 @@ impl<R: Rules> Agent<R> {
     pub(super) fn back(&mut self) {
         self.link.away = false;
         self.link.unsteady(self.now);
+        self.link.hope();
         self.link.ask_soon();
         self.duty = None;
         // Leases ended while nobody could renew them: absences from then prove nothing.

@@ -46,6 +46,11 @@ impl Record {
         Ok(bytes)
     }
 
+    /// The cluster that a record is of, without reading the rest; none when the bytes are too few for one.
+    pub(crate) fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
+        bytes.get(MAGIC.len()..)?.first_chunk().copied()
+    }
+
     /// Reads a record.
     ///
     /// # Errors
@@ -64,7 +69,7 @@ impl Record {
             change: fields.option(take_change)?,
             datasets: fields.list(limits::RECORD_DATASETS_MAX, 36, take_dataset)?,
             changes: fields.u64()?,
-            history: fields.list(limits::RECORD_HISTORY_MAX, 19, take_past)?,
+            history: fields.list(limits::RECORD_HISTORY_MAX, 35, take_past)?,
         };
         let malformed = fields.malformed("no step leads to it");
         fields.end()?;
@@ -172,6 +177,7 @@ fn take_dataset(fields: &mut Reader<'_>) -> Result<Dataset, Malformed> {
 
 fn put_past(out: &mut Writer, past: &Past) {
     out.u64(past.number);
+    out.blob_id(past.plan);
     out.u64(past.version);
     out.u8(u8::from(past.committed));
     out.text(&past.words);
@@ -180,6 +186,7 @@ fn put_past(out: &mut Writer, past: &Past) {
 fn take_past(fields: &mut Reader<'_>) -> Result<Past, Malformed> {
     Ok(Past {
         number: fields.u64()?,
+        plan: fields.blob_id()?,
         version: fields.u64()?,
         committed: fields.option(|_| Ok(()))?.is_some(),
         words: fields.text()?,

@@ -144,8 +144,20 @@ impl Record {
         record.advance(&before, change.unit, change.target);
         record.settling = Some(change.plan);
         let words = format!("change {} is committed: {change}", change.number);
-        record.remember(change.number, true, &words);
+        record.remember(change.number, change.plan, true, &words);
         record.checked(words)
+    }
+
+    /// All that the plan of the committed ring was to move has moved, and old copies are dropped.
+    ///
+    /// # Errors
+    /// [`Refused`] when that was so already.
+    pub fn settled(&self) -> Step {
+        if self.settling.is_none() {
+            return refused(format!("ring {} has settled already", self.version));
+        }
+        let record = Self { settling: None, ..self.clone() };
+        step(record, format!("ring {} has settled", self.version))
     }
 
     /// The ring becomes another at once, because members are dead. A change in flight is aborted.
@@ -157,7 +169,7 @@ impl Record {
         let mut record = self.clone();
         if let Some(change) = record.change.take() {
             let words = format!("change {} is aborted, as {why}: {change}", change.number);
-            record.remember(change.number, false, &words);
+            record.remember(change.number, change.plan, false, &words);
         }
         record.changes += 1;
         let (number, since) = (record.changes, record.version + 1);
@@ -165,7 +177,7 @@ impl Record {
         record.advance(&self.ring_members(), plan.unit, plan.target);
         record.settling = Some(id);
         let words = format!("change {number} is committed at once, as {why}");
-        record.remember(number, true, &words);
+        record.remember(number, id, true, &words);
         record.checked(words)
     }
 
@@ -182,7 +194,7 @@ impl Record {
             record.hold(&change.edits);
         }
         let words = format!("change {} is aborted, as {why}: {change}", change.number);
-        record.remember(change.number, false, &words);
+        record.remember(change.number, change.plan, false, &words);
         step(record, words)
     }
 
@@ -403,10 +415,10 @@ impl Record {
         self.members.retain(|entry| entry.state.in_ring() || !ids.contains(&entry.member.id));
     }
 
-    fn remember(&mut self, number: u64, committed: bool, words: &str) {
+    fn remember(&mut self, number: u64, plan: BlobId, committed: bool, words: &str) {
         let cut = words.floor_char_boundary(limits::RECORD_WORDS_BYTES_MAX);
         let words = words[..cut].to_owned();
-        self.history.push(Past { number, version: self.version, committed, words });
+        self.history.push(Past { number, plan, version: self.version, committed, words });
         let surplus = self.history.len().saturating_sub(limits::RECORD_HISTORY_MAX);
         self.history.drain(..surplus);
     }

@@ -109,6 +109,12 @@ impl World {
                 if rings[0] != rings[1] || before.placement != after.placement {
                     self.wrong(format!("ring {} is two rings", after.version));
                 }
+                if after.settling.is_none()
+                    && let Some(why) = before.settling.and_then(|plan| self.unsettled(plan))
+                {
+                    let version = after.version;
+                    self.wrong(format!("ring {version} is said to have settled, but {why}"));
+                }
             }
             Some(1) => self.check_advance(before, after),
             _ => self.wrong(format!("ring {} after ring {}", after.version, before.version)),
@@ -365,9 +371,8 @@ impl World {
         }
     }
 
-    /// Copies that the plan of the committed ring should have moved or dropped by now.
-    pub(super) fn unsettled(&self, record: &Record) -> Option<String> {
-        let id = record.settling?;
+    /// A copy that the plan of the committed ring has not moved or dropped.
+    fn unsettled(&self, id: BlobId) -> Option<String> {
         let plan = self.plan_of(id)?;
         let committed = self.checks.rings.last()?.at;
         for step in &plan.moves {
@@ -381,10 +386,12 @@ impl World {
             if new.agent.is_none() || self.checks.has_gaps(id, to) {
                 continue;
             }
-            if !new.copies.contains_key(&shard) {
+            // Who left the ring is not waited for.
+            let stays = self.checks.rings.last()?.ring.members.iter().any(|m| m.id == old.id);
+            if !new.held_lately(shard, self.now, WORD_LAG) {
                 return Some(format!("n{to} has not got shard {shard}"));
             }
-            let old_copy = old.copies.get(&shard).filter(|_| !step.stays);
+            let old_copy = old.copies.get(&shard).filter(|_| stays && !step.stays);
             if old.agent.is_some() && old_copy.is_some_and(|copy| copy.since < committed) {
                 return Some(format!("n{from} has not dropped shard {shard}"));
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_cluster::{
-    Agent, BlobId,
+    Agent, BlobId, Record, Revision,
     agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, Shard, Stored},
 };
 use larder_wire::limits::ANNOUNCEMENT_TTL;
@@ -71,6 +71,9 @@ impl World {
             Effect::Withdraw => self.send(place, boot, Request::Withdraw),
             Effect::Refresh(ticket) => self.send(place, boot, Request::Refresh(ticket)),
             Effect::Propose { ticket, blobs, expected, record } => {
+                if self.nodes[place].away {
+                    self.wrong(format!("n{place} proposes while the coordinator is away"));
+                }
                 self.send(place, boot, Request::Propose { ticket, blobs, expected, record });
             }
             Effect::Plan(ticket, task) => {
@@ -109,9 +112,12 @@ impl World {
         let number = self.numbers;
         self.nodes[place].asked.insert(number);
         self.after(ANSWER_TIMEOUT, Item::GiveUp(place, boot, number, request.clone()));
+        // A coordinator sweeps when it has time.
+        let sweeps = matches!(request, Request::Sweep { .. });
+        let wait = Duration::from_millis(if sweeps { self.rng.u64(..4_000) } else { 0 });
         let to = self.network.coordinator();
         if let Some(travel) = self.network.travel(&mut self.rng, place, to) {
-            self.after(travel, Item::Ask(place, boot, number, request));
+            self.after(travel + wait, Item::Ask(place, boot, number, request));
         }
     }
 
@@ -220,7 +226,7 @@ impl World {
             Request::Propose { ticket, expected, .. } => {
                 let outcome = match expected {
                     Some(revision) if self.planted.world(Mishap::UnknownAsDone) => {
-                        Outcome::Done(larder_cluster::Revision(revision.0 + 1))
+                        Outcome::Done(Revision(revision.0 + 1))
                     }
                     _ => Outcome::Unknown,
                 };
@@ -362,6 +368,21 @@ impl World {
             }
             self.nodes[place].lose(shard, self.now);
             self.nodes[place].verified.remove(&shard);
+        }
+    }
+
+    /// The coordinator of another cluster, where this one's was looked for, tells a node its record.
+    pub(super) fn tell_strange(&mut self, place: Place) {
+        let (Some(ours), Some(stored)) = (self.checks.newest(), self.coordinator.stored()) else {
+            return;
+        };
+        let strange = Record { cluster: [1; 16], version: ours.version + 1, ..ours.clone() };
+        let knows = self.nodes[place].agent.as_ref().is_some_and(|agent| agent.record().is_some());
+        if let Ok(bytes) = strange.encode()
+            && knows
+        {
+            let revision = Revision(stored.revision.0 + 100);
+            self.tell_stale(place, Stored { revision, bytes });
         }
     }
 

@@ -25,6 +25,14 @@ pub(super) enum Trouble {
     Fast,
     /// An old coordinator says what it knew.
     Zombie(Place, Stored),
+    /// A node sleeps for so long.
+    Sleep(Place, Duration),
+    /// A node crashes, for so long.
+    Crash(Place, Duration),
+    /// A node stops, for so long.
+    Stop(Place, Duration),
+    /// The coordinator of another cluster says what it knows.
+    Stranger(Place),
     /// No more troubles.
     End,
     /// An operator lets go of what is held.
@@ -46,6 +54,14 @@ impl World {
             Trouble::CoordinatorUp { since, leases } => self.coordinator_up(since, leases),
             Trouble::Fast => self.network.slow = Duration::ZERO,
             Trouble::Zombie(place, stored) => self.tell_stale(place, stored),
+            Trouble::Sleep(..) | Trouble::Crash(..) | Trouble::Stop(..) if !self.troubled => {}
+            Trouble::Sleep(place, wait) => self.sleep(place, wait),
+            Trouble::Crash(place, wait) => self.crash(place, wait),
+            Trouble::Stop(place, wait) => {
+                self.stop(place);
+                self.after(wait, Item::Start(place));
+            }
+            Trouble::Stranger(place) => self.tell_strange(place),
             Trouble::End => self.end_troubles(),
             Trouble::Resume => self.resume(),
         }
@@ -65,8 +81,8 @@ impl World {
             Kind::Flaps => return self.flap(),
             Kind::MassLoss => self.mass_loss(),
             Kind::Coordinator => match self.rng.u32(..10) {
-                0..=5 => self.coordinator_trouble(),
-                6 => self.operate(),
+                0..=4 => self.coordinator_trouble(),
+                5 | 6 => self.operate(),
                 _ => self.node_trouble(),
             },
             Kind::Churn => match self.rng.u32(..10) {
@@ -155,12 +171,9 @@ impl World {
     fn node_trouble(&mut self) {
         let place = self.some_node();
         let wait = Duration::from_millis(self.rng.u64(200..60_000));
-        match self.rng.u32(..10) {
+        match self.rng.u32(..11) {
             0..=2 => self.crash(place, wait),
-            3 | 4 => {
-                self.nodes[place].paused_until = self.now + wait;
-                self.say(|| format!("n{place} sleeps for {wait:?}"));
-            }
+            3 | 4 => self.sleep(place, wait),
             5 => {
                 self.stop(place);
                 self.nodes[place].address += self.rng.u32(..2);
@@ -185,10 +198,30 @@ impl World {
                 self.nodes[place].stalled_until = self.now + wait;
                 self.say(|| format!("n{place} is told nothing for {wait:?}"));
             }
+            9 => self.blink_unseen(place),
             _ => {
                 // Restarted quicker than anybody notices.
                 self.crash(place, wait / 100);
             }
+        }
+    }
+
+    fn sleep(&mut self, place: Place, wait: Duration) {
+        self.nodes[place].paused_until = self.now + wait;
+        self.say(|| format!("n{place} sleeps for {wait:?}"));
+    }
+
+    /// A node goes, comes and goes while another sleeps, who sees it gone before and after.
+    fn blink_unseen(&mut self, sleeper: Place) {
+        let secs = Duration::from_secs;
+        let other = (sleeper + 1) % self.nodes.len();
+        let troubles = [
+            (secs(0), Trouble::Stop(other, secs(10))),
+            (secs(2), Trouble::Sleep(sleeper, secs(38))),
+            (secs(28), Trouble::Stop(other, secs(60))),
+        ];
+        for (wait, trouble) in troubles {
+            self.after(wait, Item::Trouble(trouble));
         }
     }
 
@@ -227,21 +260,41 @@ impl World {
         }
     }
 
+    fn coordinator_down(&mut self, wait: Duration, leases: bool) {
+        self.coordinator.up = false;
+        self.say(|| "the coordinator is gone".to_owned());
+        let since = self.now;
+        self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
+    }
+
+    /// A node dies while the coordinator is away, which then says what the dead one said last.
+    fn outlive_words(&mut self) {
+        let (wait, place) = (Duration::from_secs(self.rng.u64(25..40)), self.some_node());
+        self.coordinator_down(wait, true);
+        let alive = Duration::from_millis(self.rng.u64(500..6_000));
+        self.after(alive, Item::Trouble(Trouble::Crash(place, 2 * wait)));
+    }
+
     fn coordinator_trouble(&mut self) {
         let wait = Duration::from_millis(self.rng.u64(100..45_000));
-        match self.rng.u32(..6) {
+        let moving = self.checks.newest().is_some_and(|record| record.change.is_some());
+        if moving && self.coordinator.up && self.rng.bool() {
+            return self.outlive_words();
+        }
+        match self.rng.u32(..7) {
             0..=2 if self.coordinator.up => {
-                self.coordinator.up = false;
-                self.say(|| "the coordinator is gone".to_owned());
                 let leases = self.rng.bool();
-                let since = self.now;
-                self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
+                self.coordinator_down(wait, leases);
             }
             3 => {
                 self.network.slow = Duration::from_millis(self.rng.u64(100..4_000));
                 self.after(wait, Item::Trouble(Trouble::Fast));
             }
             4 if self.coordinator.up => self.take_over(),
+            5 => {
+                let place = self.some_node();
+                self.after(wait, Item::Trouble(Trouble::Stranger(place)));
+            }
             _ => {
                 // One node can't be heard, or can't hear.
                 let (place, hub) = (self.some_node(), self.network.coordinator());

@@ -6,7 +6,7 @@ use larder_dataset::{ShardId, SnapshotId};
 
 use super::super::*;
 use crate::{
-    BlobId, BootId, Planner, Revision,
+    BlobId, BootId, Planned, Planner, Revision,
     announcement::Settled,
     plan::RingOnly,
     record::{Audit, Change, Refused, State, testing::member},
@@ -23,6 +23,12 @@ pub(super) struct Stand {
     events: VecDeque<Event>,
     /// Whether questions to the coordinator are answered.
     pub(super) answers: bool,
+    /// Whether questions are refused at once.
+    pub(super) refuses: bool,
+    /// Whether what a proposal is told of as the newest record is of another cluster.
+    pub(super) strange: bool,
+    /// Questions to the coordinator.
+    pub(super) asked: u64,
     /// Whether answers to proposals are lost, though they are taken.
     pub(super) loses_answers: bool,
     /// Whether pulls end; else they wait.
@@ -61,6 +67,9 @@ impl Stand {
             stamp: 1,
             events: VecDeque::new(),
             answers: false,
+            refuses: false,
+            strange: false,
+            asked: 0,
             loses_answers: false,
             pulls: true,
             waiting_pulls: Vec::new(),
@@ -109,16 +118,23 @@ impl Stand {
                 }
             }
             Effect::Refresh(ticket) => {
-                if self.answers {
+                self.asked += 1;
+                if self.refuses {
+                    self.events.push_back(Event::Refreshed(ticket, None));
+                } else if self.answers {
                     let answer = Some((Some(self.stored()), self.set()));
                     self.events.push_back(Event::Refreshed(ticket, answer));
                 }
             }
             Effect::Propose { ticket, blobs, expected, record } => {
+                self.writes += 1;
+                if self.strange {
+                    let moved = Outcome::Moved(Some(self.stored()));
+                    return self.events.push_back(Event::Proposed(ticket, moved));
+                }
                 assert_eq!(expected, Some(self.revision), "nobody else writes");
                 self.blobs.extend(blobs.into_iter().map(|blob| (BlobId::of(&blob), blob)));
                 self.take(Record::decode(&record).unwrap());
-                self.writes += 1;
                 let lost = self.loses_answers;
                 let outcome = if lost { Outcome::Unknown } else { Outcome::Done(self.revision) };
                 self.events.push_back(Event::Proposed(ticket, outcome));
@@ -187,8 +203,12 @@ impl Stand {
         self.events.push_back(Event::Alive(self.set()));
     }
 
-    fn stored(&self) -> Stored {
-        Stored { revision: self.revision, bytes: self.record.encode().unwrap() }
+    pub(super) fn stored(&self) -> Stored {
+        let mut record = self.record.clone();
+        if self.strange {
+            record.cluster = [2; 16];
+        }
+        Stored { revision: self.revision, bytes: record.encode().unwrap() }
     }
 
     fn set(&self) -> Alive {
@@ -201,6 +221,12 @@ impl Stand {
         self.tell_alive();
     }
 
+    /// A node is here, and the watch does not tell.
+    pub(super) fn come_unseen(&mut self, id: &str) {
+        self.alive.insert(id.to_owned(), announcement());
+        self.stamp += 1;
+    }
+
     pub(super) fn come(&mut self, id: &str) {
         self.alive.insert(id.to_owned(), announcement());
         self.tell_alive();
@@ -208,7 +234,13 @@ impl Stand {
 
     /// A node says that it has all that the change in flight gives it.
     pub(super) fn settle(&mut self, id: &str) {
-        let settled = vec![Settled { plan: self.change().plan, gaps: 0 }];
+        let plan = self.change().plan;
+        self.say(id, Settled { plan, gaps: 0, clean: false });
+    }
+
+    /// A node says this of a plan.
+    pub(super) fn say(&mut self, id: &str, settled: Settled) {
+        let settled = vec![settled];
         self.alive.insert(id.to_owned(), Announcement { settled, ..announcement() });
         self.tell_alive();
     }
@@ -222,6 +254,11 @@ impl Stand {
 
     pub(super) fn change(&self) -> &Change {
         self.record.change.as_ref().expect("a change is in flight")
+    }
+
+    /// A plan that was put, as an operator would have it.
+    pub(super) fn planned(&self, plan: BlobId) -> Planned {
+        Planned { plan: self.blobs[&plan].clone(), placement: None }
     }
 
     pub(super) fn version(&self) -> u64 {
