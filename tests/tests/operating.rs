@@ -185,7 +185,8 @@ fn what_comes_back_at_once_stays() {
     let there = scene.plan("c=3");
     scene.tell(&["ring", "apply", &there, "--follow"]);
     scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
-    let _ = load.end();
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
     let evicted = || {
         let nodes = scene.cluster.nodes[..2].iter();
         nodes.map(|node| node.describe().counters.map(|c| c.evicted_shards)).collect::<Vec<_>>()
