@@ -23,7 +23,7 @@ SEEDS := 10000
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte
+demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte (DEMO_ARGS=--cluster: a ring that changes)
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
 	@target/debug/larder demo $(DEMO_ARGS)
 

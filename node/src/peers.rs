@@ -69,11 +69,10 @@ impl Peers {
             asked.retain(|member| member.id != former.id);
             asked.insert(if mine { 0 } else { asked.len() }, former);
         }
+        let patience = if mine { limits::OWNER_SILENT_TIMEOUT } else { limits::STAND_IN_PATIENCE };
         let holder = |member: &Member| {
-            let doubted = !mine && placements.gives(snapshot, shard, &member.id);
-            let patience =
-                if doubted { limits::DOUBTED_OWNER_TIMEOUT } else { limits::OWNER_SILENT_TIMEOUT };
-            Holder { peer: self.peer(&member.id, &member.control), patience }
+            let peer = self.peer(&member.id, &member.control);
+            Holder { peer, patience }
         };
         let holders = asked.into_iter().map(holder);
         holders.filter(|holder| holder.peer.answers()).collect()

@@ -23,7 +23,8 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
 
-    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs.
+    /// Without an address only for 'larder demo --cluster'
     #[arg(
         long,
         global = true,
@@ -31,7 +32,7 @@ pub(crate) struct Global {
         value_name = "ADDRESS",
         hide_env_values = true
     )]
-    pub(crate) cluster: Option<String>,
+    pub(crate) cluster: Option<Option<String>>,
 
     /// When to colour what is printed
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
@@ -85,10 +86,25 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn global(typed: &str) -> Global {
+        Cli::try_parse_from(typed.split(' ')).expect("this is how people write it").global
+    }
+
     #[test]
-    fn options_of_every_command_may_stand_after_it() {
-        let cli = Cli::try_parse_from(["larder", "node", "ls", "-o", "json", "--cluster", "x"]);
-        let global = cli.expect("this is how scripts write it").global;
-        assert_eq!((global.output, global.cluster.as_deref()), (Format::Json, Some("x")));
+    fn options_of_every_command_may_stand_before_and_after_it() {
+        let at = Some(Some("http://h:1".to_owned()));
+        assert_eq!(global("larder --cluster http://h:1 node ls").cluster, at);
+        let after = global("larder node ls -o json --cluster http://h:1");
+        assert_eq!((after.output, after.cluster), (Format::Json, at));
+    }
+
+    #[test]
+    fn a_cluster_may_be_named_without_an_address() {
+        for typed in ["larder demo --cluster", "larder demo --cluster --samples 512"] {
+            assert_eq!(global(typed).cluster, Some(None), "{typed}");
+        }
+        let with_more = global("larder demo --cluster -o json");
+        assert_eq!((with_more.output, with_more.cluster), (Format::Json, Some(None)));
+        assert_eq!(global("larder demo --cluster=").cluster, Some(Some(String::new())));
     }
 }

@@ -16,12 +16,19 @@ use crate::{
 pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
+    bare_cluster: bool,
 }
 
 impl Context {
     pub(crate) fn new(global: &Global) -> Self {
-        let cluster = global.cluster.clone().filter(|address| !address.is_empty());
-        Self { output: Output::new(global), cluster }
+        let cluster = global.cluster.clone().flatten().filter(|address| !address.is_empty());
+        let bare_cluster = global.cluster == Some(None);
+        Self { output: Output::new(global), cluster, bare_cluster }
+    }
+
+    /// Whether `--cluster` was typed without an address.
+    pub(crate) fn bare_cluster(&self) -> bool {
+        self.bare_cluster
     }
 
     /// The addresses of the cluster, if one is named.

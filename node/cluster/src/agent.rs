@@ -178,6 +178,12 @@ impl<R: Rules> Agent<R> {
         self.mover.progress(self.record()?.change.as_ref()?.plan)
     }
 
+    /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the rate of a change, which
+    /// is cut into whole shards.
+    pub fn due(&self) -> Option<Now> {
+        self.mover.due()
+    }
+
     /// Whether this node is announced, as far as this agent was told.
     pub fn hears(&self, id: &str) -> bool {
         self.liveness.here(id)

@@ -229,11 +229,11 @@ impl fmt::Display for Change {
         for (index, edit) in self.edits.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             match edit {
-                Edit::Put(member) => {
-                    write!(f, "{comma}{} with weight {}", member.id, member.weight)?
+                Edit::Put(Member { id, weight, .. }) => {
+                    write!(f, "{comma}{id} with weight {weight}")
                 }
-                Edit::Remove(id) => write!(f, "{comma}without {id}")?,
-            }
+                Edit::Remove(id) => write!(f, "{comma}without {id}"),
+            }?;
         }
         write!(f, " ({} shards, {} bytes), asked by {}", self.moves, self.bytes, self.asked_by)
     }

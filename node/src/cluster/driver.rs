@@ -123,9 +123,11 @@ impl Driver {
         let mut tick = time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let due = self.agent.due().map(|due| self.started + due);
             tokio::select! {
                 () = stopping.cancelled() => break,
                 _ = tick.tick() => self.look_around(),
+                () = reached(due) => self.tell(Event::Tick),
                 more = self.watch.changed() => {
                     if !more {
                         break;
@@ -284,5 +286,13 @@ impl Driver {
 
     fn clock(&self) -> Now {
         self.started.elapsed()
+    }
+}
+
+/// Waits until then, or for ever.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }

@@ -432,9 +432,9 @@ pub const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// its place.
 pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who stands in for an owner asks that for what it may have, but waits no longer than this for a word of it: whoever
-/// turned to the node that stands in has most likely waited for the owner before.
-pub const DOUBTED_OWNER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Who stands in for an owner asks others for what they may have, the owner too, but waits no longer than this for a
+/// word: whoever turned to the node that stands in has most likely waited for a silent one before.
+pub const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

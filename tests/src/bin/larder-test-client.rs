@@ -86,6 +86,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Who reads a log wants to know where the time went of a batch that took longer than this.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
     let options = Dataset::options().local(arguments.local);
@@ -109,8 +112,12 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
         loop {
             let start = now();
             let Some(batch) = batches.next() else { break };
-            say(&format!("waited {} ms", start.elapsed().as_millis()));
+            let waited = start.elapsed();
+            say(&format!("waited {} ms", waited.as_millis()));
             let batch = batch?;
+            if waited >= SLOW {
+                eprintln!("waited {waited:?}: {:?}", batch.sources());
+            }
             let tensor = batch.tensor(words::TENSOR);
             for (index, sample) in batch.samples().iter().enumerate() {
                 if !words::is_right(*sample, tensor.row(index)) {

@@ -5,35 +5,48 @@
 //! read it. Every row is compared with the file it came from, and what the origin was asked for is
 //! counted by the origin. All of it is gone when the command ends, however it ends: the other
 //! programs stop when their standard input closes.
+//!
+//! With `--cluster` it is another show: a ring whose members change, in [`ring`].
 
 mod epochs;
+mod http;
 mod nodes;
 mod origin;
 mod process;
 mod report;
+mod ring;
 mod signals;
 mod source;
+mod stage;
 
 use clap::Args;
 use larder_client::Dataset;
 
-use crate::{context::Context, error::Failure, output::units};
-use origin::Origin;
-use process::{Child, Programs};
+use crate::{
+    context::Context,
+    error::{Exit, Failure},
+};
+use epochs::Epochs;
+use process::Child;
 use report::DemoReport;
 use signals::Interrupt;
+use stage::Stage;
 
 /// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
 /// checked against its source. Needs nothing, leaves nothing behind.
+///
+/// With --cluster, three nodes agree on a ring through etcd, if there is one (LARDER_ETCD_SERVER, else etcd on the PATH).
+/// While all is read again and again, a fourth node joins and another is drained; what moves, and what reads notice of it,
+/// is held against its goals.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=1_000_000))]
     samples: u64,
 
-    /// Epochs to run
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    epochs: u64,
+    /// Epochs to run: 3 if not given. Not with --cluster, where one is run before the changes and one after
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    epochs: Option<u64>,
 
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
@@ -44,6 +57,10 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
+/// Unless said otherwise.
+const EPOCHS: u64 = 3;
+/// Small enough that two nodes get about equally many.
+const SHARD_BYTES: &str = "16MiB";
 /// The node that is read through shared memory.
 const NODE_LOCAL: &str = "a";
 /// The node that is read as if it were on another host.
@@ -51,49 +68,53 @@ const NODE_REMOTE: &str = "b";
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let interrupt = Interrupt::watch()?;
-    let finished = show(context, arguments, &interrupt);
+    let finished = match (context.bare_cluster(), arguments.epochs) {
+        (false, epochs) => show(context, arguments, epochs.unwrap_or(EPOCHS), &interrupt),
+        (true, None) => ring::show(context, arguments, &interrupt),
+        (true, Some(_)) => Err(Failure::new(Exit::Usage, "--epochs makes no sense with --cluster")
+            .why("all is read for as long as the ring changes")),
+    };
     // What breaks while everything is being stopped is not what the user wants to read about.
     finished.map_err(|failure| if interrupt.came() { signals::interrupted() } else { failure })
 }
 
-fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Result<(), Failure> {
-    let folder = tempfile::Builder::new().prefix("larder-demo-").tempdir();
-    let folder = folder.map_err(|error| {
-        Failure::file("make a folder in", std::env::temp_dir().as_path(), &error)
-            .hint("set TMPDIR to a folder that can be written")
-    })?;
-    let programs = Programs::find(folder.path())?;
-    let progress = context.progress(&format!(
-        "writing {} photographs and serving them over S3",
-        units::count(arguments.samples)
-    ));
-    let origin = Origin::start(&programs, arguments.samples)?;
-    progress.say("indexing them in place");
-    origin.index(&programs)?;
+fn show(
+    context: &Context,
+    arguments: &Arguments,
+    epochs: u64,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let progress = context.progress("making a folder");
+    let stage = Stage::set(&progress, arguments.samples, SHARD_BYTES)?;
+    let origin = &stage.origin;
     progress.say("starting two nodes");
-    let nodes = nodes::start(&programs, &origin, [NODE_LOCAL, NODE_REMOTE])?;
+    let nodes = nodes::start(&stage.programs, origin, [NODE_LOCAL, NODE_REMOTE])?;
     let cluster = nodes.iter().map(Child::address).collect::<Result<Vec<_>, _>>()?.join(",");
     let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
     let dataset = options.open(origin.dataset())?;
     drop(progress);
     if !context.output.is_json() && !context.output.is_quiet() {
-        context.output.write(&report::opening(context, &dataset, &origin))?;
+        context.output.write(&report::opening(context, &dataset, origin))?;
     }
-    let epochs = epochs::run(context, arguments, &dataset, &origin, interrupt)?;
+    let mut reader = Epochs::new(&dataset, origin, arguments.seed)?;
+    let epochs = (0..epochs).map(|number| reader.run(context, interrupt, number));
+    let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
+    drop(reader);
     context.output.print(&DemoReport { epochs, verified: true })?;
     if arguments.keep {
-        let text = report::how_to_use(&origin, &cluster);
-        if context.output.is_json() {
-            context.output.note(&text);
-        } else {
-            context.output.write(&text)?;
-        }
+        say(context, &report::how_to_use(origin, &cluster))?;
         interrupt.wait();
     }
     drop(dataset);
     drop(nodes);
-    drop(origin);
-    folder.close().map_err(|error| {
-        Failure::new(crate::error::Exit::Failed, "the demo's data could not be removed").why(error)
-    })
+    stage.clear()
+}
+
+/// Says how to go on, where it is not in the way of results.
+fn say(context: &Context, text: &str) -> Result<(), Failure> {
+    if context.output.is_json() {
+        context.output.note(text);
+        return Ok(());
+    }
+    context.output.write(text)
 }

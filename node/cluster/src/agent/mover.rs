@@ -150,8 +150,10 @@ pub(super) struct Mover {
     wanted: BTreeMap<BlobId, Now>,
     /// Pulls under way and the plan that wanted each.
     pulling: BTreeMap<Shard, BlobId>,
-    /// No pull of a change begins before this, to hold the rate.
-    free_at: Now,
+    /// When the latest pull under a rate began, and its bytes: the next begins when they have had their time.
+    paced: Option<(Now, u64)>,
+    /// When the next pull may begin that waits for nothing but the rate.
+    due: Option<Now>,
 }
 
 impl Mover {
@@ -200,6 +202,7 @@ impl Mover {
         out: &mut Vec<Effect>,
     ) {
         let in_flight = change.map(|(id, _)| id);
+        self.due = None;
         let few = |pulling: usize| rules.holds(Rule::PullFewAtOnce, pulling < PULLS_IN_FLIGHT_MAX);
         self.works.sort_by_key(|work| Some(work.id) == in_flight);
         for work in &mut self.works {
@@ -208,7 +211,7 @@ impl Mover {
             let rate = pace.and_then(|pace| pace.rate);
             while few(self.pulling.len())
                 && rules.holds(Rule::PullUnlessPaused, !paused)
-                && (rate.is_none() || rules.holds(Rule::PullWithinRate, now >= self.free_at))
+                && rules.holds(Rule::PullWithinRate, now >= free_at(self.paced, rate))
                 && let Some(index) = work.next(now)
             {
                 let Step { shard, bytes, from, .. } = work.steps[index].clone();
@@ -218,12 +221,20 @@ impl Mover {
                     continue;
                 }
                 self.pulling.insert(shard, work.id);
-                if let Some(rate) = rate {
-                    self.free_at = self.free_at.max(now) + time_for(bytes, rate);
+                if rate.is_some() {
+                    self.paced = Some((now, bytes));
                 }
                 out.push(Effect::Pull { plan: work.id, shard, bytes, from });
             }
+            if !paused && work.open > 0 {
+                self.due = Some(free_at(self.paced, rate)).filter(|at| *at > now).or(self.due);
+            }
         }
+    }
+
+    /// When to look again, so that the rate is not only held but reached.
+    pub(super) fn due(&self) -> Option<Now> {
+        self.due
     }
 
     /// A pull ended.
@@ -266,7 +277,86 @@ impl Mover {
     }
 }
 
+/// When the next pull may begin at this rate. A rate that was changed counts from the latest pull on.
+fn free_at(paced: Option<(Now, u64)>, rate: Option<u64>) -> Now {
+    match (paced, rate) {
+        (Some((began, bytes)), Some(rate)) => began + time_for(bytes, rate),
+        _ => Now::ZERO,
+    }
+}
+
 fn time_for(bytes: u64, rate: u64) -> Duration {
     let micros = u128::from(bytes) * 1_000_000 / u128::from(rate.max(1));
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_dataset::{ShardId, SnapshotId};
+
+    use super::*;
+    use crate::{agent::Unbroken, plan::Move};
+
+    const BYTES: u64 = 1 << 20;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A plan that brings so many shards of a MiB here.
+    fn mover(shards: u8) -> (Mover, BlobId) {
+        let step = |shard| Move {
+            snapshot: SnapshotId::from_bytes([1; 16]),
+            shard: ShardId::from_bytes([shard; 16]),
+            bytes: BYTES,
+            from: Some(0),
+            stays: false,
+            to: 1,
+        };
+        let names = ["a", "b"].map(str::to_owned).to_vec();
+        let moves = (0..shards).map(step).collect();
+        let edits = Vec::new();
+        let plan = Plan { base: 1, edits, unit: 1, target: None, names, moves }.encode();
+        let (id, mut mover) = (BlobId::of(&plan), Mover::default());
+        mover.want(&[id], Now::ZERO);
+        mover.arrived(id, &plan, "b");
+        (mover, id)
+    }
+
+    /// What begins to be pulled now, and is here at once.
+    fn pulled(mover: &mut Mover, id: BlobId, now: Now, rate: Option<u64>) -> usize {
+        let mut out = Vec::new();
+        mover.pull(now, Some((id, Pace { paused: false, rate })), &Unbroken, &mut out);
+        for effect in &out {
+            if let Effect::Pull { shard, .. } = effect {
+                mover.pulled(now, *shard, Pulled::Verified, &Unbroken);
+            }
+        }
+        out.len()
+    }
+
+    #[test]
+    fn a_rate_is_reached_and_not_passed_by_whoever_comes_when_due() {
+        let (mut mover, id) = mover(100);
+        let (rate, mut now, mut begun) = (Some(10 * BYTES), SECOND, 0);
+        while now < 6 * SECOND {
+            begun += pulled(&mut mover, id, now, rate);
+            now = mover.due().expect("there is more");
+        }
+        assert_eq!(begun, 50, "ten a second");
+    }
+
+    #[test]
+    fn another_rate_holds_at_once() {
+        let (mut mover, id) = mover(9);
+        assert_eq!(pulled(&mut mover, id, SECOND, Some(1)), 1);
+        assert_eq!(pulled(&mut mover, id, 2 * SECOND, Some(1)), 0, "it takes days");
+        assert_eq!(pulled(&mut mover, id, 2 * SECOND, Some(BYTES)), 1);
+        assert_eq!(mover.due(), Some(3 * SECOND));
+    }
+
+    #[test]
+    fn nothing_is_due_without_a_rate_or_when_all_is_here() {
+        let (mut mover, id) = mover(1);
+        pulled(&mut mover, id, SECOND, Some(1));
+        pulled(&mut mover, id, SECOND, Some(1));
+        assert_eq!(mover.due(), None);
+    }
 }

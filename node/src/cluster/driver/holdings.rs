@@ -31,9 +31,22 @@ struct State {
     pulled: HashMap<ShardId, Shard>,
     /// Pulled and evicted since, and not yet told.
     lost: Vec<Shard>,
-    /// Others own these now, and have them; since when they are gone from here.
-    to_drop: BTreeMap<Shard, Option<Instant>>,
+    /// Others own these now, and have them.
+    to_drop: BTreeMap<Shard, Old>,
 }
+
+/// An old copy.
+#[derive(Debug, Clone, Copy)]
+struct Old {
+    /// Since when it is one.
+    since: Instant,
+    /// Since when it is gone from here.
+    gone: Option<Instant>,
+}
+
+/// For so long an old copy is kept, unless its room is needed: whoever reads has asked for the ring anew by then. To
+/// drop it under clients that still ask here would be to read it again from its new owner, for nothing.
+const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 
 /// For so long a dropped copy that comes back is dropped again: clients that have not heard of the new ring yet ask here
 /// for the shard, and are given it.
@@ -65,8 +78,11 @@ impl Holdings {
             tracing::warn!("snapshot {} has no shard {}", shard.snapshot, shard.shard);
             return Pulled::Gone;
         };
-        // Before it is here, so that its eviction is not missed.
-        self.lock().pulled.insert(shard.shard, shard);
+        // Before it is here, so that its eviction is not missed. Nor is it dropped any more because another had it lately.
+        let mut state = self.lock();
+        state.to_drop.remove(&shard);
+        state.pulled.insert(shard.shard, shard);
+        drop(state);
         let how = bring(&self.shared.cache, &dataset, index).await;
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);
@@ -79,35 +95,35 @@ impl Holdings {
         std::mem::take(&mut self.lock().lost)
     }
 
-    /// Drops a copy that another node owns by now: at once, or when those who hold it have let go.
+    /// Drops a copy that another node owns by now, when nobody should ask here for it any more and those who hold it
+    /// have let go.
     pub(super) fn drop_old(&self, shard: Shard) {
         // Not told as lost: it is not wanted any more.
         let mut state = self.lock();
         state.pulled.remove(&shard.shard);
-        state.to_drop.insert(shard, None);
-        drop(state);
-        self.drop_one(shard, None);
+        state.to_drop.insert(shard, Old { since: clock::now(), gone: None });
     }
 
-    /// Goes on with what could not be dropped yet, or came back; `lives` knows who is announced. Where the owner does
-    /// not live this node may stand in for it, and keeps what it has.
+    /// Drops what is due by now, also when it came back; `lives` knows who is announced. Where the owner does not live
+    /// this node may stand in for it, and keeps what it has.
     pub(super) fn drop_due(&self, lives: impl Fn(&str) -> bool) {
-        let due: Vec<_> = self.lock().to_drop.iter().map(|(shard, gone)| (*shard, *gone)).collect();
+        let now = clock::now();
+        let due = |old: &Old| now.saturating_duration_since(old.since) >= KEPT_FOR;
+        let old: Vec<_> = self.lock().to_drop.iter().map(|(shard, old)| (*shard, *old)).collect();
         let placements = self.shared.placements.load();
-        for (shard, gone) in due {
+        for (shard, old) in old.into_iter().filter(|(_, old)| due(old)) {
             if lives(&placements.of(shard.snapshot).owner(shard.shard).id) {
-                self.drop_one(shard, gone);
+                self.drop_one(shard, old, now);
             }
         }
     }
 
-    fn drop_one(&self, shard: Shard, gone: Option<Instant>) {
-        let now = clock::now();
-        let over = gone.is_some_and(|gone| now.saturating_duration_since(gone) > WATCHED_FOR);
+    fn drop_one(&self, shard: Shard, old: Old, now: Instant) {
+        let over = old.gone.is_some_and(|gone| now.saturating_duration_since(gone) > WATCHED_FOR);
         if over || self.is_owned(shard) {
             self.lock().to_drop.remove(&shard);
-        } else if self.shared.cache.let_go(shard.shard) && gone.is_none() {
-            self.lock().to_drop.insert(shard, Some(now));
+        } else if self.shared.cache.let_go(shard.shard) && old.gone.is_none() {
+            self.lock().to_drop.insert(shard, Old { gone: Some(now), ..old });
         }
     }
 

@@ -31,6 +31,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answer, blocking};
+use crate::cluster::Cluster;
 use crate::cluster::coordinator::Peer;
 use crate::cluster::desk::{Desk, Standing};
 use crate::serve::Context;
@@ -57,7 +58,7 @@ impl Admin {
 
     fn desk(&self) -> Result<&Desk, Error> {
         let cluster = self.context.shared.cluster.as_ref();
-        cluster.map(|cluster| cluster.desk()).ok_or_else(|| {
+        cluster.map(Cluster::desk).ok_or_else(|| {
             refused(
                 "the ring of this node is a list in its configuration, which nothing changes while it runs; \
                  a cluster that changes has nodes with --state or --etcd",
@@ -159,7 +160,7 @@ impl Admin {
         lost: &[String],
     ) -> Result<TakeOverResponse, Error> {
         let standing = self.desk()?.standing();
-        let seat = self.context.shared.cluster.as_ref().and_then(|cluster| cluster.seat());
+        let seat = self.context.shared.cluster.as_ref().and_then(Cluster::seat);
         let seat = seat.ok_or_else(|| {
             refused("the record of this cluster is kept by etcd: repair etcd, nothing is to be taken over here")
         })?;

@@ -1,22 +1,18 @@
 //! The demo's S3 server: what it says about itself, and what it counts.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    path::PathBuf,
-    process::Stdio,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Stdio};
 
+use larder_client::Dataset;
 use serde::Deserialize;
 
-use super::process::{Child, Programs};
-use crate::error::{Exit, Failure};
-
-/// How long the counts may take.
-const COUNTS_LIMIT: Duration = Duration::from_secs(10);
-/// Shards of the demo: small enough that two nodes get about equally many.
-const SHARD_BYTES: &str = "16MiB";
+use super::{
+    http,
+    process::{Child, Programs},
+};
+use crate::{
+    error::{Exit, Failure},
+    output::units,
+};
 
 /// The running server.
 pub(super) struct Origin {
@@ -66,11 +62,11 @@ impl Origin {
     }
 
     /// Indexes the data as a user would: `larder dataset index`.
-    pub(super) fn index(&self, programs: &Programs) -> Result<(), Failure> {
+    pub(super) fn index(&self, programs: &Programs, shard_bytes: &str) -> Result<(), Failure> {
         let failed = |why: String| Failure::new(Exit::Failed, "the data was not indexed").why(why);
         let mut command = programs.command("larder");
         command
-            .args(["dataset", "index", self.dataset(), "--shard-bytes", SHARD_BYTES, "-o", "json"])
+            .args(["dataset", "index", self.dataset(), "--shard-bytes", shard_bytes, "-o", "json"])
             .envs(self.settings())
             .stdin(Stdio::null());
         let output = command.output().map_err(|error| failed(error.to_string()))?;
@@ -90,9 +86,15 @@ impl Origin {
         self.said.dataset.bytes
     }
 
-    /// How many files it has.
-    pub(super) fn file_count(&self) -> u64 {
-        self.said.dataset.files
+    /// What it serves, for people.
+    pub(super) fn words(&self, dataset: &Dataset) -> String {
+        format!(
+            "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
+            self.dataset(),
+            units::count(dataset.samples()),
+            self.said.dataset.files,
+            units::bytes(self.bytes()),
+        )
     }
 
     /// The folder that the server serves the dataset from.
@@ -115,21 +117,8 @@ impl Origin {
         let failed = |why: String| {
             Failure::new(Exit::Failed, "the S3 server does not say what it counted").why(why)
         };
-        let answer = get(&self.said.counts_endpoint).map_err(|error| failed(error.to_string()))?;
-        let json = answer.find('{').zip(answer.rfind('}')).map(|(from, to)| &answer[from..=to]);
-        let json = json.ok_or_else(|| failed(format!("it answered {answer:?}")))?;
-        serde_json::from_str(json).map_err(|error| failed(error.to_string()))
+        let answer = http::get(&self.said.counts_endpoint);
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        serde_json::from_str(&answer).map_err(|error| failed(format!("{error} in {answer:?}")))
     }
-}
-
-/// The answer to one GET of a server on this machine, head and body.
-fn get(url: &str) -> std::io::Result<String> {
-    let rest = url.strip_prefix("http://").unwrap_or(url);
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(COUNTS_LIMIT))?;
-    write!(stream, "GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(1 << 20).read_to_string(&mut answer)?;
-    Ok(answer)
 }

@@ -2,6 +2,7 @@
 //! they stop when we do, and asked in their first line where they listen.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{BufRead, BufReader},
     os::fd::AsFd,
@@ -48,23 +49,30 @@ impl Programs {
             .hint("in a checkout run 'make demo'; else install the programs into one folder"))
     }
 
-    /// A program that knows of no S3 but the demo's.
+    /// One of Larder's programs.
     pub(super) fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(self.beside.join(name));
-        for (variable, _) in std::env::vars_os() {
-            let name = variable.to_string_lossy();
-            if name.starts_with("AWS_") || name.starts_with("LARDER_") {
-                command.env_remove(&variable);
-            }
-        }
+        let mut command = unsettled(self.beside.join(name));
         command.env("RUST_LOG", "warn");
         command
     }
 }
 
+/// A program that knows of no S3, no cluster and no etcd but the demo's.
+pub(super) fn unsettled(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if ["AWS_", "LARDER_", "ETCD_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&variable);
+        }
+    }
+    command
+}
+
 /// A running program. Stopped when dropped.
 pub(super) struct Child {
     name: String,
+    log: PathBuf,
     process: std::process::Child,
     /// Open as long as the program is to run.
     stdin: Option<ChildStdin>,
@@ -89,11 +97,11 @@ impl Child {
         let stdin = process.stdin.take();
         let stdout = BufReader::new(process.stdout.take().expect("it was piped"));
         let name = name.to_owned();
-        let mut child = Self { name, process, stdin, stdout, first_line: String::new() };
+        let mut child = Self { name, log, process, stdin, stdout, first_line: String::new() };
         let said = readable(child.stdout.get_ref(), START_LIMIT);
         if !said || child.stdout.read_line(&mut child.first_line).unwrap_or(0) == 0 {
             let what = format!("{} did not start", child.name);
-            return Err(Failure::new(Exit::Failed, what).why(tail(&log)));
+            return Err(Failure::new(Exit::Failed, what).why(child.log_tail()));
         }
         Ok(child)
     }
@@ -104,6 +112,16 @@ impl Child {
             let what = format!("{} said something unexpected", self.name);
             Failure::new(Exit::Failed, what).why(format!("{error} in {:?}", self.first_line))
         })
+    }
+
+    /// The last lines that it wrote to its log.
+    pub(super) fn log_tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        match &lines[lines.len().saturating_sub(LOG_LINES)..] {
+            [] => "it said nothing".to_owned(),
+            last => last.join("\n"),
+        }
     }
 
     /// The control address of a node.
@@ -132,13 +150,4 @@ fn readable(pipe: &ChildStdout, limit: Duration) -> bool {
     let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, timeout), Ok(1..))
-}
-
-fn tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<_> = text.lines().collect();
-    match &lines[lines.len().saturating_sub(LOG_LINES)..] {
-        [] => "it said nothing".to_owned(),
-        last => last.join("\n"),
-    }
 }

@@ -41,16 +41,7 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
     let mut page = context.output.page();
     let manifest = dataset.manifest();
     page.fields(&[
-        (
-            "origin",
-            format!(
-                "{}: {} photographs in {} .safetensors files, {}, on an S3 server",
-                origin.dataset(),
-                units::count(dataset.samples()),
-                origin.file_count(),
-                units::bytes(origin.bytes()),
-            ),
-        ),
+        ("origin", origin.words(dataset)),
         (
             "nodes",
             format!(
@@ -67,17 +58,23 @@ pub(super) fn opening(context: &Context, dataset: &Dataset, origin: &Origin) -> 
     page.text().to_owned()
 }
 
-/// What to export and to paste while it is left running.
-pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
+/// What to export to use what is left running.
+pub(super) fn exports(origin: &Origin, cluster: &str) -> String {
     let mut text =
         "\nIt is left running until Ctrl-C. To use it from another terminal:\n\n".to_owned();
     for (name, value) in origin.settings() {
         text.push_str(&format!("  export {name}={value}\n"));
     }
+    text.push_str(&format!("  export LARDER_CLUSTER={cluster}\n"));
+    text
+}
+
+/// What to export and to paste while it is left running.
+pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
+    let mut text = exports(origin, cluster);
     let uri = origin.dataset();
     text.push_str(&format!(
-        "  export LARDER_CLUSTER={cluster}
-
+        "
   larder node ls
   larder dataset verify {uri} --against-source
   larder dataset sample {uri} 0 --tensor image --out first.npy
@@ -93,35 +90,45 @@ pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
 
 impl Report for DemoReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("EPOCH", Align::Right),
-            ("SAMPLES/S", Align::Right),
-            ("GIB/S", Align::Right),
-            ("TIME", Align::Right),
-            ("ROWS LOCAL", Align::Right),
-            ("REMOTE", Align::Right),
-            ("FROM ORIGIN", Align::Right),
-            ("ORIGIN REQUESTS", Align::Right),
-            ("ORIGIN BYTES", Align::Right),
-        ]);
-        for epoch in &self.epochs {
-            let time = Duration::from_secs_f64(epoch.seconds);
-            table.row([
-                epoch.epoch.to_string(),
-                units::rate(epoch.samples, time),
-                format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
-                units::duration(time),
-                units::count(epoch.rows_local),
-                units::count(epoch.rows_remote),
-                units::count(epoch.rows_origin),
-                units::count(epoch.origin_requests),
-                units::bytes(epoch.origin_bytes),
-            ]);
-        }
-        page.table(table);
-        let verified = page.ink(Ink::Green, "verified:");
-        page.line(&format!(
-            "{verified} every sample exactly once, every byte checked against the source"
-        ));
+        show_epochs(&self.epochs, page);
+        show_verified(page);
     }
+}
+
+/// The epochs, one a line.
+pub(super) fn show_epochs(epochs: &[Epoch], page: &mut Page) {
+    let mut table = Table::new(&[
+        ("EPOCH", Align::Right),
+        ("SAMPLES/S", Align::Right),
+        ("GIB/S", Align::Right),
+        ("TIME", Align::Right),
+        ("ROWS LOCAL", Align::Right),
+        ("REMOTE", Align::Right),
+        ("FROM ORIGIN", Align::Right),
+        ("ORIGIN REQUESTS", Align::Right),
+        ("ORIGIN BYTES", Align::Right),
+    ]);
+    for epoch in epochs {
+        let time = Duration::from_secs_f64(epoch.seconds);
+        table.row([
+            epoch.epoch.to_string(),
+            units::rate(epoch.samples, time),
+            format!("{:.2}", units::gib_per_second(epoch.bytes, time)),
+            units::duration(time),
+            units::count(epoch.rows_local),
+            units::count(epoch.rows_remote),
+            units::count(epoch.rows_origin),
+            units::count(epoch.origin_requests),
+            units::bytes(epoch.origin_bytes),
+        ]);
+    }
+    page.table(table);
+}
+
+/// What was checked, in one line.
+pub(super) fn show_verified(page: &mut Page) {
+    let verified = page.ink(Ink::Green, "verified:");
+    page.line(&format!(
+        "{verified} every sample exactly once, every byte checked against the source"
+    ));
 }

@@ -100,7 +100,8 @@ fn reached(
                 return Ok(None);
             };
             if past.committed {
-                let (change, words) = (Some(past.number), past.words);
+                let (change, ring_version) = (Some(past.number), past.ring_version);
+                let words = past.words;
                 return Ok(Some(Outcome { change, ring_version, words, seconds }));
             }
             let aborted = format!("change {} was given up", past.number);

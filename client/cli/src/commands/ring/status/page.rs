@@ -45,7 +45,7 @@ impl Report for StatusReport {
         match &self.change {
             Some(change) => self.show_change(change, page),
             None if self.settling => {
-                page.line("old copies are kept until their new owners have them")
+                page.line("old copies are kept until their new owners have them");
             }
             None => {}
         }
