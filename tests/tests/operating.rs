@@ -177,6 +177,27 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }
 
+/// Shards that left a node a moment ago come back to it, slowly, and stay.
+#[test]
+fn what_comes_back_at_once_stays() {
+    let scene = Scene::new(Keeper::FirstNode, 3);
+    let load = scene.load();
+    let there = scene.plan("c=3");
+    scene.tell(&["ring", "apply", &there, "--follow"]);
+    scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    load.end();
+    let evicted = || {
+        let nodes = scene.cluster.nodes[..2].iter();
+        nodes.map(|node| node.describe().counters.map(|c| c.evicted_shards)).collect::<Vec<_>>()
+    };
+    let before = evicted();
+    let back = scene.plan("c=1");
+    // Some seconds long: whoever looks around once a second looks several times.
+    scene.tell(&["ring", "apply", &back, "--rate", "512KiB/s", "--follow"]);
+    assert_eq!(scene.last()["outcome"], "committed");
+    assert_eq!(evicted(), before, "a and b got shards and gave none");
+}
+
 #[test]
 fn a_change_is_in_its_operators_hands_by_one_of_the_nodes() {
     a_change_is_in_its_operators_hands(Keeper::FirstNode);

@@ -18,7 +18,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = process::now() + HUNG;
     while !reached() {
         assert!(process::now() < deadline, "{what}");
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
@@ -73,7 +73,7 @@ fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() 
     gather_all(&fixture, &fetcher);
     nodes[0].plan([Act::Half]);
     let (cancel, rows) = (CancelToken::new(), shuffled(&fixture));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let gathering = scope.spawn(|| {
             let mut images = vec![0; rows.len() * IMAGE_BYTES];
             fetcher.gather_unless(rows[..].into(), &[0], &mut [&mut images], &cancel).map(|_| ())
