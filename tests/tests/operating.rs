@@ -169,6 +169,7 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
 
     let version = scene.cluster.until_ring_of(&[0, 1, 3], &["a", "b", "d"]);
     scene.cluster.nodes[3].kill_now();
+    scene.refused(&["ring", "remove", "dd"], "no node of the cluster is named 'dd'");
     scene.tell(&["ring", "remove", "d"]);
     assert!(scene.cluster.until_ring_of(&[0, 1], &["a", "b"]) > version);
     assert!(scene.last()["words"].as_str().is_some_and(|words| words.contains('d')));
