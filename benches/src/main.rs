@@ -11,6 +11,7 @@ mod children;
 mod cold;
 mod loader;
 mod local;
+mod locality;
 mod matrix;
 mod measure;
 mod net;
@@ -53,6 +54,8 @@ enum Part {
     Loader,
     /// Plans and lookups at their largest; needs no node
     Placement,
+    /// Which share of their rows ranks read on their own host; needs no node
+    Locality,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -79,11 +82,14 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 
 fn run(args: &Args) -> Result<(), Error> {
     let mut report = Report::new(if args.quick { 2 } else { 9 });
-    if !matches!(args.only, Some(Part::Cold | Part::Placement)) {
+    if !matches!(args.only, Some(Part::Cold | Part::Placement | Part::Locality)) {
         resident(args, &mut report)?;
     }
     if matches!(args.only, None | Some(Part::Placement)) {
         placement::measure(&mut report)?;
+    }
+    if matches!(args.only, None | Some(Part::Locality)) {
+        locality::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,

@@ -20,7 +20,7 @@ const MEMBERS: usize = 1_000;
 const SHARDS: u64 = 1_000_000;
 /// Lookups of one round: seconds are then tenths of a microsecond each.
 const LOOKUPS: u64 = 10_000_000;
-const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
+pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     for replicas in [1, 3] {
@@ -97,7 +97,8 @@ fn lookup(shards: &[SizedShard], owner: impl Fn(ShardId) -> u16) -> f64 {
     took
 }
 
-fn planned(
+/// The placement after these steps.
+pub(crate) fn planned(
     ring: &Arc<Ring>,
     shards: &[SizedShard],
     present: Option<&Placement>,
@@ -109,7 +110,7 @@ fn planned(
     Ok(plan(ring, change, &[snapshot])?)
 }
 
-fn member(index: usize) -> Member {
+pub(crate) fn member(index: usize) -> Member {
     Member {
         id: format!("node-{index}"),
         weight: 1,
@@ -120,7 +121,7 @@ fn member(index: usize) -> Member {
 }
 
 /// A shard of 16 to 128 MiB, the same in every run.
-fn shard(index: u64) -> SizedShard {
+pub(crate) fn shard(index: u64) -> SizedShard {
     let mixed = |salt: u64| {
         let mixed = (index ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)

@@ -15,6 +15,7 @@ pub(crate) struct Report {
     load_at_end: String,
     figures: Vec<Figure>,
     times: Vec<Times>,
+    shares: Vec<Shares>,
     not_measured: Vec<String>,
 }
 
@@ -31,6 +32,13 @@ struct Seconds {
     median: f64,
     min: f64,
     max: f64,
+}
+
+/// Counted, not timed: shares of a whole, each of 1.
+#[derive(Debug, Serialize)]
+struct Shares {
+    title: String,
+    shares: Vec<(String, f64)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,6 +75,7 @@ impl Report {
             load_at_end: String::new(),
             figures: Vec::new(),
             times: Vec::new(),
+            shares: Vec::new(),
             not_measured: Vec::new(),
         }
     }
@@ -109,6 +118,14 @@ impl Report {
             println!("  {:<40}{:>10.3}{:>10.3}{:>10.3}", one.name, one.median, one.min, one.max);
         }
         self.times.push(Times { title: title.to_owned(), contenders });
+    }
+
+    /// Adds shares of 1, which were counted.
+    pub(crate) fn add_shares(&mut self, title: &str, shares: &[(&str, f64)]) {
+        println!("\n{title}: of 1");
+        shares.iter().for_each(|(name, share)| println!("  {name:<40}{share:>10.3}"));
+        let shares = shares.iter().map(|&(name, share)| (name.to_owned(), share)).collect();
+        self.shares.push(Shares { title: title.to_owned(), shares });
     }
 
     /// Says what is missing from these figures, and why.

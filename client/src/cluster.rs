@@ -16,6 +16,7 @@ mod control;
 mod guide;
 mod health;
 mod inspect;
+mod nearness;
 mod of_host;
 mod operate;
 mod upkeep;
@@ -40,6 +41,7 @@ use control::Control;
 pub(crate) use guide::{Directory, Guide};
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
+use nearness::Nearness;
 use of_host::OfHost;
 pub use operate::{Operator, PlannedChange, Seen};
 
@@ -77,6 +79,7 @@ pub(crate) struct Member {
     /// `http://host:port`.
     pub(crate) control: String,
     pub(crate) health: Health,
+    pub(crate) nearness: Nearness,
 }
 
 /// Under which name nodes know a dataset: what they are asked to open.
@@ -297,7 +300,8 @@ impl View {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
                 let (id, control) = (member.id.clone(), member.control.clone());
-                Arc::new(Member { id, control, health: Health::default() })
+                let (health, nearness) = (Health::default(), Nearness::default());
+                Arc::new(Member { id, control, health, nearness })
             })
         };
         let members = ring.members().iter().map(member).collect();

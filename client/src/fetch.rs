@@ -34,7 +34,10 @@ mod view;
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Manifest;
-use larder_wire::data::{DistinctShards, RowRef};
+use larder_wire::{
+    Placement,
+    data::{DistinctShards, RowRef},
+};
 
 use crate::{
     Cluster, Copies, DatasetName, Error,
@@ -183,6 +186,13 @@ impl Fetcher {
         if let Some(cluster) = &self.target.cluster {
             runtime::block_on(self.target.guide.learn(cluster));
         }
+    }
+
+    /// Who owns which shard, as it is now or was when nodes last answered.
+    pub(crate) fn placement(&self) -> Option<Placement> {
+        let cluster = self.cluster()?;
+        self.learn_owners();
+        Some(self.target.guide.directory(cluster)?.placement().clone())
     }
 
     fn session(&self) -> Arc<process::Owned<Session>> {

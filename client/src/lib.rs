@@ -4,6 +4,7 @@
 //! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes loaders.
 //! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
+//! - [`Locality`]: by what ranks divide a batch, so that each reads what its host holds.
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
 //! - [`host`]: the node that the processes of this host start and share.
 //! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
@@ -35,6 +36,7 @@ pub mod host;
 mod buffer;
 mod dataset;
 mod loader;
+mod locality;
 mod memory;
 mod mixture;
 pub mod sampler;
@@ -54,6 +56,7 @@ pub use loader::{
     Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
     SlowBatch,
 };
+pub use locality::Locality;
 pub use memory::{HostTensor, Memory};
 pub use mixture::Mixture;
 pub use patience::CancelToken;

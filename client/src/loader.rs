@@ -1,7 +1,8 @@
 //! The loader: shuffled batches of a dataset, fetched ahead.
 //!
 //! ```text
-//! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`)
+//! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`,
+//!                   |                                     which rank reads what `divider`)
 //!                   |
 //!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one pooled buffer
 //!                   |
@@ -18,6 +19,7 @@
 mod batch;
 mod builder;
 mod content;
+mod divider;
 mod epoch;
 mod fetch;
 mod layout;
@@ -34,7 +36,7 @@ use arc_swap::ArcSwap;
 
 use crate::{
     Error, ErrorKind,
-    sampler::{self, EpochDigest, LoaderState, PlanId, Shuffle},
+    sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
     stats::LoaderStats,
 };
 use epoch::{Ahead, Progress};
@@ -176,6 +178,13 @@ impl Loader {
     #[must_use]
     pub fn slowest(&self) -> Vec<SlowBatch> {
         self.slowest.list()
+    }
+
+    /// What all ranks call their pass through an epoch: hold it against another rank's by
+    /// [`PassName::agrees_with`].
+    #[must_use]
+    pub fn pass_name(&self, epoch: u64) -> PassName {
+        self.job.name(epoch)
     }
 
     /// The name of an epoch's order: equal on all ranks, or they iterate different ones.

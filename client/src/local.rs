@@ -6,7 +6,7 @@
 //!   maps that the node wants back once nothing uses them.
 //! - [`Lease`]: says to a node that this process uses it, and which prefixes it may read.
 //! - [`map_manifest`]: the one map that is made by a call of its own.
-//! - [`host_name`]: tells which members of a ring are on this host.
+//! - [`who_answers`]: tells which node a socket is of, and so that it is on this host.
 //!
 //! Nobody waits here for a shard that is not mapped: it is asked for, and until it is there its rows
 //! come over a data connection.
@@ -22,12 +22,20 @@ mod session;
 mod slots;
 mod socket;
 
+use std::path::Path;
+
+use larder_wire::data::BootId;
+
+use crate::remote::Failure;
+
 pub(crate) use lease::Lease;
 pub(crate) use manifest::map_manifest;
 pub(crate) use slots::Slots;
 pub(crate) use socket::Socket;
 
-/// What nodes on this host call it, unless they were told another name.
-pub(crate) fn host_name() -> Option<String> {
-    nix::unistd::gethostname().ok()?.into_string().ok()
+/// The node that listens at `path`, by its name and the id of its present start. Waits no longer than
+/// two seconds for its answer.
+pub(crate) fn who_answers(path: &Path) -> Result<(String, BootId), Failure> {
+    let (_, node) = session::Session::connect_any(path)?;
+    Ok((node.node_id, node.boot_id))
 }

@@ -9,7 +9,8 @@
 //! [`BatchPlan`] cuts positions into global batches and those into shares for ranks; a
 //! [`LoaderState`] resumes at a position, also at another world size or batch size; an
 //! [`EpochDigest`] proves that every declared sample came exactly once. A [`Mixture`] of views has
-//! plans, positions, states and digests like a view; its order is a [`MixedOrder`].
+//! plans, positions, states and digests like a view; its order is a [`MixedOrder`]. [`RankHosts`] divides
+//! the rows of a global batch by where they are held instead.
 //!
 //! ```
 //! use std::num::NonZeroU32;
@@ -47,9 +48,11 @@ mod batch;
 mod digest;
 mod error;
 mod interleave;
+mod locality;
 mod mixture;
 mod order;
 mod part;
+mod pass_name;
 mod permutation;
 mod plan;
 mod selection;
@@ -63,9 +66,11 @@ mod windows;
 pub use batch::{BatchPlan, Last, Share, Slot};
 pub use digest::EpochDigest;
 pub use error::Error;
+pub use locality::{Division, RankHosts};
 pub use mixture::{Draws, MixedOrder, Mixture, Stop};
 pub use order::Order;
 pub use part::{Part, Side};
+pub use pass_name::{LocalityId, PassName};
 pub use permutation::Permutation;
 pub use plan::{ORDER_VERSION, PLAN_ID_BYTES, PlanId};
 pub use selection::Selection;

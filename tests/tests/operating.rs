@@ -169,6 +169,7 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
 
     let version = scene.cluster.until_ring_of(&[0, 1, 3], &["a", "b", "d"]);
     scene.cluster.nodes[3].kill_now();
+    scene.refused(&["ring", "remove", "dd"], "no node of the cluster is named 'dd'");
     scene.tell(&["ring", "remove", "d"]);
     assert!(scene.cluster.until_ring_of(&[0, 1], &["a", "b"]) > version);
     assert!(scene.last()["words"].as_str().is_some_and(|words| words.contains('d')));
@@ -185,7 +186,8 @@ fn what_comes_back_at_once_stays() {
     let there = scene.plan("c=3");
     scene.tell(&["ring", "apply", &there, "--follow"]);
     scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
-    load.end();
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
     let evicted = || {
         let nodes = scene.cluster.nodes[..2].iter();
         nodes.map(|node| node.describe().counters.map(|c| c.evicted_shards)).collect::<Vec<_>>()

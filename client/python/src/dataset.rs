@@ -10,6 +10,7 @@ use crate::{
     error::OrRaise,
     host::{StartedNode, started},
     loader::{Loader, Settings},
+    locality::Locality,
     wait::interruptible,
 };
 
@@ -180,6 +181,18 @@ impl Dataset {
         let builder = settings.apply(py, self.inner.loader())?;
         let loader = interruptible(py, move |_| builder.build())?;
         Ok(Loader::new(loader))
+    }
+
+    /// The nodes of the cluster on this host, by name.
+    fn nodes_here(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let inner = self.inner.clone();
+        interruptible(py, move |_| Ok(inner.nodes_here()))
+    }
+
+    /// By what ranks on these hosts can divide batches.
+    fn locality(&self, py: Python<'_>, ranks: Vec<Vec<String>>) -> PyResult<Locality> {
+        let inner = self.inner.clone();
+        interruptible(py, move |_| inner.locality(&ranks)).map(Locality::new)
     }
 }
 

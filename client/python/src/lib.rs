@@ -18,6 +18,7 @@ mod error;
 mod host;
 mod index;
 mod loader;
+mod locality;
 mod mixture;
 mod stats;
 mod wait;
@@ -36,6 +37,8 @@ mod _larder {
     use crate::index::index;
     #[pymodule_export]
     use crate::loader::{Batch, Epoch, Loader, Schedule};
+    #[pymodule_export]
+    use crate::locality::Locality;
     #[pymodule_export]
     use crate::mixture::Mixture;
     #[pymodule_export]

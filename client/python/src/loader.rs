@@ -19,7 +19,9 @@ use pyo3::{
     types::PyDict,
 };
 
-use crate::{array::Array, dataset::arrays, error::OrRaise, stats, wait::LOOK_UP};
+use crate::{
+    array::Array, dataset::arrays, error::OrRaise, locality::Locality, stats, wait::LOOK_UP,
+};
 
 /// Settings of a loader, each as its method of the Rust client's builder describes it.
 #[derive(FromPyObject)]
@@ -35,6 +37,7 @@ pub(crate) struct Settings {
     last: String,
     tensors: Option<Vec<String>>,
     prefetch: usize,
+    locality: Option<Py<Locality>>,
 }
 
 impl Settings {
@@ -48,6 +51,10 @@ impl Settings {
             .worker(self.worker, self.workers)
             .last(last(&self.last).or_raise(py)?)
             .prefetch(self.prefetch);
+        let builder = match &self.locality {
+            Some(locality) => builder.locality(locality.get().inner().clone()),
+            None => builder,
+        };
         Ok(match &self.tensors {
             Some(names) => builder.tensors(names),
             None => builder,

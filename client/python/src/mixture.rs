@@ -9,6 +9,7 @@ use crate::{
     dataset::Dataset,
     error::OrRaise,
     loader::{Loader, Settings},
+    locality::Locality,
     wait::interruptible,
 };
 
@@ -76,5 +77,17 @@ impl Mixture {
         let builder = settings.apply(py, self.inner.loader())?;
         let loader = interruptible(py, move |_| builder.build())?;
         Ok(Loader::new(loader))
+    }
+
+    /// The nodes of the cluster on this host, by name.
+    fn nodes_here(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let inner = self.inner.clone();
+        interruptible(py, move |_| Ok(inner.nodes_here()))
+    }
+
+    /// By what ranks on these hosts can divide batches.
+    fn locality(&self, py: Python<'_>, ranks: Vec<Vec<String>>) -> PyResult<Locality> {
+        let inner = self.inner.clone();
+        interruptible(py, move |_| inner.locality(&ranks)).map(Locality::new)
     }
 }

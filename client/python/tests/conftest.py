@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from harness import BINARIES, Node, S3Server
+import larder
+from harness import BINARIES, Node, S3Server, ring
 
 #: Samples of the `images` dataset, in files of FILE_SAMPLES.
 SAMPLES, FILE_SAMPLES = 300, 100
@@ -40,6 +41,17 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         write_ragged(server.folder / "data" / "ragged")
         write_texts(server.folder / "data" / "texts")
         yield server
+
+
+@pytest.fixture(scope="session")
+def two_nodes(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    """The nodes `near` and `far` in a static ring, which knows them by their addresses only. Beside
+    the rest there is `s3://data/many`: the images in so many shards that each of both owns some.
+    """
+    write_images(s3.folder / "data" / "many")
+    assert larder.index("s3://data/many", shard_bytes=31_000).shards == 30
+    with ring(tmp_path_factory.mktemp("ring"), "near", "far", origin="s3://data") as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

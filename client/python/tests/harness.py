@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,9 +74,18 @@ class S3Server:
 class Node(Program):
     """A `larder-node` on loopback."""
 
-    def __init__(self, folder: Path, *, origin: str, memory: str = "256MiB") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        origin: str,
+        memory: str = "256MiB",
+        listen: str = "127.0.0.1:0",
+        members: Sequence[str] = (),
+    ) -> None:
         arguments = ["-o", "json", "--exit-with-stdin", "--node-id", folder.name]
-        arguments += ["--memory", memory, "--origin", origin, "--listen", "127.0.0.1:0"]
+        arguments += ["--memory", memory, "--origin", origin, "--listen", listen]
+        arguments += [argument for member in members for argument in ("--member", member)]
         arguments += ["--data-listen", "127.0.0.1:0", "--socket", str(folder / "run/larder.sock")]
         super().__init__("larder-node", *arguments)
 
@@ -81,3 +93,22 @@ class Node(Program):
     def address(self) -> str:
         """What clients are given as their cluster."""
         return f"http://{self.said['listen']}"
+
+
+@contextmanager
+def ring(folder: Path, *names: str, origin: str) -> Iterator[list[Node]]:
+    """Nodes of these names that share the data under ``origin``."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(closing(socket.socket())) for _ in names]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        listens = ["{}:{}".format(*one.getsockname()) for one in sockets]
+    members = [f"{name}=http://{listen}" for name, listen in zip(names, listens, strict=True)]
+    with ExitStack() as running:
+        nodes = []
+        for name, listen in zip(names, listens, strict=True):
+            home = folder / name
+            home.mkdir()
+            nodes.append(Node(home, origin=origin, listen=listen, members=members))
+            running.callback(nodes[-1].stop)
+        yield nodes

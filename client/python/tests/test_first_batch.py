@@ -59,7 +59,7 @@ def test_an_epoch_brings_every_sample_once_as_it_was_written(
 
 def test_batches_are_views_of_memory_that_is_used_again(dataset: larder.Dataset) -> None:
     addresses = set()
-    # 150 batches, and never more buffers than there are threads, batches that lie ready and one in use.
+    # 150 batches, and no more buffers than threads, batches that lie ready and one in use.
     for batch in dataset.loader(2, shuffle="none", output="numpy"):
         assert batch["image"].flags.writeable
         assert not batch["image"].flags.owndata

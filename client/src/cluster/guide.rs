@@ -2,7 +2,8 @@
 //!
 //! The ring alone does not say it: some shards have other owners than its walk names, by a table for each
 //! snapshot and version of the ring. So a reader goes over to a newer ring only together with the table
-//! that belongs to it, and goes by what it had until then.
+//! that belongs to it, and goes by what it had until then; where shards have several owners, once it is
+//! known which of them are on this host.
 //!
 //! ```text
 //!                         ┌───────────────────────────────────────────────────┐
@@ -117,6 +118,10 @@ impl Guide {
         match self.ask(cluster, &view).await {
             Ok(placement) => {
                 self.answers.succeed();
+                if placement.replicas() > 1 {
+                    // Of several owners the one on this host is asked.
+                    cluster.locate_new(&view).await;
+                }
                 // If there is a newer ring by now that is learned next: to go over twice moves more.
                 if cluster.view().is_some_and(|newest| Arc::ptr_eq(&newest, &view)) {
                     let directory = Directory { view, placement, is_settled: true };

@@ -10,7 +10,7 @@ use larder_wire::limits;
 use super::{node::Node, target::Target};
 use crate::{
     cluster::{Directory, Member},
-    local::{Slots, host_name},
+    local::Slots,
     patience::CancelToken,
     process,
     route::Router,
@@ -92,11 +92,10 @@ impl Session {
 impl Routes {
     /// Nodes that were known before keep their connections.
     fn new(directory: Arc<Directory>, target: &Target, known: &[Arc<Node>]) -> Self {
-        let (placement, here) = (directory.placement().clone(), host_name());
-        let is_near = |member: &larder_wire::Member| {
-            here.as_deref() == Some(&*member.host) && target.options.maps(&member.id)
-        };
-        let near = placement.ring().members().iter().map(is_near).collect();
+        let placement = directory.placement().clone();
+        let is_near =
+            |member: &Arc<Member>| member.nearness.is_here() && target.options.maps(&member.id);
+        let near = directory.members().iter().map(is_near).collect();
         let router = Router::new(placement, near, target.manifest.shard_count());
         let node = |member: &Arc<Member>| {
             let same = |node: &&Arc<Node>| Arc::ptr_eq(&node.member, member);

@@ -5,6 +5,7 @@ mod exceptions;
 mod fake;
 mod fixture;
 mod late;
+mod nearness;
 mod ragged;
 mod ring;
 mod waits;

@@ -8,6 +8,7 @@ use larder_wire::limits;
 use super::{
     Loader, ShuffleMode,
     content::Content,
+    divider::Divider,
     epoch::Ahead,
     fetch::{BatchFetcher, Gather, Look, Shelf},
     layout::{self, Layout, invalid},
@@ -15,7 +16,7 @@ use super::{
     shuffle::{Extent, narrower, resolve_auto},
 };
 use crate::{
-    Cluster, Error,
+    Cluster, Error, Locality,
     buffer::BufferPool,
     sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
@@ -53,6 +54,7 @@ pub struct LoaderBuilder {
     samples: Option<Range<u64>>,
     prefetch: usize,
     resume: Option<LoaderState>,
+    locality: Option<Locality>,
 }
 
 impl LoaderBuilder {
@@ -82,6 +84,7 @@ impl LoaderBuilder {
             samples: None,
             prefetch: limits::PREFETCH_DEPTH_DEFAULT,
             resume: None,
+            locality: None,
         }
     }
 
@@ -144,11 +147,24 @@ impl LoaderBuilder {
         Self { resume: Some(state), ..self }
     }
 
+    /// Divides each global batch among the ranks by where its rows are held, so that each rank reads as
+    /// many as can be from the memory of its own host; by default in consecutive slices. The samples of
+    /// a global batch, states and digests stay the same, and a state goes on with another locality or
+    /// with none.
+    ///
+    /// All ranks must have the same one, or rows are lost and repeated: it is made by one process, and
+    /// handed to all. See [`Loader::pass_name`]. To find its part each rank puts the whole global batch
+    /// in order: some 50 to 90 ns a row, on the threads
+    /// that fetch ahead.
+    pub fn locality(self, locality: Locality) -> Self {
+        Self { locality: Some(locality), ..self }
+    }
+
     /// The loader. Asks the cluster for its memory if the shuffle is `auto`; no row is read yet.
     ///
     /// # Errors
-    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, or a state of
-    /// another dataset or selection; `Unavailable` when `auto` can't be decided.
+    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, a locality of
+    /// other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;
@@ -165,6 +181,7 @@ impl LoaderBuilder {
             rank: self.rank,
             lane,
             last: self.last,
+            divider: self.divider()?,
         };
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One more than are fetched ahead: the one in use.
@@ -206,6 +223,12 @@ impl LoaderBuilder {
             (None, Some(range)) => Ok(Content::One(self.sources[0].view.select(range.clone())?)),
             (None, None) => Ok(Content::One(self.sources[0].view.clone())),
         }
+    }
+
+    fn divider(&self) -> Result<Option<Arc<Divider>>, Error> {
+        let Some(locality) = self.locality.clone() else { return Ok(None) };
+        let manifests = self.sources.iter().map(|source| &source.manifest);
+        Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
     /// What `auto` comes to: for several datasets the least that any of their clusters bears.
@@ -288,6 +311,7 @@ impl fmt::Debug for LoaderBuilder {
             .field("samples", &self.samples)
             .field("prefetch", &self.prefetch)
             .field("resume", &self.resume)
+            .field("locality", &self.locality)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
 //! What an epoch goes through: the samples of one view, or those of several, mixed.
 
-use std::ops::Range;
+use std::{mem, ops::Range};
 
 use crate::sampler::{
-    self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Share, Shuffle, View,
+    self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Shuffle, View,
 };
 
 /// What is declared.
@@ -70,21 +70,14 @@ impl Sequence {
         state.resume_within(self.plan(), self.len())
     }
 
-    /// The samples of a share, padding last.
-    pub(super) fn samples(&self, share: &Share) -> Samples {
+    /// Appends the samples of consecutive positions.
+    pub(super) fn extend(&self, positions: Range<u64>, out: &mut Samples) {
         match self {
-            Self::One(order) => {
-                let mut out = Samples::default();
-                share.fill(order, &mut out.samples);
-                out
-            }
+            Self::One(order) => order.fill(positions, &mut out.samples),
             Self::Mixed(order) => {
-                let mut draws = Draws::default();
-                order.fill(share.positions(), &mut draws);
-                for padding in share.slots().filter(|slot| slot.padding) {
-                    order.fill(padding.position..padding.position + 1, &mut draws);
-                }
-                draws.into()
+                let mut draws = mem::take(out).into();
+                order.fill(positions, &mut draws);
+                *out = draws.into();
             }
         }
     }
@@ -122,7 +115,27 @@ impl From<Draws> for Samples {
     }
 }
 
+impl From<Samples> for Draws {
+    fn from(Samples { samples, datasets, passes }: Samples) -> Self {
+        Self { sources: datasets, passes, samples }
+    }
+}
+
 impl Samples {
+    /// Those at some places, in their order.
+    pub(super) fn pick(&self, places: &[u32]) -> Self {
+        fn pick<T: Copy>(of: &[T], places: &[u32]) -> Vec<T> {
+            let some = places.iter().filter(|_| !of.is_empty());
+            some.map(|&place| of[place as usize]).collect()
+        }
+        let Self { samples, datasets, passes } = self;
+        Self {
+            samples: pick(samples, places),
+            datasets: pick(datasets, places),
+            passes: pick(passes, places),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.samples.len()
     }

@@ -15,7 +15,7 @@ use crate::{
     Error,
     patience::CancelToken,
     process,
-    sampler::{EpochDigest, LoaderState, PlanId},
+    sampler::{EpochDigest, LoaderState, PassName, PlanId},
     stats::{BatchCost, LoaderStats},
 };
 
@@ -87,6 +87,12 @@ impl Epoch {
     #[must_use]
     pub fn plan(&self) -> PlanId {
         self.pass.plan()
+    }
+
+    /// What all ranks call this pass: hold it against another rank's by [`PassName::agrees_with`].
+    #[must_use]
+    pub fn name(&self) -> PassName {
+        self.pass.name()
     }
 
     /// How many batches this rank gets in all, from where the epoch was begun or resumed.

@@ -1,10 +1,13 @@
 //! One pass over the declared samples, as one rank sees it: which samples each batch has, and where
 //! the job stands after it. Pure: no rows, no threads.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
 
-use super::content::{Content, Samples, Sequence};
-use crate::sampler::{self, BatchPlan, EpochDigest, Last, LoaderState, PlanId, Shuffle};
+use super::{
+    content::{Content, Samples, Sequence},
+    divider::Divider,
+};
+use crate::sampler::{self, BatchPlan, EpochDigest, Last, LoaderState, PassName, PlanId, Shuffle};
 
 /// What stays the same from epoch to epoch.
 #[derive(Debug, Clone)]
@@ -19,6 +22,8 @@ pub(super) struct Job {
     pub(super) rank: u32,
     pub(super) lane: Lane,
     pub(super) last: Last,
+    /// By what global batches are divided; if absent, in consecutive slices.
+    pub(super) divider: Option<Arc<Divider>>,
 }
 
 /// Which of a rank's batches a loader takes, where several loaders divide them: of `count` loaders
@@ -37,6 +42,7 @@ pub(super) struct Pass {
     batches: BatchPlan,
     rank: u32,
     lane: Lane,
+    divider: Option<Arc<Divider>>,
     /// Batches of this rank and lane.
     count: u64,
     start: u64,
@@ -60,6 +66,11 @@ impl Job {
         self.content.plan(self.seed, epoch, self.shuffle)
     }
 
+    /// What all ranks call the pass through an epoch.
+    pub(super) fn name(&self, epoch: u64) -> PassName {
+        PassName::new(self.plan(epoch), self.divider.as_deref().map(Divider::id))
+    }
+
     /// The pass that goes on where `state` stands.
     ///
     /// # Errors
@@ -74,13 +85,19 @@ impl Job {
         let idle_at_last =
             global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
         let count = self.lane.share(global - u64::from(idle_at_last));
-        Ok(Pass { sequence, batches, rank: self.rank, lane: self.lane, count, start })
+        let (rank, lane, divider) = (self.rank, self.lane, self.divider.clone());
+        Ok(Pass { sequence, batches, rank, lane, divider, count, start })
     }
 }
 
 impl Pass {
     pub(super) fn plan(&self) -> PlanId {
         self.sequence.plan()
+    }
+
+    /// What all ranks call it.
+    pub(super) fn name(&self) -> PassName {
+        PassName::new(self.plan(), self.divider.as_deref().map(Divider::id))
     }
 
     /// Batches that this rank and lane gets.
@@ -95,7 +112,18 @@ impl Pass {
     pub(super) fn samples(&self, batch: u64) -> (Samples, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
-        (self.sequence.samples(&share), share.padding())
+        let mut samples = Samples::default();
+        if let Some(divider) = &self.divider {
+            let global = self.batches.batch(batch).expect("a batch of this pass");
+            self.sequence.extend(global, &mut samples);
+            samples = divider.share(&samples, self.rank);
+        } else {
+            self.sequence.extend(share.positions(), &mut samples);
+        }
+        for padding in share.slots().filter(|slot| slot.padding) {
+            self.sequence.extend(padding.position..padding.position + 1, &mut samples);
+        }
+        (samples, share.padding())
     }
 
     /// The same, as the datasets count their samples, which may be parts of snapshots.

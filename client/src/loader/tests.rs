@@ -22,6 +22,7 @@ use crate::{
     sampler::{Last, Order},
 };
 
+mod locality;
 mod mixture;
 
 const SAMPLES: u64 = 203;

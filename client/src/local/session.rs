@@ -52,18 +52,18 @@ impl From<Failure> for NoSession {
 impl Session {
     /// Connects to a node of which the name is known.
     pub(super) fn connect(path: &Path, node_id: &str) -> Result<Self, NoSession> {
-        let (session, found) = Self::connect_any(path)?;
-        if found == node_id { Ok(session) } else { Err(NoSession::OtherNode(found)) }
+        let (session, node) = Self::connect_any(path)?;
+        if node.node_id == node_id { Ok(session) } else { Err(NoSession::OtherNode(node.node_id)) }
     }
 
-    /// Connects and says HELLO; learns the name of the node. No ticket is shown: the kernel says who
+    /// Connects and says HELLO; learns which node it is. No ticket is shown: the kernel says who
     /// we are.
-    pub(super) fn connect_any(path: &Path) -> Result<(Self, String), Failure> {
+    pub(super) fn connect_any(path: &Path) -> Result<(Self, HelloOk), Failure> {
         let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
         let mut session = Self { stream, buffer: Vec::new(), fds: VecDeque::new() };
         let hello = Hello::new(Ticket::from_bytes([0; 16]), process::id(), remote::client_name());
         let ok = session.hello(&hello)?;
-        Ok((session, ok.node_id))
+        Ok((session, ok))
     }
 
     fn hello(&mut self, hello: &Hello) -> Result<HelloOk, Failure> {

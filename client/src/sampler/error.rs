@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::PlanId;
+use super::{LocalityId, PlanId};
 
 /// Why a part of the sample order could not be built, merged or resumed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -113,6 +113,17 @@ pub enum Error {
         /// The plan that was handed in.
         found: Box<PlanId>,
     },
+    /// Ranks that divide the batches of one pass differently.
+    #[error(
+        "this rank divides batches {}, another {}: make one locality, in one process, and hand it to \
+         all ranks, or rows are lost and repeated", divided(*wanted), divided(*found)
+    )]
+    Division {
+        /// By what this rank divides them.
+        wanted: Option<LocalityId>,
+        /// By what the other one does.
+        found: Option<LocalityId>,
+    },
     /// A position past the end of the epoch.
     #[error("position {position} lies outside the epoch's {positions} positions")]
     Position {
@@ -129,4 +140,8 @@ pub enum Error {
         /// What was found, cut to a readable length.
         text: String,
     },
+}
+
+fn divided(locality: Option<LocalityId>) -> String {
+    locality.map_or("in slices".to_owned(), |locality| format!("by locality {locality}"))
 }

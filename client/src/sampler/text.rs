@@ -24,6 +24,11 @@ impl<'a> Fields<'a> {
         self.rest.next().ok_or_else(|| self.error())
     }
 
+    /// Whether there is a next field.
+    pub(super) fn has_more(&self) -> bool {
+        self.rest.clone().next().is_some()
+    }
+
     /// The next field, which must be exactly `expected`.
     pub(super) fn literal(&mut self, expected: &str) -> Result<(), Error> {
         if self.word()? == expected { Ok(()) } else { Err(self.error()) }

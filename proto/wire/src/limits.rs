@@ -192,6 +192,9 @@ pub const RING_WEIGHT_MAX: u32 = 1 << 24;
 /// Copies of a shard, at most: a set of owners then fits in 16 bytes.
 pub const REPLICAS_MAX: usize = 8;
 
+/// Ranks of a job whose batches are divided by where rows are held: 16 bits number their hosts.
+pub const LOCALITY_RANKS_MAX: usize = 65_535;
+
 /// Largest table of exceptions to the ring, in bytes: every shard of the largest dataset, each with
 /// the most copies, and the fan-out over them. A receiver bounds it first by the shards that the
 /// snapshot has: see `Exceptions::bytes_max`.

@@ -24,7 +24,7 @@ from larder._errors import (
 )
 from larder._host import Node, serve
 from larder._index import IndexReport, index
-from larder._larder import Array, __version__, stats
+from larder._larder import Array, Locality, __version__, stats
 from larder._loader import Batch, Explanation, Loader
 from larder._mixture import Mixture, mix
 from larder._ragged import Ragged
@@ -41,6 +41,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Locality",
     "Mixture",
     "Node",
     "NotFound",

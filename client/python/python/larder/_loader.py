@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
-from larder import _distributed
+from larder import _distributed, _locality
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._ragged import Ragged
 from larder._transform import Transform
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from larder import _larder
+    from larder._larder import Locality
 
 #: How far samples are shuffled; also ``"window:SHARDS"``.
 Shuffle = Literal["auto", "none", "window", "global"] | str
@@ -40,6 +41,7 @@ class Settings(TypedDict):
     last: Last
     tensors: list[str] | None
     prefetch: int
+    locality: Locality | None
 
 
 def settings_of(
@@ -51,6 +53,7 @@ def settings_of(
     last: Last,
     tensors: Sequence[str] | None = None,
     prefetch: int = 2,
+    locality: Locality | None = None,
 ) -> Settings:
     """The settings of a rank's only loader, from what a user said."""
     if isinstance(shuffle, bool):
@@ -66,6 +69,7 @@ def settings_of(
         "last": last,
         "tensors": None if tensors is None else list(tensors),
         "prefetch": prefetch,
+        "locality": locality,
     }
 
 
@@ -275,6 +279,27 @@ class Loads:
     @abstractmethod
     def _native(self) -> _larder.Dataset | _larder.Mixture: ...
 
+    @property
+    def nodes_here(self) -> list[str]:
+        """The nodes of the cluster on the host of this process, by name: those whose socket answers
+        here. Asks all nodes where their sockets are, which takes two seconds at most.
+        """
+        return self._native.nodes_here()
+
+    def locality(self, hosts: Sequence[str | Sequence[str]]) -> Locality:
+        """By what the ranks of a job can divide its batches, as the cluster places the data now.
+
+        Only for ranks that do not run under torch.distributed: there ``locality=True`` of a loader
+        does all of it. It is to be made by one process and sent to all (it pickles): two processes
+        may know the cluster differently, and rows would be lost and repeated.
+
+        Args:
+            hosts: for each rank, what :attr:`nodes_here` is there; or the name of a node on its
+                host, or the host as the cluster knows it. Empty for a host without a node.
+        """
+        named = [[host] if isinstance(host, str) else list(host) for host in hosts]
+        return self._native.locality(named)
+
     def loader(
         self,
         batch_size: int = 256,
@@ -287,6 +312,7 @@ class Loads:
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
+        locality: Locality | bool = False,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
         workers: int = 0,
@@ -310,6 +336,11 @@ class Loads:
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
             tensors: names of the tensors wanted; by default all.
             prefetch: batches fetched ahead.
+            locality: whether ranks divide each global batch by where its rows are held, so that
+                each reads as many as can be on its own host. The samples of a global batch, and so
+                what a step learns from, stay the same; so do saved states. Under torch.distributed
+                this is a collective call: all ranks make the loader, with the same setting.
+                Elsewhere pass what :meth:`locality` made, the same on all ranks.
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
@@ -333,6 +364,7 @@ class Loads:
             last=last,
             tensors=tensors,
             prefetch=prefetch,
+            locality=_locality.agreed(locality, self, coordinates, group),
         )
         output, convert = resolve(output), converter(output)
         transforms = Transform(transform, batch_transform, output)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.utils.data
 
-from larder import _distributed
+from larder import _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
@@ -159,6 +159,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         shuffle, seed, last, tensors: as for :meth:`larder.Dataset.loader`.
         rank, world_size, group: likewise; resolved here, not in a worker.
         prefetch: batches that each worker fetches ahead.
+        locality: as for :meth:`larder.Dataset.loader`.
         batched: whether batches are delivered, or samples for the DataLoader to collate. Then its
             ``batch_size`` must be this one, or batches mix what different workers read.
     """
@@ -176,6 +177,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         last: Last = "drop",
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
+        locality: larder.Locality | bool = False,
         batched: bool = True,
     ) -> None:
         coordinates = _distributed.resolve(rank, world_size, group)
@@ -187,6 +189,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             last=last,
             tensors=tensors,
             prefetch=prefetch,
+            locality=_locality.agreed(locality, dataset, coordinates, group),
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._batched = batched
@@ -325,7 +328,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         loader = DataLoader(samples, sampler=order, batch_size=None, num_workers=4)
 
     Args:
-        dataset, batch_size, shuffle, seed, rank, world_size, group, last: as for
+        dataset, batch_size, shuffle, seed, rank, world_size, group, last, locality: as for
             :meth:`larder.Dataset.loader`. Padding of ``last="pad"`` is not marked.
     """
 
@@ -340,11 +343,17 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         world_size: int | None = None,
         group: Any = None,
         last: Last = "drop",
+        locality: larder.Locality | bool = False,
     ) -> None:
         require_numbers(dataset)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
-            coordinates, batch_size=batch_size, shuffle=shuffle, seed=seed, last=last
+            coordinates,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            last=last,
+            locality=_locality.agreed(locality, dataset, coordinates, group),
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0

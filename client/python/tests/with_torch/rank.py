@@ -74,6 +74,35 @@ def group(ds: larder.Dataset) -> Any:
     return error(lambda: ds.loader(group=first))
 
 
+def locality(ds: larder.Dataset) -> Any:
+    """Ranks as if on the hosts of two nodes in turn, by all ways to agree."""
+    number, world = dist.get_rank(), dist.get_world_size()
+    here = ["near", "far"][number % 2]
+    ds = larder.open("s3://data/many", cluster=sys.argv[1])
+    larder.Dataset.nodes_here = property(lambda _: [here])  # type: ignore[assignment,method-assign]
+    hosts = [["near", "far"][rank % 2] for rank in range(world)]
+    made = [ds.locality(hosts)]
+    dist.broadcast_object_list(made, src=0)
+    options: dict[str, Any] = {"shuffle": "global", "seed": 5}
+    data = larder.torch.IterableDataset(ds, 10, locality=True, **options)
+    order = larder.torch.BatchSampler(ds, 10, locality=True, **options)
+    other = ds.locality(hosts[::-1]) if number == world - 1 else made[0]
+    found = {
+        "slices": samples(ds.loader(10, **options)),
+        "found": samples(ds.loader(10, locality=True, **options)),
+        "made": samples(ds.loader(10, locality=made[0], **options)),
+        "workers": samples(torch.utils.data.DataLoader(data, None, num_workers=2)),
+        "order": list(order),
+        "differ": error(lambda: ds.loader(10, locality=other)),
+    }
+    if world == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        found["mesh"] = samples(ds.loader(10, group=mesh, locality=True, **options))
+        found["part"] = error(lambda: ds.loader(10, group=mesh["dp"], locality=True))
+    larder.Dataset.nodes_here = property(lambda _: ["nobody"])  # type: ignore[assignment,method-assign]
+    return {**found, "nobody": error(lambda: ds.loader(10, locality=True))}
+
+
 def ddp(ds: larder.Dataset) -> Any:
     model = network()
     return train(ds, model, DistributedDataParallel(model))
@@ -124,7 +153,7 @@ def weights(model: torch.nn.Module, trained: torch.nn.Module) -> list[float]:
     return [weight.sum().item() for weight in whole]
 
 
-PARTS = {part.__name__: part for part in (found, mesh, group, ddp, fsdp, fsdp1)}
+PARTS = {part.__name__: part for part in (found, mesh, group, locality, ddp, fsdp, fsdp1)}
 
 
 def main() -> None:

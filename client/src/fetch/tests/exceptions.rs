@@ -9,7 +9,7 @@ use larder_wire::{
 };
 
 use super::{fake::Table, *};
-use crate::{Dataset, local::host_name};
+use crate::Dataset;
 
 /// The table that gives all shards to one member of the ring of this version.
 fn all_to(fixture: &Fixture, nodes: &[FakeNode], version: u64, member: u16) -> Bytes {
@@ -164,19 +164,4 @@ fn a_node_that_knows_better_is_asked_when_another_has_nothing_of_use() {
     answer(&nodes[2..], &Table::Is(all_to(&fixture, &nodes, 1, 1)));
     let fetcher = fetcher(&fixture, &address, false);
     read_until(&fixture, &fetcher, &nodes, "the table", |cells| cells == [0, ALL_CELLS, 0]);
-}
-
-#[test]
-fn of_two_owners_the_one_on_this_host_is_asked_unless_it_is_to_be_read_over_the_network() {
-    let fixture = Fixture::new();
-    let (nodes, address) = cluster(&fixture, 3, false);
-    nodes[0].state.members.lock().unwrap()[1].host = host_name().unwrap();
-    answer(&nodes, &Table::Is(owned(&fixture, fixture.manifest.snapshot(), &nodes, 1, &[0, 1])));
-    let near = fetcher(&fixture, &address, true);
-    read_until(&fixture, &near, &nodes, "the table", |cells| cells == [0, ALL_CELLS, 0]);
-    let options =
-        FetchOptions { over_network: vec!["node-1".to_owned()], ..FetchOptions::default() };
-    let cluster = Cluster::connect(&address).unwrap();
-    let far = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
-    read_until(&fixture, &far, &nodes, "the table", |cells| cells == [ALL_CELLS, 0, 0]);
 }

@@ -97,7 +97,8 @@ pub(super) struct State {
     pub(super) table: Mutex<Table>,
     pub(super) table_asked: AtomicUsize,
     data: SocketAddr,
-    socket: PathBuf,
+    /// Where it says that its socket is.
+    pub(super) socket: Mutex<PathBuf>,
     dead: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
     pub(super) script: Mutex<VecDeque<Act>>,
@@ -159,7 +160,7 @@ impl FakeNode {
             table: Mutex::new(Table::None),
             table_asked: AtomicUsize::new(0),
             data: listener.local_addr().unwrap(),
-            socket: socket.clone(),
+            socket: Mutex::new(socket.clone()),
             dead: AtomicBool::new(false),
             streams: Mutex::default(),
             script: Mutex::default(),
@@ -230,7 +231,9 @@ impl Drop for FakeNode {
 
 impl State {
     fn boot(&self) -> BootId {
-        BootId::from_bytes([7; 16])
+        let mut bytes = [7; 16];
+        bytes[..2].copy_from_slice(&self.data.port().to_le_bytes());
+        BootId::from_bytes(bytes)
     }
 
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
@@ -440,7 +443,7 @@ impl node_server::Node for Control {
             node_id: self.0.id.clone(),
             boot_id: id(self.0.boot().as_bytes()),
             data_address: self.0.data.to_string(),
-            socket_path: path(&self.0.socket),
+            socket_path: path(&self.0.socket.lock().unwrap()),
             memory: Some(schema::MemoryUse { budget_bytes: 1 << 30, ..Default::default() }),
             ..Default::default()
         }))

@@ -31,7 +31,7 @@ fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
     builder.build().unwrap()
 }
 
-fn sources() -> Vec<Source> {
+pub(super) fn sources() -> Vec<Source> {
     let manifests = [manifest(), other(97, &[3, 5], "b"), other(31, &[3, 5], "c")];
     let source = |manifest: Manifest| {
         let gather = gather(&manifest);
@@ -46,12 +46,12 @@ fn mixed(sources: Vec<Source>, weights: &[f64], stop: Stop) -> LoaderBuilder {
     LoaderBuilder::mixed(sources, mixture)
 }
 
-fn builder() -> LoaderBuilder {
+pub(super) fn builder() -> LoaderBuilder {
     mixed(sources(), &[0.5, 0.3, 0.2], Stop::All)
 }
 
 /// Checks every byte of a batch; returns dataset and sample of each row, padding left out.
-fn checked(batch: &Batch) -> Vec<(u32, u64)> {
+pub(super) fn checked(batch: &Batch) -> Vec<(u32, u64)> {
     let (image, label) = (batch.tensor("image"), batch.tensor("label"));
     let datasets = batch.datasets().expect("a mixture");
     let rows: Vec<(u32, u64)> =

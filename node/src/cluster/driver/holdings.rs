@@ -78,11 +78,13 @@ impl Holdings {
             tracing::warn!("snapshot {} has no shard {}", shard.snapshot, shard.shard);
             return Pulled::Gone;
         };
-        // Before it is here, so that its eviction is not missed. Nor is it dropped any more because another had it lately.
-        let mut state = self.lock();
-        state.to_drop.remove(&shard);
-        state.pulled.insert(shard.shard, shard);
-        drop(state);
+        {
+            let mut state = self.lock();
+            // Before it is here, so that its eviction is not missed.
+            state.pulled.insert(shard.shard, shard);
+            // Nor is it dropped any more because another had it lately.
+            state.to_drop.remove(&shard);
+        }
         let how = bring(&self.shared.cache, &dataset, index).await;
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);

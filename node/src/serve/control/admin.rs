@@ -129,6 +129,14 @@ impl Contract for Admin {
         let CommandRequest { asked_by, command } = request.into_inner();
         let asker = asker.named(&asked_by)?;
         let (command, words) = command::read(command)?;
+        if let Command::Remove(ids) = &command {
+            // Who is in the record no more is gone, also when it was never there: a slip of the pen is not to read so.
+            let standing = self.desk()?.standing();
+            let record = record(&standing)?;
+            if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
+                return Err(command::unknown(record, unknown).into());
+            }
+        }
         self.done(&asker, &words, command).await?;
         Ok(Response::new(CommandResponse {}))
     }

@@ -67,7 +67,7 @@ impl Scene<'_> {
         self.watch.until_waiting(name)?;
         let plan = PlanChangeRequest { add: vec![name.to_owned()], ..Default::default() };
         let figures = self.watch.plan(&plan)?;
-        self.finish(start, members, &members.names(), &figures, format!("{name} joins"))
+        self.finish(&start, members, &members.names(), &figures, format!("{name} joins"))
     }
 
     /// Lets a node leave the ring, and stops it when it has left.
@@ -81,7 +81,7 @@ impl Scene<'_> {
         begun.map_err(|error| failed(format!("{name} does not drain"), error))?;
         let mut stay = members.names();
         stay.retain(|member| *member != name);
-        let change = self.finish(start, members, &stay, &figures, format!("{name} drains"))?;
+        let change = self.finish(&start, members, &stay, &figures, format!("{name} drains"))?;
         members.stop(name);
         Ok(change)
     }
@@ -104,7 +104,7 @@ impl Scene<'_> {
     /// Waits until just these are the ring, and says what that cost.
     fn finish(
         &self,
-        start: Start,
+        start: &Start,
         members: &Members<'_>,
         ring: &[&str],
         figures: &PlanFigures,

@@ -1,0 +1,130 @@
+//! Which nodes are on this host, and what follows from that.
+
+use bytes::Bytes;
+use larder_wire::{Ring, placement::ExceptionsBuilder, ring::place_of};
+
+use super::{fake::Table, *};
+use crate::{Dataset, Locality};
+
+/// Gives every shard to these members, in this order.
+fn own(fixture: &Fixture, nodes: &[FakeNode], owners: impl Fn(u32) -> Vec<u16>) {
+    let ring = Ring::new(1, nodes[0].state.members.lock().unwrap().clone()).unwrap();
+    let snapshot = fixture.manifest.snapshot();
+    let mut table = ExceptionsBuilder::new(&ring, snapshot, owners(0).len());
+    for shard in 0..fixture.manifest.shard_count() {
+        let place = place_of(fixture.manifest.shard(shard).id);
+        table.except(place, owners(shard).into_iter().collect());
+    }
+    let table = Bytes::copy_from_slice(table.build().as_bytes());
+    nodes.iter().for_each(|node| *node.state.table.lock().unwrap() = Table::Is(table.clone()));
+}
+
+/// Hosts set up alike: all nodes say the path at which this one listens.
+fn share_path_of(nodes: &[FakeNode], one: &FakeNode) {
+    let path = one.state.socket.lock().unwrap().clone();
+    nodes.iter().for_each(|node| node.state.socket.lock().unwrap().clone_from(&path));
+}
+
+#[test]
+fn a_node_is_on_this_host_when_it_answers_at_its_socket_whatever_the_ring_calls_its_host() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, true);
+    let here = || Cluster::connect(&address).unwrap().nodes_here();
+    assert_eq!(here(), ["node-0", "node-1", "node-2"]);
+    share_path_of(&nodes, &nodes[1]);
+    assert_eq!(here(), ["node-1"], "of those with the same path the one that answers");
+    nodes.iter().for_each(|node| *node.state.socket.lock().unwrap() = "/nowhere".into());
+    assert!(here().is_empty());
+}
+
+#[test]
+fn a_node_of_the_same_name_in_another_cluster_is_not_taken_for_it() {
+    let (ours, theirs) = (Fixture::new(), Fixture::new());
+    let (nodes, address) = cluster(&ours, 2, true);
+    let (others, _) = cluster(&theirs, 2, true);
+    share_path_of(&nodes, &others[1]);
+    assert!(Cluster::connect(&address).unwrap().nodes_here().is_empty());
+}
+
+#[test]
+fn a_node_that_is_started_later_is_found_then() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, true);
+    let path = nodes[1].state.socket.lock().unwrap().clone();
+    share_path_of(&nodes[1..], &nodes[0]);
+    let cluster = Cluster::connect(&address).unwrap();
+    assert_eq!(cluster.nodes_here(), ["node-0"]);
+    *nodes[1].state.socket.lock().unwrap() = path;
+    assert_eq!(cluster.nodes_here(), ["node-0", "node-1"]);
+}
+
+#[test]
+fn of_two_owners_the_one_on_this_host_is_asked_unless_it_is_to_be_read_over_the_network() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 3, true);
+    share_path_of(&nodes, &nodes[1]);
+    own(&fixture, &nodes, |_| vec![0, 1]);
+    let near = fetcher(&fixture, &address, true);
+    near.learn_owners();
+    let deadline = process::now() + Duration::from_secs(60);
+    while nodes[1].state.attaches.load(SeqCst) == 0 {
+        assert!(process::now() < deadline, "no shard is attached");
+        gather(&fixture, &near, &shuffled(&fixture)).unwrap();
+    }
+    assert!(nodes[0].asked().is_empty() && nodes[2].asked().is_empty());
+    let options =
+        FetchOptions { over_network: vec!["node-1".to_owned()], ..FetchOptions::default() };
+    let cluster = Cluster::connect(&address).unwrap();
+    let far = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
+    far.learn_owners();
+    gather(&fixture, &far, &shuffled(&fixture)).unwrap();
+    assert!(!nodes[0].asked().is_empty() && nodes[2].asked().is_empty());
+}
+
+/// A locality of ranks on hosts with these nodes.
+fn locality(fixture: &Fixture, address: &str, ranks: &[&[&str]]) -> Result<Locality, Error> {
+    let uri = name(fixture).reference.to_string();
+    let dataset = Dataset::options().cluster(address).local(false).open(&uri).unwrap();
+    let named = |names: &&[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    dataset.locality(&ranks.iter().map(named).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_locality_says_which_hosts_with_a_rank_own_each_shard() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 4, false);
+    for (index, member) in nodes[0].state.members.lock().unwrap().iter_mut().enumerate() {
+        member.host = format!("host-{}", index / 2);
+    }
+    own(&fixture, &nodes, |shard| vec![(shard % 4) as u16, ((shard + 1) % 4) as u16]);
+    let (snapshot, shards) = (fixture.manifest.snapshot(), fixture.manifest.shard_count());
+    let held = |ranks: &[&[&str]]| {
+        let locality = locality(&fixture, &address, ranks).unwrap();
+        assert_eq!(locality.snapshots().collect::<Vec<_>>(), [(snapshot, 1)]);
+        let table = locality.table(snapshot, shards).unwrap();
+        let of = |shard| locality.holders(table, shard).iter().map(|&host| host as i16).collect();
+        (locality.ranks().hosts().to_vec(), (0..4).map(of).collect::<Vec<Vec<i16>>>())
+    };
+    // Two ranks beside node 2, one beside node 0, one beside none.
+    let (hosts, holders) = held(&[&["node-2"], &["node-0"], &[], &["node-2"]]);
+    assert_eq!(hosts, [0, 1, 2, 0]);
+    assert_eq!(holders, [[1, -1], [-1, 0], [0, -1], [-1, 1]]);
+    // By hosts, which have two nodes each; and by all nodes that answer on a host.
+    let by_host = held(&[&["host-1"], &["host-0"]]);
+    assert_eq!(by_host.1, [[1, 1], [1, 0], [0, 0], [0, 1]]);
+    assert_eq!(by_host, held(&[&["node-2", "node-3"], &["node-1", "node-0"]]));
+    let error = locality(&fixture, &address, &[&["nobody"], &["node-9"]]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("nobody"), "{error}");
+    assert!(locality(&fixture, &address, &[]).is_err());
+}
+
+#[test]
+fn without_a_cluster_there_is_no_locality() {
+    let fixture = Fixture::new();
+    let reader =
+        Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
+    let error = Locality::of(&[&reader], &[vec!["node-0".to_owned()]]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("without a cluster"), "{error}");
+}

@@ -1,0 +1,126 @@
+//! Which hosts hold the shards that a job reads, and which ranks run there: what the ranks divide each
+//! global batch by, so that each reads as many rows as can be from the memory of its own host.
+//!
+//! Ranks that divide a batch by different tables lose rows and repeat others. So one process makes one
+//! [`Locality`] from what it sees of the cluster, and hands its bytes to all: a ring may change, and
+//! two processes learn of that at different times. It stays what it is for as long as a loader uses it.
+//! Where the cluster has changed meanwhile rows are read from elsewhere; nothing is lost by that but
+//! speed.
+//!
+//! Thread rule: immutable; a clone is a reference count.
+//! Non-goals: which rank gets which row (see [`RankHosts`]), and bringing the bytes to the ranks.
+
+mod codec;
+mod make;
+
+use std::{fmt, sync::Arc};
+
+use larder_dataset::SnapshotId;
+
+use crate::sampler::{LocalityId, RankHosts};
+
+/// In place of the number of a host: none with a rank.
+const NOBODY: u16 = u16::MAX;
+
+/// By what ranks divide their global batches: see [`LoaderBuilder::locality`]. Made by
+/// [`Dataset::locality`] and [`Mixture::locality`], in one process.
+///
+/// [`LoaderBuilder::locality`]: crate::LoaderBuilder::locality
+/// [`Dataset::locality`]: crate::Dataset::locality
+/// [`Mixture::locality`]: crate::Mixture::locality
+#[derive(Clone, PartialEq, Eq)]
+pub struct Locality {
+    inner: Arc<Inner>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Inner {
+    id: LocalityId,
+    ranks: RankHosts,
+    /// One for each snapshot.
+    tables: Box<[Table]>,
+}
+
+/// Which hosts hold the shards of one snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Table {
+    snapshot: SnapshotId,
+    /// Of the ring that it was read from.
+    ring_version: u64,
+    /// Numbers of hosts that each shard has below.
+    per_shard: usize,
+    /// Those of one shard after the other, filled up with [`NOBODY`].
+    hosts: Box<[u16]>,
+}
+
+impl Locality {
+    fn new(ranks: RankHosts, tables: Vec<Table>) -> Self {
+        let id = codec::id(&ranks, &tables);
+        Self { inner: Arc::new(Inner { id, ranks, tables: tables.into() }) }
+    }
+
+    /// Of ranks on these hosts, and snapshots of which `holder` says where each shard lies.
+    #[cfg(test)]
+    pub(crate) fn made_up(
+        hosts: &[u16],
+        manifests: &[&larder_dataset::Manifest],
+        holder: impl Fn(u32) -> u16,
+    ) -> Self {
+        let table = |manifest: &&larder_dataset::Manifest| Table {
+            snapshot: manifest.snapshot(),
+            ring_version: 1,
+            per_shard: 1,
+            hosts: (0..manifest.shard_count()).map(&holder).collect(),
+        };
+        let ranks = RankHosts::new(hosts.iter().copied());
+        Self::new(ranks, manifests.iter().map(table).collect())
+    }
+
+    /// Its name: equal for two exactly when they divide batches alike.
+    #[must_use]
+    pub fn id(&self) -> LocalityId {
+        self.inner.id
+    }
+
+    /// How the ranks of the job lie on hosts.
+    #[must_use]
+    pub fn ranks(&self) -> &RankHosts {
+        &self.inner.ranks
+    }
+
+    /// Of each snapshot, the version of the ring that its placement was read from.
+    pub fn snapshots(&self) -> impl ExactSizeIterator<Item = (SnapshotId, u64)> {
+        self.inner.tables.iter().map(|table| (table.snapshot, table.ring_version))
+    }
+
+    /// The number of a snapshot's table, if it is one of so many shards.
+    pub(crate) fn table(&self, snapshot: SnapshotId, shards: u32) -> Option<usize> {
+        let is_it = |table: &Table| table.snapshot == snapshot && table.shards() == shards as usize;
+        self.inner.tables.iter().position(is_it)
+    }
+
+    /// The hosts that hold a shard, as numbers; those that are of no host do not count.
+    pub(crate) fn holders(&self, table: usize, shard: u32) -> &[u16] {
+        let table = &self.inner.tables[table];
+        &table.hosts[shard as usize * table.per_shard..][..table.per_shard]
+    }
+}
+
+impl Table {
+    fn shards(&self) -> usize {
+        self.hosts.len() / self.per_shard
+    }
+}
+
+impl fmt::Debug for Locality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locality")
+            .field("id", &format_args!("{}", self.id()))
+            .field("ranks", &self.ranks().world())
+            .field("snapshots", &self.snapshots().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
