@@ -70,12 +70,8 @@ impl Peers {
             asked.insert(if mine { 0 } else { asked.len() }, former);
         }
         let patience = if mine { limits::OWNER_SILENT_TIMEOUT } else { limits::STAND_IN_PATIENCE };
-        let holder = |member: &Member| {
-            let peer = self.peer(&member.id, &member.control);
-            Holder { peer, patience }
-        };
-        let holders = asked.into_iter().map(holder);
-        holders.filter(|holder| holder.peer.answers()).collect()
+        let peers = asked.into_iter().map(|member| self.peer(&member.id, &member.control));
+        peers.filter(|peer| peer.answers()).map(|peer| Holder { peer, patience }).collect()
     }
 
     /// Makes it known how members are reached, by their names and data addresses.

@@ -20,10 +20,6 @@ use crate::cluster::coordinator::{
 /// Times blobs are put for one proposal: another node may sweep them before the record names them.
 const PUTS_MAX: u32 = 3;
 
-/// What passes before an agent hears that it was not answered, as it asks again at once: a coordinator that refuses
-/// connections does so in no time.
-const UNANSWERED_PAUSE: Duration = Duration::from_millis(500);
-
 /// For taking back that the node lives, when it stops; else the announcement ends by itself.
 const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -71,14 +67,10 @@ impl Agreement {
 
     pub(super) fn refresh(&self, ticket: Ticket) {
         self.ask(move |coordinator| async move {
-            let view = match coordinator.read().await {
-                Ok(view) => Some((view.record.as_ref().map(stored), alive(&view.alive))),
-                Err(why) => {
-                    tracing::debug!("the record was not read: {why}");
-                    time::sleep(UNANSWERED_PAUSE).await;
-                    None
-                }
-            };
+            let read = coordinator.read().await;
+            let read = read.inspect_err(|why| tracing::debug!("the record was not read: {why}"));
+            let view = read.ok();
+            let view = view.map(|view| (view.record.as_ref().map(stored), alive(&view.alive)));
             Event::Refreshed(ticket, view)
         });
     }
