@@ -28,17 +28,33 @@ pub struct Read {
 
 impl Load {
     /// Starts `readers` of them, each with a seed of its own; every other one maps nothing. All have read a batch when
-    /// this returns.
+    /// this returns. `program` is `env!("CARGO_BIN_EXE_larder-test-client")` in a test of this crate; `env` has the S3
+    /// settings.
     #[must_use]
-    pub fn start(readers: u64, options: &ClientOptions<'_>) -> Self {
+    pub fn start(
+        readers: u64,
+        program: &str,
+        uri: &str,
+        cluster: &str,
+        env: &[(String, String)],
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let end = dir.path().join("end");
         let word = end.display().to_string();
         let reader = |seed: u64| {
             let ways: &[&str] = if seed.is_multiple_of(2) { &[] } else { &["--remote-only"] };
             let args = [ways, &["--until", &word]].concat();
-            let mut reader =
-                TrainingProcess::start(&ClientOptions { seed, args: &args, ..options.clone() });
+            let mut reader = TrainingProcess::start(&ClientOptions {
+                program,
+                uri,
+                cluster,
+                epochs: 0,
+                seed,
+                batch_size: 32,
+                env: env.to_vec(),
+                args: &args,
+                wrapper: &[],
+            });
             reader.wait_for("batch");
             thread::spawn(move || follow(reader, seed))
         };

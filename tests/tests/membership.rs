@@ -8,7 +8,7 @@ use std::time::Duration;
 use larder_origin::{Options, S3Server};
 use larder_tests::living::ring;
 use larder_tests::node::binary;
-use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
+use larder_tests::{Etcd, Keeper, LivingCluster, Load, repeats, words};
 use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE};
 use nix::sys::signal::Signal;
 
@@ -44,17 +44,10 @@ impl Scene {
     fn load(&self, readers: u64) -> Load {
         let load = Load::start(
             readers,
-            &ClientOptions {
-                program: env!("CARGO_BIN_EXE_larder-test-client"),
-                uri: "s3://data/words",
-                cluster: &self.cluster.address(),
-                epochs: 0,
-                seed: 0,
-                batch_size: 32,
-                env: self.server.env(),
-                args: &[],
-                wrapper: &[],
-            },
+            env!("CARGO_BIN_EXE_larder-test-client"),
+            "s3://data/words",
+            &self.cluster.address(),
+            &self.server.env(),
         );
         self.until_warm();
         load

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use larder_tests::living::TOKEN;
-use larder_tests::{ClientOptions, Cluster, Etcd, Keeper, LivingCluster, Load, tool, until, words};
+use larder_tests::{Cluster, Etcd, Keeper, LivingCluster, Load, tool, until, words};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -43,17 +43,10 @@ impl Scene {
     fn load(&self) -> Load {
         let load = Load::start(
             2,
-            &ClientOptions {
-                program: env!("CARGO_BIN_EXE_larder-test-client"),
-                uri: &self.uri,
-                cluster: &self.cluster.address(),
-                epochs: 0,
-                seed: 0,
-                batch_size: 32,
-                env: Vec::new(),
-                args: &[],
-                wrapper: &[],
-            },
+            env!("CARGO_BIN_EXE_larder-test-client"),
+            &self.uri,
+            &self.cluster.address(),
+            &[],
         );
         let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
         self.cluster.until_one_copy_each(&nodes, SHARDS);

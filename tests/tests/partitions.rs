@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use larder_tests::netns::Network;
-use larder_tests::{ClientOptions, Etcd, Keeper, LivingCluster, Load, repeats, words};
+use larder_tests::{Etcd, Keeper, LivingCluster, Load, repeats, words};
 use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 /// What nobody may ever wait for one batch: a host that is cut off answers nothing at all.
@@ -25,17 +25,10 @@ fn a_node_that_is_cut_off_costs_neither_samples_nor_bytes_and_comes_back() {
     let cluster = LivingCluster::start_in(Some(network), keeper, 3, &origin, &[]);
     let load = Load::start(
         2,
-        &ClientOptions {
-            program: env!("CARGO_BIN_EXE_larder-test-client"),
-            uri: &format!("{origin}/words"),
-            cluster: &cluster.address(),
-            epochs: 0,
-            seed: 0,
-            batch_size: 32,
-            env: Vec::new(),
-            args: &[],
-            wrapper: &[],
-        },
+        env!("CARGO_BIN_EXE_larder-test-client"),
+        &format!("{origin}/words"),
+        &cluster.address(),
+        &[],
     );
     let cut = |host, cut| cluster.network.as_ref().expect("it has one").set_cut(host, cut);
     let version = cluster.until_ring(&[0, 1, 2]);
