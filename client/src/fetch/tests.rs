@@ -111,20 +111,22 @@ fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
     }
 }
 
+/// A node may own none of the twelve shards: where a shard lies follows from its name, and that from
+/// the folder's, which is another one in each run.
 #[test]
-fn each_node_is_asked_once_and_its_rows_come_to_their_places() {
+fn each_owner_is_asked_once_and_its_rows_come_to_their_places() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let fetcher = fetcher(&fixture, &address, true);
     let rows = shuffled(&fixture);
     let sources = gather(&fixture, &fetcher, &rows).unwrap();
     assert_eq!(sources.rows_remote, SAMPLES);
-    assert!(nodes.iter().all(|node| node.asked().len() == 1));
     assert_eq!(nodes.iter().map(cells).sum::<usize>(), 2 * rows.len());
     gather(&fixture, &fetcher, &rows).unwrap();
-    for node in &nodes {
-        assert_eq!(node.state.connections.load(SeqCst), 1);
-        assert_eq!(node.state.opened.load(SeqCst), 1);
+    for owner in nodes.iter().filter(|node| !node.asked().is_empty()) {
+        assert_eq!(owner.asked().len(), 2, "once in each gather");
+        assert_eq!(owner.state.connections.load(SeqCst), 1);
+        assert_eq!(owner.state.opened.load(SeqCst), 1);
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) const FRAME_ROWS: usize = 5;
 
 const PONG_INTERVAL: Duration = Duration::from_millis(100);
 
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// What the node does with its next gather. Without a script it serves.
 pub(super) enum Act {
     Serve,
@@ -200,8 +202,9 @@ impl FakeNode {
         // Wakes the acceptor, which then closes the listener.
         let _ = TcpStream::connect(self.state.data);
         while TcpStream::connect(self.state.data).is_ok() {}
+        // Until its listener is closed too, as another may want the address at once.
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         }
     }
 

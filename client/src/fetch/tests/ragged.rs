@@ -40,7 +40,8 @@ fn rows_of_different_lengths_come_from_nodes_from_memory_and_from_the_origin() {
     for _again in 0..2 {
         assert_eq!(gather(&fixture, &far, &rows).unwrap().rows_remote, SAMPLES);
     }
-    assert!(nodes.iter().all(|node| node.state.connections.load(SeqCst) == 1));
+    let mut owners = nodes.iter().filter(|node| !node.asked().is_empty());
+    assert!(owners.all(|node| node.state.connections.load(SeqCst) == 1));
     assert_eq!(gather(&fixture, &alone(&fixture), &rows).unwrap().rows_origin, SAMPLES);
 
     let (_nodes, address) = cluster(&fixture, 2, true);
