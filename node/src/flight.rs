@@ -21,6 +21,7 @@ use std::time::Duration;
 use larder_dataset::ShardId;
 use larder_extent::{Filling, Sealed};
 use larder_wire::Error;
+use tokio_util::sync::CancellationToken;
 
 /// One shard on its way into memory.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Flight {
     /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
     withheld: bool,
     attempts: AtomicU32,
+    /// Used once somebody is in a hurry to have it.
+    hurried: CancellationToken,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
     digest: Mutex<Option<u64>>,
     /// Threads that work on the memory of this flight and can't be stopped.
@@ -75,6 +78,7 @@ impl Flight {
             id,
             withheld,
             attempts: AtomicU32::new(0),
+            hurried: CancellationToken::new(),
             digest: Mutex::default(),
             workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
@@ -130,6 +134,21 @@ impl Flight {
             }
             State::Filling(_) | State::Queued => Waited::TimedOut,
         }
+    }
+
+    /// Says that somebody waits for the shard, or soon will: it yields to nobody any more.
+    pub(crate) fn hurry(&self) {
+        self.hurried.cancel();
+    }
+
+    /// Whether somebody is in a hurry to have it.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurried.is_cancelled()
+    }
+
+    /// Waits until somebody is in a hurry to have it.
+    pub(crate) async fn until_hurried(&self) {
+        self.hurried.cancelled().await;
     }
 
     /// Counts one more try of the whole shard. Returns how many there were with it.

@@ -27,6 +27,7 @@ pub mod shared;
 mod clock;
 mod errors;
 mod metrics;
+mod pace;
 mod peers;
 mod preflight;
 mod target;

@@ -23,6 +23,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::fill::{Filler, ReadThrough, Reader};
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::placements::Placements;
 use crate::preflight;
@@ -149,7 +150,8 @@ fn share(
     let placements = Placements::of_ring(Arc::new(ring));
     let placements = Arc::new(ArcSwap::from_pointee(placements));
     let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
-    Filler::new(&reader, peers, &counters).start_workers(&cache, &handle, &stopping);
+    let pace = Arc::new(Pace::default());
+    Filler::new(&reader, peers, &counters, &pace).start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog: Catalog::new(config.origins().to_vec(), Arc::clone(&cache)),
@@ -157,6 +159,7 @@ fn share(
         config,
         cache,
         counters,
+        pace,
         placements,
         cluster,
         runtime: handle,

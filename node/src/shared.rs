@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::fill::ReadThrough;
+use crate::pace::Pace;
 use crate::placements::Placements;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
@@ -29,6 +30,8 @@ pub struct Shared {
     pub read_through: ReadThrough,
     /// What fills have done so far.
     pub counters: Arc<Counters>,
+    /// How fast shards may come and leave that nobody waits for.
+    pub(crate) pace: Arc<Pace>,
     /// Which node owns which shards, as far as this node knows.
     pub placements: Arc<ArcSwap<Placements>>,
     /// The cluster whose membership can change, if this node is one of such.

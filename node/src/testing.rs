@@ -166,7 +166,7 @@ impl Kitchen {
         let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
         let peers = Arc::new(Peers::new("n1", placed(1, members)));
         peers.meet(others);
-        let filler = Filler::new(&self.reader, peers, &self.counters);
+        let filler = Filler::new(&self.reader, peers, &self.counters, &Arc::default());
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 

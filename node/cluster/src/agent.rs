@@ -256,9 +256,11 @@ impl<R: Rules> Agent<R> {
 
     fn move_on(&mut self, out: &mut Vec<Effect>) {
         self.mover.fetch(self.now, out);
-        let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
+        let change = self.record().and_then(|record| {
+            let change = record.change.as_ref()?;
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
-            (change.plan, Pace { paused: change.paused, rate })
+            let yields = rate.is_none() && !record.is_pressed(change);
+            Some((change.plan, Pace { paused: change.paused, rate, yields }))
         });
         self.mover.pull(self.now, change, &self.rules, out);
     }

@@ -150,7 +150,8 @@ pub struct Change {
     pub target: Option<BlobId>,
     /// Nothing is pulled while it is paused.
     pub paused: bool,
-    /// Bytes a second that may be moved, over all nodes; none: as fast as it goes.
+    /// Bytes a second that may be moved, over all nodes; none: as fast as those who read allow, or as it goes if somebody who leaves
+    /// has a deadline.
     pub rate: Option<u64>,
     /// Shards to be moved.
     pub moves: u64,
@@ -193,6 +194,16 @@ pub struct Past {
 }
 
 impl Record {
+    /// Whether somebody whom the change lets leave has a deadline.
+    pub fn is_pressed(&self, change: &Change) -> bool {
+        let state = |edit: &Edit| self.entry(edit.id()).map(|entry| entry.state);
+        change
+            .edits
+            .iter()
+            .filter_map(state)
+            .any(|state| matches!(state, State::Draining { deadline: Some(_) }))
+    }
+
     /// The entry of this node.
     pub fn entry(&self, id: &str) -> Option<&Entry> {
         let index = self.members.binary_search_by(|entry| entry.member.id.as_str().cmp(id)).ok()?;

@@ -236,12 +236,12 @@ impl Asking<'_> {
         match books.store.request(one.id, group, one.bytes, now, make) {
             Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
             Outcome::InFlight { handle, waiter } => {
-                if self.priority == Priority::Demand {
-                    books.queue.raise(one.id);
-                }
+                books.queue.raise(one.id, self.priority);
+                self.hurry(&handle);
                 Some(self.awaited(handle, waiter))
             }
             Outcome::Admitted { handle, permit } => {
+                self.hurry(&handle);
                 let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
                 let queued = Queued { dataset, shard, flight: handle, permit };
                 Some(self.enqueue(books, one, queued, aside))
@@ -252,6 +252,12 @@ impl Asking<'_> {
                 aside.never_fits = aside.never_fits.take().or(never.then_some(reason));
                 None
             }
+        }
+    }
+
+    fn hurry(&self, flight: &Flight) {
+        if self.priority != Priority::Background {
+            flight.hurry();
         }
     }
 

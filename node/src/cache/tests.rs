@@ -10,7 +10,7 @@ use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 use larder_wire::ErrorKind;
 
 use super::{Found, HolderId, Leased};
-use crate::fill::{RowWanted, ShardPlan};
+use crate::fill::{Priority, RowWanted, ShardPlan};
 use crate::testing::{Folder, Kitchen, landed, until};
 
 const ANN: HolderId = HolderId(1);
@@ -47,6 +47,19 @@ fn sixty_four_threads_asking_for_one_cold_shard_read_each_byte_once() {
     thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(ask))));
     assert_eq!(kitchen.counters.origin_bytes.get(), 256 << 10);
     assert_eq!(kitchen.counters.origin_requests.get(), 1);
+}
+
+#[test]
+fn a_shard_that_nobody_waits_for_yields_until_somebody_does() {
+    let kitchen = Kitchen::unmanned(&small(), 1 << 20);
+    let is_hurried = |priority| match kitchen.cache.find(&kitchen.dataset, &[0], priority).pop() {
+        Some(Found::InFlight(flight)) => flight.is_hurried(),
+        _ => panic!("it is not in flight"),
+    };
+    assert!(!is_hurried(Priority::Background));
+    assert!(!is_hurried(Priority::Background));
+    assert!(is_hurried(Priority::Demand));
+    assert!(is_hurried(Priority::Background), "somebody waits all the same");
 }
 
 #[test]

@@ -30,6 +30,7 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 
 use super::coordinator::{Revision, View, Watch};
 use super::desk::{Inbox, Request, Standing};
+use crate::fill::Priority;
 use crate::shared::Shared;
 use agreement::Agreement;
 use holdings::Holdings;
@@ -170,12 +171,13 @@ impl Driver {
                 });
             }
             Effect::Install { ring, previous } => self.installer.install(ring, previous),
-            Effect::Pull { shard, .. } => {
+            Effect::Pull { shard, yields, .. } => {
+                let priority = if yields { Priority::Background } else { Priority::Prefetch };
                 let datasets = self.agent.record().map_or(&[][..], |record| &record.datasets);
                 let known = datasets.iter().find(|dataset| dataset.snapshot == shard.snapshot);
                 let (known, holdings) = (known.cloned(), Arc::clone(&self.holdings));
                 self.later(async move {
-                    Event::Pulled(shard, holdings.pull(shard, known.as_ref()).await)
+                    Event::Pulled(shard, holdings.pull(shard, known.as_ref(), priority).await)
                 });
             }
             Effect::Drop(shard) => self.holdings.drop_old(shard),

@@ -7,6 +7,7 @@ use larder_wire::data::ReadPart;
 
 use crate::cache::Job;
 use crate::counters::Counters;
+use crate::pace::Turn;
 use crate::peers::{Holder, Missed};
 use crate::target::Target;
 
@@ -15,6 +16,7 @@ pub(super) struct Lender<'a> {
     holder: Holder,
     job: &'a Job,
     counters: &'a Counters,
+    turn: &'a Turn<'a>,
     /// It failed once: the rest comes from the origin.
     failed: AtomicBool,
 }
@@ -24,12 +26,12 @@ impl<'a> Lender<'a> {
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Holder>,
-        counters: &'a Counters,
+        (counters, turn): (&'a Counters, &'a Turn<'a>),
         read: &PartRead,
         target: &mut impl Target,
     ) -> Option<Self> {
         for holder in holders {
-            let lender = Self { holder, job, counters, failed: AtomicBool::new(false) };
+            let lender = Self { holder, job, counters, turn, failed: AtomicBool::new(false) };
             if lender.read(read, target).await {
                 return Some(lender);
             }
@@ -60,7 +62,8 @@ impl<'a> Lender<'a> {
             bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
         };
         let Holder { peer, patience } = &self.holder;
-        let digest = peer.read(&wanted, target, *patience).await?;
+        let mut turn = self.turn.part().await;
+        let digest = peer.read(&wanted, target, *patience, &mut turn).await?;
         if !self.job.flight().is_to_have(digest) {
             return Err(Missed::Wrong("it is another digest than before".to_owned()));
         }

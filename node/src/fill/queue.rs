@@ -16,6 +16,8 @@ pub enum Priority {
     Demand,
     /// Somebody will want it.
     Prefetch,
+    /// It is to be here in the end: whoever reads meanwhile is not to notice.
+    Background,
 }
 
 /// One fill that waits for a worker.
@@ -59,7 +61,7 @@ impl Queue {
         self.fills.len()
     }
 
-    /// Puts a fill in its place. In a full queue, demand displaces the youngest prefetch.
+    /// Puts a fill in its place. In a full queue it displaces the youngest of those that are less urgent.
     pub(crate) fn push(&mut self, queued: Queued, priority: Priority) -> Pushed {
         if self.fills.len() < self.limit {
             self.insert(queued, priority);
@@ -82,13 +84,12 @@ impl Queue {
         self.insert(queued, Priority::Demand);
     }
 
-    /// Somebody waits for it now.
-    pub(crate) fn raise(&mut self, id: ShardId) {
-        let Some(&place @ (Priority::Prefetch, _)) = self.places.get(&id) else {
-            return;
-        };
-        if let Some(queued) = self.fills.remove(&place) {
-            self.insert(queued, Priority::Demand);
+    /// Somebody else asked for it, who may be more in a hurry.
+    pub(crate) fn raise(&mut self, id: ShardId, priority: Priority) {
+        if let Some(&place) = self.places.get(&id).filter(|place| place.0 > priority)
+            && let Some(queued) = self.fills.remove(&place)
+        {
+            self.insert(queued, priority);
         }
     }
 
@@ -162,8 +163,8 @@ mod tests {
             let fill = admission.fill(u8::try_from(fill).unwrap());
             assert!(matches!(queue.push(fill, *priority), Pushed::Queued));
         }
-        queue.raise(ShardId::from_bytes([2; 16]));
-        queue.raise(ShardId::from_bytes([77; 16]));
+        queue.raise(ShardId::from_bytes([2; 16]), Priority::Demand);
+        queue.raise(ShardId::from_bytes([77; 16]), Priority::Demand);
         assert_eq!(numbers(&mut queue), [1, 3, 2, 0]);
     }
 

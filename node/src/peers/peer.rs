@@ -14,6 +14,7 @@ use tonic::transport::Endpoint;
 
 use super::connection::Connection;
 use crate::clock;
+use crate::pace::PartTurn;
 use crate::target::Target;
 
 /// A member of the ring that is not this node.
@@ -110,22 +111,21 @@ impl Peer {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`. Returns the
-    /// digest that the whole shard is to have.
+    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`, as fast as `turn`
+    /// allows. Returns the digest that the whole shard is to have.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
         target: &mut impl Target,
         patience: Duration,
+        turn: &mut PartTurn<'_>,
     ) -> Result<u64, Missed> {
-        let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
+        let _connection = self.turns.acquire().await.expect("the semaphore is never closed");
         // Who had the turn before may have found it away: then nobody in the queue waits for that again.
         if !self.answers() {
             return Err(Missed::Away("it was found away a moment ago".to_owned()));
         }
-        let reading = self.try_read(wanted, target, patience);
-        let read = time::timeout(limits::PEER_PART_TIMEOUT, reading).await;
-        let read = read.unwrap_or(Err(Missed::Silent));
+        let read = self.try_read(wanted, target, patience, turn).await;
         if let Err(missed) = &read
             && !matches!(missed, Missed::NotThere)
         {
@@ -142,11 +142,12 @@ impl Peer {
         wanted: &ReadPart,
         target: &mut impl Target,
         patience: Duration,
+        turn: &mut PartTurn<'_>,
     ) -> Result<u64, Missed> {
         let idle = self.lock().idle.pop();
         if let Some(mut connection) = idle {
             connection.patience = patience;
-            match self.read_over(connection, wanted, target).await {
+            match self.read_over(connection, wanted, target, turn).await {
                 Err(Missed::Away(_) | Missed::Stranger) => *self.lock() = State::default(),
                 answer => return answer,
             }
@@ -159,7 +160,7 @@ impl Peer {
             },
             None => self.meet(patience).await?,
         };
-        self.read_over(connection, wanted, target).await
+        self.read_over(connection, wanted, target, turn).await
     }
 
     async fn read_over(
@@ -167,8 +168,9 @@ impl Peer {
         mut connection: Connection,
         wanted: &ReadPart,
         target: &mut impl Target,
+        turn: &mut PartTurn<'_>,
     ) -> Result<u64, Missed> {
-        let read = connection.read(wanted, target).await;
+        let read = connection.read(wanted, target, turn).await;
         if matches!(read, Ok(_) | Err(Missed::NotThere)) {
             self.lock().idle.push(connection);
         }

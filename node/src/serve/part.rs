@@ -1,4 +1,5 @@
-//! Bytes of an extent for another node, which has a part of a shard to fill with them.
+//! Bytes of an extent for another node, which has a part of a shard to fill with them; and how fast it may take them if
+//! nobody waits there.
 
 use larder_extent::crc::crc32c;
 use larder_wire::data::{Part, ReadPart};
@@ -16,7 +17,7 @@ pub(super) fn answer(
     context: &Context,
     peer: &Peer,
     request: u64,
-    wanted: ReadPart,
+    (wanted, asker): (ReadPart, &str),
     scratch: &mut Scratch,
 ) -> Result<(), Ended> {
     let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
@@ -36,7 +37,8 @@ pub(super) fn answer(
         );
         Error::new(ErrorKind::InvalidArgument, message)
     })?;
-    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload) };
+    let rest = context.shared.pace.rest_for(asker);
+    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload), rest };
     part.encode(request, u64::from(bytes), scratch.frame());
     peer.send_both(scratch.frame_bytes(), payload)?;
     context.activity.peer_bytes.add(u64::from(bytes));

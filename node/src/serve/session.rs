@@ -54,6 +54,8 @@ pub(super) struct Session<'a> {
     agreed: PeerLimits,
     scratch: Scratch,
     in_use: InUse,
+    /// The client's name for itself.
+    client: String,
 }
 
 impl<'a> Session<'a> {
@@ -80,7 +82,8 @@ impl<'a> Session<'a> {
                 ok.encode(request, scratch.frame());
                 peer.send(scratch.frame_bytes()).ok()?;
                 let in_use = InUse::new(&context.shared.cache);
-                Some((Self { context, peer, agreed: ok.limits, scratch, in_use }, hello))
+                let (agreed, client) = (ok.limits, hello.client_name.clone());
+                Some((Self { context, peer, agreed, scratch, in_use, client }, hello))
             }
             Err(error) => {
                 context.activity.refused.add(1);
@@ -121,7 +124,8 @@ impl<'a> Session<'a> {
 
     fn read_part(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         let wanted = ReadPart::decode(self.body(header)?)?;
-        match part::answer(self.context, self.peer, header.request(), wanted, &mut self.scratch) {
+        let (context, request, asked) = (self.context, header.request(), (wanted, &*self.client));
+        match part::answer(context, self.peer, request, asked, &mut self.scratch) {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
             Err(Ended::Broken(why)) => Err(why.into()),
@@ -140,6 +144,7 @@ impl<'a> Session<'a> {
         self.scratch.forget_body();
         let _gathering = self.context.activity.gathering.begin();
         self.context.activity.gathers.add(1);
+        self.context.shared.pace.note_read();
         let (context, peer, agreed) = (self.context, self.peer, self.agreed);
         let answered = self.dataset(wanted.snapshot).map_err(Ended::Refused).and_then(|dataset| {
             let asked = (dataset, &wanted);

@@ -114,6 +114,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
+            pace: Arc::default(),
             placements: placed(1, vec![member]),
             cluster: None,
             runtime: handle,
@@ -133,9 +134,9 @@ impl TestNode {
     }
 
     fn start_workers(&self) {
-        let Shared { cache, runtime, stopping, placements, counters, .. } = &*self.shared;
+        let Shared { cache, runtime, stopping, placements, counters, pace, .. } = &*self.shared;
         let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
-        Filler::new(&self.reader, peers, counters).start_workers(cache, runtime, stopping);
+        Filler::new(&self.reader, peers, counters, pace).start_workers(cache, runtime, stopping);
     }
 
     fn socket_path(&self) -> std::path::PathBuf {

@@ -212,6 +212,8 @@ pub enum Effect {
         bytes: u64,
         /// Who owns it and is giving it away.
         from: String,
+        /// Those who read go first: neither an operator's rate nor a deadline says how fast it is to come.
+        yields: bool,
     },
     /// Drop an old copy: who owns the shard now has it.
     Drop(Shard),

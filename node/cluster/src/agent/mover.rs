@@ -141,6 +141,8 @@ pub(super) struct Pace {
     pub(super) paused: bool,
     /// Bytes a second for this node.
     pub(super) rate: Option<u64>,
+    /// Those who read go first.
+    pub(super) yields: bool,
 }
 
 /// The plans that concern this node: the one that brought about the ring, and the one in flight.
@@ -210,6 +212,7 @@ impl Mover {
             let pace = change.filter(|(id, _)| *id == work.id).map(|(_, pace)| pace);
             let paused = pace.is_some_and(|pace| pace.paused);
             let rate = pace.and_then(|pace| pace.rate);
+            let yields = pace.is_none_or(|pace| pace.yields);
             while few(self.pulling.len())
                 && rules.holds(Rule::PullUnlessPaused, !paused)
                 && rules.holds(Rule::PullWithinRate, now >= free_at(self.paced, rate))
@@ -225,7 +228,7 @@ impl Mover {
                 if rate.is_some() {
                     self.paced = Some((now, bytes));
                 }
-                out.push(Effect::Pull { plan: work.id, shard, bytes, from });
+                out.push(Effect::Pull { plan: work.id, shard, bytes, from, yields });
             }
             if !paused && work.open > 0 {
                 self.due = Some(free_at(self.paced, rate)).filter(|at| *at > now).or(self.due);
@@ -325,7 +328,8 @@ mod tests {
     /// What begins to be pulled now, and is here at once.
     fn pulled(mover: &mut Mover, id: BlobId, now: Now, rate: Option<u64>) -> usize {
         let mut out = Vec::new();
-        mover.pull(now, Some((id, Pace { paused: false, rate })), &Unbroken, &mut out);
+        let pace = Pace { paused: false, rate, yields: rate.is_none() };
+        mover.pull(now, Some((id, pace)), &Unbroken, &mut out);
         for effect in &out {
             if let Effect::Pull { shard, .. } = effect {
                 mover.pulled(now, *shard, Pulled::Verified, &Unbroken);

@@ -131,6 +131,24 @@ fn a_drain_ends_at_its_deadline_moved_or_not() {
 }
 
 #[test]
+fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come() {
+    let drain = |deadline, rate| {
+        let mut stand = Stand::new(record(&["a", "b"]));
+        stand.pulls = false;
+        stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap();
+        let begun = (stand.pulled, stand.yielded);
+        stand.command(Command::Rate(rate)).unwrap();
+        stand.pulls = true;
+        stand.finish_pulls();
+        stand.pass(60);
+        (begun, stand.pulled > begun.0, stand.yielded > begun.1)
+    };
+    assert_eq!(drain(None, None), ((4, 4), true, true));
+    assert_eq!(drain(None, Some(1 << 30)), ((4, 4), true, false));
+    assert_eq!(drain(Some(Duration::from_secs(90)), None), ((4, 0), true, false));
+}
+
+#[test]
 fn an_operators_abort_leaves_the_ring_and_sticks() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     assert_eq!(stand.change().edits.len(), 1);

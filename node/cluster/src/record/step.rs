@@ -224,7 +224,7 @@ impl Record {
         change.rate = rate;
         let words = match rate {
             Some(rate) => format!("change {} moves {rate} bytes a second", change.number),
-            None => format!("change {} moves as fast as it goes", change.number),
+            None => format!("change {} moves as fast as reads allow", change.number),
         };
         step(record, words)
     }

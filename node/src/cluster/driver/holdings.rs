@@ -66,7 +66,12 @@ impl Holdings {
     }
 
     /// Brings a shard of a dataset here: at once when it is, else from a node that has it, else from the origin.
-    pub(super) async fn pull(&self, shard: Shard, known: Option<&Described>) -> Pulled {
+    pub(super) async fn pull(
+        &self,
+        shard: Shard,
+        known: Option<&Described>,
+        priority: Priority,
+    ) -> Pulled {
         let dataset = match open(&self.shared.catalog, shard.snapshot, known).await {
             Ok(dataset) => dataset,
             Err(why) => {
@@ -85,7 +90,7 @@ impl Holdings {
             // Nor is it dropped any more because another had it lately.
             state.to_drop.remove(&shard);
         }
-        let how = bring(&self.shared.cache, &dataset, index).await;
+        let how = bring(&self.shared.cache, &dataset, index, priority).await;
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);
         }
@@ -150,8 +155,13 @@ impl Holdings {
     }
 }
 
-async fn bring(cache: &Arc<Cache>, dataset: &Arc<Dataset>, index: u32) -> Pulled {
-    match cache.find(dataset, &[index], Priority::Prefetch).pop() {
+async fn bring(
+    cache: &Arc<Cache>,
+    dataset: &Arc<Dataset>,
+    index: u32,
+    priority: Priority,
+) -> Pulled {
+    match cache.find(dataset, &[index], priority).pop() {
         Some(Found::Resident(_)) => Pulled::Verified,
         Some(Found::InFlight(flight)) => {
             let landed = task::spawn_blocking(move || landed(&flight)).await;

@@ -2690,7 +2690,7 @@ pub struct ClusterChange {
     pub receivers: u32,
     #[prost(bool, tag = "7")]
     pub paused: bool,
-    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    /// Bytes a second over all nodes. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "8")]
     pub rate: ::core::option::Option<u64>,
     #[prost(string, tag = "9")]
@@ -2853,7 +2853,7 @@ pub struct ApplyPlanRequest {
 pub struct ApplyTerms {
     #[prost(string, tag = "1")]
     pub asked_by: ::prost::alloc::string::String,
-    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    /// Bytes a second over all nodes. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "2")]
     pub rate: ::core::option::Option<u64>,
     /// Only say what the plan does, and whether it can be applied.
@@ -2913,7 +2913,7 @@ pub struct ResumeChange {}
 pub struct AbortChange {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetRate {
-    /// Bytes a second over all nodes. Absent: as fast as it goes.
+    /// Bytes a second over all nodes. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "1")]
     pub rate: ::core::option::Option<u64>,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "FILE|HASH")]
     plan: String,
 
-    /// Move at most so much a second over all nodes, as 500MiB/s; else as fast as it goes
+    /// Move at most so much a second over all nodes, as 500MiB/s; else reads go first
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate)]
     rate: Option<u64>,
 

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RateArguments {
-    /// At most so much a second over all nodes, as 500MiB/s; or 'none'
+    /// At most so much a second over all nodes, as 500MiB/s; or 'none', and reads go first
     #[arg(value_name = "BYTES/s|none", value_parser = parse_rate_or_none)]
     rate: Rate,
 
@@ -106,7 +106,7 @@ impl Report for Steered {
         let (number, what) = (self.change, words(&self.edits));
         let speed = match self.rate {
             Some(rate) => format!("at most {}/s", units::bytes(rate)),
-            None => "as fast as it goes".to_owned(),
+            None => "as fast as reads allow".to_owned(),
         };
         page.line(&match self.now {
             "paused" => format!("change {number} ({what}) is paused; what was moved stays"),
@@ -139,6 +139,6 @@ mod tests {
         assert!(shown("paused", None).contains("is paused"));
         assert!(shown("aborted", None).contains("the ring is what it was"));
         assert!(shown("rated", Some(1 << 20)).contains("at most 1.0 MiB/s"));
-        assert!(shown("resumed", None).contains("as fast as it goes"));
+        assert!(shown("resumed", None).contains("as fast as reads allow"));
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Stand {
     pub(super) restarts_at_commit: Option<&'static str>,
     pub(super) writes: u64,
     pub(super) pulled: u64,
+    /// Of those, the ones that were to yield to who reads.
+    pub(super) yielded: u64,
     pub(super) dropped: u64,
     replies: Vec<Result<Answer, String>>,
     lines: Vec<String>,
@@ -76,6 +78,7 @@ impl Stand {
             restarts_at_commit: None,
             writes: 0,
             pulled: 0,
+            yielded: 0,
             dropped: 0,
             replies: Vec::new(),
             lines: Vec::new(),
@@ -151,8 +154,9 @@ impl Stand {
                 self.events.push_back(Event::Blob(id, self.blobs.get(&id).cloned()));
             }
             Effect::Install { ring, .. } => self.events.push_back(Event::Installed(ring.version)),
-            Effect::Pull { shard, .. } => {
+            Effect::Pull { shard, yields, .. } => {
                 self.pulled += 1;
+                self.yielded += u64::from(yields);
                 self.waiting_pulls.push(shard);
                 if self.pulls {
                     self.finish_pulls();

@@ -91,7 +91,7 @@ impl StatusReport {
         let percent = done * 100 / change.bytes.max(1);
         let speed = match change.rate {
             Some(rate) => format!("at most {}/s", units::bytes(rate)),
-            None => "as fast as it goes".to_owned(),
+            None => "as fast as reads allow".to_owned(),
         };
         let mut fields = vec![
             (
