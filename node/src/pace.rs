@@ -1,13 +1,13 @@
 //! How fast shards come and leave that nobody waits for: slowly while somebody reads, so that he hardly notices.
 //!
 //! A change of the ring moves whole shares of a node. As fast as it goes that takes the network, and on small hosts the
-//! processors, from everybody who reads meanwhile. So who takes such a shard has it in small pieces and rests after
-//! each, for as long as both sides ask for:
+//! processors, from everybody who reads meanwhile. So who takes such a shard asks for it in small pieces, and rests
+//! after each for as long as both sides want:
 //!
 //! ```text
-//!   giver                                          taker
-//!   who read here lately? who else takes parts? ─▶ one shard at a time, and of it one part; after each piece
-//!                                    (Part.rest)   the longer of that rest and of its own readers'
+//!   giver                                           taker
+//!   who read here lately? who else takes pieces? ─▶ one piece at a time; then the longer of
+//!                                   (Part.rests)    that rest and of its own readers'
 //! ```
 //!
 //! The rest is a multiple of what the piece took, so that the share of the time is the same on any link. Where nobody
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use larder_wire::limits::{YIELD_REST_MAX, YIELD_RESTS, YIELD_WINDOW};
+use larder_wire::limits;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time;
 
@@ -31,23 +31,25 @@ const REST_MIN: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Pace {
     state: Mutex<State>,
-    /// Held by the one fill that yields.
-    turn: Semaphore,
+    /// Held while a piece comes, and during the rest after it.
+    piece: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// When somebody last read here.
     read: Option<Instant>,
-    /// When a giver last asked for rests: somebody reads there.
-    asked: Option<Instant>,
-    /// When each other node last took a part from here.
+    /// When a giver last wanted to be left alone: somebody reads there.
+    read_there: Option<Instant>,
+    /// When each other node last took something from here.
     takers: HashMap<String, Instant>,
+    /// Rests that were too short to be taken.
+    owed: Duration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { state: Mutex::default(), turn: Semaphore::new(1) }
+        Self { state: Mutex::default(), piece: Semaphore::new(1) }
     }
 }
 
@@ -57,29 +59,48 @@ impl Pace {
         self.lock().read = Some(clock::now());
     }
 
-    /// How many times as long as a piece took another node is to rest after it.
-    pub(crate) fn rest_for(&self, taker: &str) -> u32 {
-        let (now, mut state) = (clock::now(), self.lock());
-        state.takers.retain(|_, at| is_lately(Some(*at), now));
+    /// How many times as long as a piece took another node is to rest after it. It counts itself, and others that may be
+    /// in a hurry and do not rest.
+    pub(crate) fn rests_for(&self, taker: &str) -> u32 {
+        self.rests_at(taker, clock::now())
+    }
+
+    fn rests_at(&self, taker: &str, now: Instant) -> u32 {
+        let mut state = self.lock();
+        state.takers.retain(|_, at| is_within(limits::YIELD_TAKERS_WINDOW, Some(*at), now));
         state.takers.insert(taker.to_owned(), now);
         let takers = u32::try_from(state.takers.len()).unwrap_or(u32::MAX);
-        if is_lately(state.read, now) { YIELD_RESTS.saturating_mul(takers) } else { 0 }
+        if state.is_read(now) { limits::YIELD_RESTS.saturating_mul(takers) } else { 0 }
     }
 
-    /// Begins a fill; waits for those that yield as it does.
+    /// Waits until a piece of this flight may be taken: after those of others, unless nobody reads or somebody is in a
+    /// hurry.
     pub(crate) async fn turn<'a>(&'a self, flight: &'a Flight) -> Turn<'a> {
-        let yields = !flight.is_hurried() && self.is_to_yield();
-        let only = if yields { alone(&self.turn, flight).await } else { None };
-        Turn { pace: self, flight, part: Semaphore::new(1), _only: only }
-    }
-
-    fn is_read(&self) -> bool {
-        is_lately(self.lock().read, clock::now())
+        let only = if !flight.is_hurried() && self.is_to_yield() {
+            tokio::select! {
+                permit = self.piece.acquire() => permit.ok(),
+                () = flight.until_hurried() => None,
+            }
+        } else {
+            None
+        };
+        Turn { pace: self, flight, _only: only }
     }
 
     fn is_to_yield(&self) -> bool {
         let (now, state) = (clock::now(), self.lock());
-        is_lately(state.read, now) || is_lately(state.asked, now)
+        state.is_read(now) || is_within(limits::YIELD_READERS_WINDOW, state.read_there, now)
+    }
+
+    /// Notes what a giver wants after a piece that took so long. Returns for how long to rest now.
+    fn owe(&self, took: Duration, rests: u32) -> Duration {
+        let (now, mut state) = (clock::now(), self.lock());
+        if rests > 0 {
+            state.read_there = Some(now);
+        }
+        let own = if state.is_read(now) { limits::YIELD_RESTS } else { 0 };
+        state.owed += took.saturating_mul(rests.max(own)).min(limits::YIELD_REST_MAX);
+        if state.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut state.owed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -87,69 +108,34 @@ impl Pace {
     }
 }
 
-fn is_lately(at: Option<Instant>, now: Instant) -> bool {
-    at.is_some_and(|at| now.saturating_duration_since(at) < YIELD_WINDOW)
-}
-
-/// One permit of a semaphore that has one; none if somebody is in a hurry before it is free.
-async fn alone<'a>(one: &'a Semaphore, flight: &Flight) -> Option<SemaphorePermit<'a>> {
-    tokio::select! {
-        permit = one.acquire() => permit.ok(),
-        () = flight.until_hurried() => None,
+impl State {
+    fn is_read(&self, now: Instant) -> bool {
+        is_within(limits::YIELD_READERS_WINDOW, self.read, now)
     }
 }
 
-/// One fill, from its memory to its seal.
+fn is_within(window: Duration, at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < window)
+}
+
+/// One piece that is being taken.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pace: &'a Pace,
     flight: &'a Flight,
-    /// Held while one of its parts comes.
-    part: Semaphore,
-    /// No other fill yields beside it.
     _only: Option<SemaphorePermit<'a>>,
 }
 
 impl Turn<'_> {
-    /// Begins a part; after the others of its fill, unless somebody is in a hurry.
-    pub(crate) async fn part(&self) -> PartTurn<'_> {
-        let only = alone(&self.part, self.flight).await;
-        PartTurn { turn: self, asked: 0, owed: Duration::ZERO, _only: only }
-    }
-}
-
-/// One part that is being taken.
-#[derive(Debug)]
-pub(crate) struct PartTurn<'a> {
-    turn: &'a Turn<'a>,
-    /// What the giver asked for.
-    asked: u32,
-    /// Rests that were too short to be taken.
-    owed: Duration,
-    _only: Option<SemaphorePermit<'a>>,
-}
-
-impl PartTurn<'_> {
-    /// The giver asks for so many rests.
-    pub(crate) fn asked(&mut self, rests: u32) {
-        self.asked = rests;
-        if rests > 0 {
-            self.turn.pace.lock().asked = Some(clock::now());
-        }
-    }
-
-    /// Rests after a piece that took so long, unless somebody is in a hurry.
-    pub(crate) async fn rest(&mut self, took: Duration) {
-        let Turn { pace, flight, .. } = self.turn;
-        if flight.is_hurried() {
+    /// Rests after the piece, which took so long and whose giver wants so many rests, unless somebody is in a hurry.
+    pub(crate) async fn end(self, took: Duration, rests: u32) {
+        if self.flight.is_hurried() {
             return;
         }
-        let own = if pace.is_read() { YIELD_RESTS } else { 0 };
-        self.owed += took.saturating_mul(self.asked.max(own)).min(YIELD_REST_MAX);
-        if self.owed >= REST_MIN {
-            let rest = std::mem::take(&mut self.owed);
-            // That somebody is in a hurry now ends it as well.
-            let _ = time::timeout(rest, flight.until_hurried()).await;
+        let rest = self.pace.owe(took, rests);
+        if !rest.is_zero() {
+            // That somebody is in a hurry from now on ends it as well.
+            let _ = time::timeout(rest, self.flight.until_hurried()).await;
         }
     }
 }
@@ -160,6 +146,8 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
 
     fn flight() -> Flight {
         Flight::new(ShardId::from_bytes([1; 16]), false)
@@ -179,48 +167,58 @@ mod tests {
         }
     }
 
+    async fn takes_its_turn(pace: &Pace, flight: &Flight) {
+        pace.turn(flight).await.end(Duration::ZERO, 0).await;
+    }
+
     #[tokio::test]
-    async fn where_nobody_reads_nobody_is_asked_to_rest_and_fills_go_side_by_side() {
+    async fn where_nobody_reads_nobody_is_to_rest_and_pieces_come_side_by_side() {
         let (pace, flights) = (Pace::default(), [flight(), flight()]);
-        assert_eq!(pace.rest_for("n2"), 0);
-        let _first = pace.turn(&flights[0]).await;
-        assert!(!waits(async { drop(pace.turn(&flights[1]).await) }).await);
+        assert_eq!(pace.rests_for("n2"), 0);
+        let first = pace.turn(&flights[0]).await;
+        assert!(!waits(takes_its_turn(&pace, &flights[1])).await);
+        // Else the test would not end.
+        first.end(HOUR, 0).await;
+    }
+
+    #[test]
+    fn all_who_take_from_one_node_share_its_time() {
+        let (pace, now) = (Pace::default(), clock::now());
+        pace.lock().read = Some(now);
+        assert_eq!(pace.rests_at("n2", now), limits::YIELD_RESTS);
+        assert_eq!(pace.rests_at("n2", now), limits::YIELD_RESTS);
+        assert_eq!(pace.rests_at("n3", now), 2 * limits::YIELD_RESTS);
+        let later = now + limits::YIELD_TAKERS_WINDOW;
+        assert_eq!(pace.rests_at("n3", later), limits::YIELD_RESTS);
+        assert_eq!(pace.rests_at("n3", now + limits::YIELD_READERS_WINDOW), 0);
     }
 
     #[tokio::test]
-    async fn all_who_take_from_one_node_share_its_time() {
-        let pace = Pace::default();
-        pace.note_read();
-        assert_eq!(pace.rest_for("n2"), YIELD_RESTS);
-        assert_eq!(pace.rest_for("n2"), YIELD_RESTS);
-        assert_eq!(pace.rest_for("n3"), 2 * YIELD_RESTS);
-    }
-
-    #[tokio::test]
-    async fn one_fill_yields_at_a_time_where_somebody_reads_here_or_at_the_giver() {
-        for asked in [false, true] {
+    async fn one_piece_comes_at_a_time_where_somebody_reads_here_or_at_the_giver() {
+        for here in [true, false] {
             let (pace, flights) = (Pace::default(), [flight(), flight()]);
-            if asked {
-                pace.turn(&flights[0]).await.part().await.asked(1);
-            } else {
+            if here {
                 pace.note_read();
+            } else {
+                pace.turn(&flights[0]).await.end(Duration::ZERO, 1).await;
             }
             let first = pace.turn(&flights[0]).await;
-            assert!(waits(async { drop(pace.turn(&flights[1]).await) }).await);
+            assert!(waits(takes_its_turn(&pace, &flights[1])).await);
             drop(first);
-            assert!(!waits(async { drop(pace.turn(&flights[1]).await) }).await);
+            assert!(!waits(takes_its_turn(&pace, &flights[1])).await);
         }
     }
 
     #[tokio::test]
-    async fn whoever_is_in_a_hurry_waits_neither_for_other_fills_nor_for_parts_of_its_own() {
+    async fn whoever_is_in_a_hurry_waits_for_nobody_and_rests_no_more() {
         let (pace, flights) = (Pace::default(), [flight(), flight()]);
         pace.note_read();
         let _first = pace.turn(&flights[0]).await;
         let second = async {
             let turn = pace.turn(&flights[1]).await;
-            let _part = turn.part().await;
-            drop(turn.part().await);
+            // A rest, were it not in a hurry.
+            pace.lock().owed = HOUR;
+            turn.end(HOUR, u32::MAX).await;
         };
         let mut second = std::pin::pin!(second);
         assert!(waits(second.as_mut()).await);
@@ -229,13 +227,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_one_fill_come_one_after_the_other_and_rest_no_longer_than_the_limit() {
+    async fn a_rest_ends_when_somebody_is_in_a_hurry() {
         let (pace, flight) = (Pace::default(), flight());
-        let turn = pace.turn(&flight).await;
-        let mut first = turn.part().await;
-        assert!(waits(async { drop(turn.part().await) }).await);
-        first.asked(u32::MAX);
-        // Else the test would not end.
-        first.rest(Duration::from_secs(3600)).await;
+        pace.lock().owed = HOUR;
+        let resting = pace.turn(&flight).await.end(Duration::ZERO, 0);
+        let mut resting = std::pin::pin!(resting);
+        assert!(waits(resting.as_mut()).await);
+        flight.hurry();
+        assert!(!waits(resting).await);
+    }
+
+    #[test]
+    fn rests_are_bounded_whatever_a_giver_wants_and_short_ones_add_up() {
+        let pace = Pace::default();
+        assert_eq!(pace.owe(HOUR, u32::MAX), limits::YIELD_REST_MAX);
+        let short = REST_MIN / 2;
+        assert_eq!(pace.owe(short, 1), Duration::ZERO);
+        assert_eq!(pace.owe(short, 1), REST_MIN);
     }
 }

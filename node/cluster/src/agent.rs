@@ -259,7 +259,7 @@ impl<R: Rules> Agent<R> {
         let change = self.record().and_then(|record| {
             let change = record.change.as_ref()?;
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
-            let yields = rate.is_none() && !record.is_pressed(change);
+            let yields = rate.is_none() && !record.is_pressed();
             Some((change.plan, Pace { paused: change.paused, rate, yields }))
         });
         self.mover.pull(self.now, change, &self.rules, out);

@@ -194,14 +194,10 @@ pub struct Past {
 }
 
 impl Record {
-    /// Whether somebody whom the change lets leave has a deadline.
-    pub fn is_pressed(&self, change: &Change) -> bool {
-        let state = |edit: &Edit| self.entry(edit.id()).map(|entry| entry.state);
-        change
-            .edits
-            .iter()
-            .filter_map(state)
-            .any(|state| matches!(state, State::Draining { deadline: Some(_) }))
+    /// Whether somebody is to leave by a deadline: with the change in flight, or as soon as that is over.
+    pub fn is_pressed(&self) -> bool {
+        let pressed = |entry: &Entry| matches!(entry.state, State::Draining { deadline: Some(_) });
+        self.members.iter().any(pressed)
     }
 
     /// The entry of this node.

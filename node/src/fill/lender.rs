@@ -4,19 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_dataset::PartRead;
 use larder_wire::data::ReadPart;
+use larder_wire::limits;
 
 use crate::cache::Job;
+use crate::clock;
 use crate::counters::Counters;
-use crate::pace::Turn;
+use crate::pace::Pace;
 use crate::peers::{Holder, Missed};
-use crate::target::Target;
+use crate::target::{Piece, Target};
 
 /// Who gave the first part that was asked for, and is asked for the others.
 pub(super) struct Lender<'a> {
     holder: Holder,
     job: &'a Job,
     counters: &'a Counters,
-    turn: &'a Turn<'a>,
+    pace: &'a Pace,
     /// It failed once: the rest comes from the origin.
     failed: AtomicBool,
 }
@@ -26,12 +28,12 @@ impl<'a> Lender<'a> {
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Holder>,
-        (counters, turn): (&'a Counters, &'a Turn<'a>),
+        (counters, pace): (&'a Counters, &'a Pace),
         read: &PartRead,
         target: &mut impl Target,
     ) -> Option<Self> {
         for holder in holders {
-            let lender = Self { holder, job, counters, turn, failed: AtomicBool::new(false) };
+            let lender = Self { holder, job, counters, pace, failed: AtomicBool::new(false) };
             if lender.read(read, target).await {
                 return Some(lender);
             }
@@ -61,13 +63,40 @@ impl<'a> Lender<'a> {
             offset: read.region_offset,
             bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
         };
+        if self.job.flight().is_hurried() {
+            return self.ask(&wanted, target).await.map(drop);
+        }
+        self.read_in_pieces(wanted, target).await
+    }
+
+    /// Reads what nobody waits for, so that whoever reads here or there hardly notices.
+    async fn read_in_pieces(&self, part: ReadPart, target: &mut impl Target) -> Result<(), Missed> {
+        let mut memory = vec![0; part.bytes.min(limits::YIELD_PIECE_BYTES) as usize];
+        target.begin();
+        let mut left = part.bytes;
+        while left > 0 {
+            let bytes = left.min(limits::YIELD_PIECE_BYTES);
+            let offset = part.offset + u64::from(part.bytes - left);
+            let piece = &mut memory[..bytes as usize];
+            let turn = self.pace.turn(self.job.flight()).await;
+            let begun = clock::now();
+            let wanted = ReadPart { offset, bytes, ..part };
+            let rests = self.ask(&wanted, &mut Piece::new(piece)).await?;
+            target.put(piece)?;
+            left -= bytes;
+            turn.end(clock::now() - begun, rests).await;
+        }
+        Ok(())
+    }
+
+    /// Fills `target` with what is wanted. Returns for how many times as long as that took the peer wants to be left alone.
+    async fn ask(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<u32, Missed> {
         let Holder { peer, patience } = &self.holder;
-        let mut turn = self.turn.part().await;
-        let digest = peer.read(&wanted, target, *patience, &mut turn).await?;
-        if !self.job.flight().is_to_have(digest) {
+        let part = peer.read(wanted, target, *patience).await?;
+        if !self.job.flight().is_to_have(part.digest) {
             return Err(Missed::Wrong("it is another digest than before".to_owned()));
         }
-        self.counters.peer_bytes.add(read.bytes);
-        Ok(())
+        self.counters.peer_bytes.add(u64::from(wanted.bytes));
+        Ok(part.rests)
     }
 }

@@ -17,7 +17,7 @@ use crate::cache::{Cache, GaveUp, Job};
 use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};
-use crate::pace::{Pace, Turn};
+use crate::pace::Pace;
 use crate::peers::Peers;
 
 /// Times a whole shard is read when it does not have the checksum that the manifest pins: bytes can
@@ -98,12 +98,10 @@ impl Filler {
     async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
-        let turn = self.pace.turn(job.flight()).await;
         let (mut may_borrow, mut tries) = (true, 0);
         while tries < CHECKSUM_TRIES {
             let filling = self.take_memory(job, &plan).await?;
-            let turn = may_borrow.then_some(&turn);
-            let borrowed = self.read_parts(job, &plan, &filling, turn).await?;
+            let borrowed = self.read_parts(job, &plan, &filling, may_borrow).await?;
             if let Some(sealed) = seal(job, filling).await? {
                 return Ok(sealed);
             }
@@ -137,18 +135,15 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads what is missing, from a peer at the pace of `turn` if there is one. Returns whether a peer gave some of it.
+    /// Reads what is missing. Returns whether a peer gave some of it.
     async fn read_parts(
         &self,
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-        turn: Option<&Turn<'_>>,
+        may_borrow: bool,
     ) -> Result<bool, GaveUp> {
-        let lender = match turn {
-            Some(turn) => self.find_lender(job, plan, filling, turn).await,
-            None => None,
-        };
+        let lender = if may_borrow { self.find_lender(job, plan, filling).await } else { None };
         let read = |index| self.read_part(job, plan, filling, lender.as_ref(), index);
         let parts = stream::iter((0..plan.reads.len()).map(read));
         parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await?;
@@ -161,7 +156,6 @@ impl Filler {
         job: &'a Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-        turn: &'a Turn<'a>,
     ) -> Option<Lender<'a>> {
         let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
         if holders.is_empty() {
@@ -169,7 +163,8 @@ impl Filler {
         }
         let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
         let read = &plan.reads[part.index()];
-        let lender = Lender::find(job, holders, (&self.counters, turn), read, &mut part).await?;
+        let lender =
+            Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
         part.finish().ok()?;
         job.flight().part_is_in();
         Some(lender)

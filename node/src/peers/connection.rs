@@ -14,9 +14,10 @@ use tokio::net::TcpStream;
 use tokio::time;
 
 use super::Missed;
-use crate::clock;
-use crate::pace::PartTurn;
 use crate::target::Target;
+
+/// Payload that is received at a time: hashed and handed on while it is in the second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A socket that said HELLO.
 #[derive(Debug)]
@@ -59,13 +60,12 @@ impl Connection {
         }
     }
 
-    /// Asks for a part and fills `target` with it, as fast as `turn` allows. An error other than [`Missed::NotThere`] leaves the
+    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves the
     /// connection in the middle of an answer: it is of no further use.
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,
         target: &mut impl Target,
-        turn: &mut PartTurn<'_>,
     ) -> Result<Part, Missed> {
         self.request += 1;
         wanted.encode(self.request, &mut self.frame);
@@ -75,8 +75,7 @@ impl Connection {
             return Err(self.refusal(&header, "PART"));
         }
         let part = Part::decode(&header, &self.body, wanted.bytes)?;
-        turn.asked(part.rest);
-        let found = self.receive(wanted.bytes, target, turn).await?;
+        let found = self.receive(wanted.bytes, target).await?;
         if found == part.crc32c {
             return Ok(part);
         }
@@ -84,27 +83,16 @@ impl Connection {
         Err(Missed::Wrong(why))
     }
 
-    /// Hands payload on piece by piece. Returns its checksum. Rests do not count as the peer's time.
-    async fn receive(
-        &mut self,
-        bytes: u32,
-        target: &mut impl Target,
-        turn: &mut PartTurn<'_>,
-    ) -> Result<u32, Missed> {
+    /// Hands payload on piece by piece. Returns its checksum.
+    async fn receive(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
         target.begin();
         let (mut left, mut crc) = (bytes as usize, Crc32c::new());
-        let mut patience = limits::PEER_PART_TIMEOUT;
         while left > 0 {
-            let begun = clock::now();
-            self.piece.resize(left.min(limits::PEER_PIECE_BYTES), 0);
-            let reading = self.stream.read_exact(&mut self.piece);
-            time::timeout(patience, reading).await.map_err(|_| Missed::Silent)??;
+            self.piece.resize(left.min(PIECE_BYTES), 0);
+            self.stream.read_exact(&mut self.piece).await?;
             crc.update(&self.piece);
             target.put(&self.piece)?;
             left -= self.piece.len();
-            let took = clock::now() - begun;
-            patience = patience.saturating_sub(took);
-            turn.rest(took).await;
         }
         Ok(crc.finish())
     }

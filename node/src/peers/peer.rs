@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use larder_wire::control::node_client::NodeClient;
 use larder_wire::control::{self, IntroduceRequest};
-use larder_wire::data::{ReadPart, Ticket, WireError};
+use larder_wire::data::{Part, ReadPart, Ticket, WireError};
 use larder_wire::{Error, ErrorKind, data_address, limits};
 use tokio::sync::Semaphore;
 use tokio::time;
@@ -14,7 +14,6 @@ use tonic::transport::Endpoint;
 
 use super::connection::Connection;
 use crate::clock;
-use crate::pace::PartTurn;
 use crate::target::Target;
 
 /// A member of the ring that is not this node.
@@ -111,21 +110,22 @@ impl Peer {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`, as fast as `turn`
-    /// allows. Returns the digest that the whole shard is to have.
+    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`. Returns what it
+    /// said of it.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
         target: &mut impl Target,
         patience: Duration,
-        turn: &mut PartTurn<'_>,
-    ) -> Result<u64, Missed> {
-        let _connection = self.turns.acquire().await.expect("the semaphore is never closed");
+    ) -> Result<Part, Missed> {
+        let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         // Who had the turn before may have found it away: then nobody in the queue waits for that again.
         if !self.answers() {
             return Err(Missed::Away("it was found away a moment ago".to_owned()));
         }
-        let read = self.try_read(wanted, target, patience, turn).await;
+        let reading = self.try_read(wanted, target, patience);
+        let read = time::timeout(limits::PEER_PART_TIMEOUT, reading).await;
+        let read = read.unwrap_or(Err(Missed::Silent));
         if let Err(missed) = &read
             && !matches!(missed, Missed::NotThere)
         {
@@ -142,12 +142,11 @@ impl Peer {
         wanted: &ReadPart,
         target: &mut impl Target,
         patience: Duration,
-        turn: &mut PartTurn<'_>,
-    ) -> Result<u64, Missed> {
+    ) -> Result<Part, Missed> {
         let idle = self.lock().idle.pop();
         if let Some(mut connection) = idle {
             connection.patience = patience;
-            match self.read_over(connection, wanted, target, turn).await {
+            match self.read_over(connection, wanted, target).await {
                 Err(Missed::Away(_) | Missed::Stranger) => *self.lock() = State::default(),
                 answer => return answer,
             }
@@ -160,7 +159,7 @@ impl Peer {
             },
             None => self.meet(patience).await?,
         };
-        self.read_over(connection, wanted, target, turn).await
+        self.read_over(connection, wanted, target).await
     }
 
     async fn read_over(
@@ -168,13 +167,12 @@ impl Peer {
         mut connection: Connection,
         wanted: &ReadPart,
         target: &mut impl Target,
-        turn: &mut PartTurn<'_>,
-    ) -> Result<u64, Missed> {
-        let read = connection.read(wanted, target, turn).await;
+    ) -> Result<Part, Missed> {
+        let read = connection.read(wanted, target).await;
         if matches!(read, Ok(_) | Err(Missed::NotThere)) {
             self.lock().idle.push(connection);
         }
-        read.map(|part| part.digest)
+        read
     }
 
     /// Asks how it is reached, and connects.

@@ -16,8 +16,7 @@ use larder_wire::{Error, ErrorKind, limits};
 use super::*;
 use crate::cache::Found;
 use crate::fill::{Priority, digest};
-use crate::flight::{Flight, Waited};
-use crate::pace::Pace;
+use crate::flight::Waited;
 use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, member, placed};
 
@@ -39,8 +38,8 @@ enum Way {
     Dies,
     /// Says HELLO and nothing more.
     Silent,
-    /// Asks for the longest rests there are.
-    Read,
+    /// Asks for the longest rests there are: it is read from.
+    Busy,
 }
 
 /// A scripted peer that has all shards.
@@ -92,7 +91,7 @@ impl FakePeer {
         let begin = usize::try_from(wanted.offset).unwrap();
         let mut payload =
             sealed.region(wanted.tensor as usize)[begin..][..wanted.bytes as usize].to_vec();
-        let mut part = Part { digest: digest(sealed), crc32c: crc32c(&payload), rest: 0 };
+        let mut part = Part { digest: digest(sealed), crc32c: crc32c(&payload), rests: 0 };
         match self.way {
             Way::Empty => {
                 let error = Error::new(ErrorKind::NotFound, "not here");
@@ -110,7 +109,7 @@ impl FakePeer {
                 thread::park_timeout(2 * larder_wire::limits::PEER_PART_TIMEOUT);
                 return false;
             }
-            Way::Read => part.rest = u32::MAX,
+            Way::Busy => part.rests = u32::MAX,
             Way::Honest | Way::Dies => {}
         }
         part.encode(request, u64::from(wanted.bytes), out);
@@ -153,7 +152,7 @@ fn a_shard_that_a_peer_has_is_not_read_from_the_origin() {
 fn a_shard_that_nobody_waits_for_comes_though_a_peer_asks_for_long_rests() {
     let folder = folder();
     let stocked = Kitchen::new(&folder, 64 << 20);
-    let (_peer, address) = FakePeer::start(Way::Read, vec![stocked.get(0).unwrap()]);
+    let (_peer, address) = FakePeer::start(Way::Busy, vec![stocked.get(0).unwrap()]);
     let kitchen = Kitchen::unmanned(&folder, 64 << 20);
     kitchen.start_workers_among(&[("n2", address)]);
     let found = kitchen.cache.find(&kitchen.dataset, &[0], Priority::Background).pop();
@@ -199,11 +198,7 @@ fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
             let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
             let mut memory = [0; 16];
             let patience = limits::STAND_IN_PATIENCE;
-            let (pace, flight) =
-                (Pace::default(), Flight::new(ShardId::from_bytes([0; 16]), false));
-            let turn = pace.turn(&flight).await;
-            let mut turn = turn.part().await;
-            peer.read(&wanted, &mut Piece::new(&mut memory), patience, &mut turn).await.is_err()
+            peer.read(&wanted, &mut Piece::new(&mut memory), patience).await.is_err()
         }
     };
     let asked = (0..3 * limits::PEER_CONNECTIONS_MAX).map(ask);

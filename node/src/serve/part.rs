@@ -2,7 +2,7 @@
 //! nobody waits there.
 
 use larder_extent::crc::crc32c;
-use larder_wire::data::{Part, ReadPart};
+use larder_wire::data::{Features, Part, ReadPart};
 use larder_wire::{Error, ErrorKind};
 
 use super::Context;
@@ -11,13 +11,21 @@ use super::peer::Peer;
 use super::staging::Scratch;
 use crate::fill::digest;
 
+/// Who asks.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) name: String,
+    /// What HELLO has agreed on.
+    pub(super) features: Features,
+}
+
 /// Answers with the bytes if the shard is here. Neither the shard nor its dataset counts as used by
 /// the asker, who is about to have its own.
 pub(super) fn answer(
     context: &Context,
     peer: &Peer,
     request: u64,
-    (wanted, asker): (ReadPart, &str),
+    (wanted, asker): (ReadPart, &Asker),
     scratch: &mut Scratch,
 ) -> Result<(), Ended> {
     let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
@@ -37,8 +45,9 @@ pub(super) fn answer(
         );
         Error::new(ErrorKind::InvalidArgument, message)
     })?;
-    let rest = context.shared.pace.rest_for(asker);
-    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload), rest };
+    let may_say = asker.features.contains(Features::RESTS);
+    let rests = if may_say { context.shared.pace.rests_for(&asker.name) } else { 0 };
+    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload), rests };
     part.encode(request, u64::from(bytes), scratch.frame());
     peer.send_both(scratch.frame_bytes(), payload)?;
     context.activity.peer_bytes.add(u64::from(bytes));

@@ -15,7 +15,7 @@ use super::Context;
 use super::acceptor::{Slot, frame_deadline};
 use super::allowance::Held;
 use super::gather::{self, Ended};
-use super::part;
+use super::part::{self, Asker};
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::InUse;
@@ -54,8 +54,7 @@ pub(super) struct Session<'a> {
     agreed: PeerLimits,
     scratch: Scratch,
     in_use: InUse,
-    /// The client's name for itself.
-    client: String,
+    asker: Asker,
 }
 
 impl<'a> Session<'a> {
@@ -82,8 +81,9 @@ impl<'a> Session<'a> {
                 ok.encode(request, scratch.frame());
                 peer.send(scratch.frame_bytes()).ok()?;
                 let in_use = InUse::new(&context.shared.cache);
-                let (agreed, client) = (ok.limits, hello.client_name.clone());
-                Some((Self { context, peer, agreed, scratch, in_use, client }, hello))
+                let agreed = ok.limits;
+                let asker = Asker { name: hello.client_name.clone(), features: ok.features };
+                Some((Self { context, peer, agreed, scratch, in_use, asker }, hello))
             }
             Err(error) => {
                 context.activity.refused.add(1);
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
 
     fn read_part(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         let wanted = ReadPart::decode(self.body(header)?)?;
-        let (context, request, asked) = (self.context, header.request(), (wanted, &*self.client));
+        let (context, request, asked) = (self.context, header.request(), (wanted, &self.asker));
         match part::answer(context, self.peer, request, asked, &mut self.scratch) {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
@@ -150,6 +150,8 @@ impl<'a> Session<'a> {
             let asked = (dataset, &wanted);
             gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
         });
+        // It may have taken long.
+        context.shared.pace.note_read();
         match answered {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => {

@@ -7,6 +7,7 @@ mod gather;
 mod hostile;
 mod in_use;
 mod local;
+mod part;
 mod private;
 
 use std::io::Read;

@@ -451,19 +451,22 @@ pub const PEER_CONNECTIONS_MAX: usize = 4;
 /// longer for 8 MiB is not worth the wait.
 pub const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Payload of a part that is received at a time: hashed and handed on while it is in the second-level cache.
-pub const PEER_PIECE_BYTES: usize = 256 << 10;
+/// What is asked of another node at a time of a shard that nobody waits for: a part of a part, so that nothing is
+/// on its way while the taker rests.
+pub const YIELD_PIECE_BYTES: u32 = 256 << 10;
 
-/// While somebody reads from a node, a shard that nobody waits for comes or leaves in a twentieth of the time: after each piece
-/// the taker rests so many times as long as that took, once for each who takes from the same node.
-pub const YIELD_RESTS: u32 = 19;
+/// While somebody reads from a node, such a shard comes or leaves in a tenth of the time: after each piece the taker rests
+/// so many times as long as that took, once for each who takes from the same node.
+pub const YIELD_RESTS: u32 = 9;
 
-/// Longest rest after one piece: what nobody waits for still comes at 12 MiB/s, or a large shard would not be here before
-/// [`FILL_DEADLINE`].
+/// Longest rest after one piece, or a large shard would not be here before [`FILL_DEADLINE`].
 pub const YIELD_REST_MAX: Duration = Duration::from_millis(20);
 
-/// Who read, or took a part, within this time is counted among those who do.
-pub const YIELD_WINDOW: Duration = Duration::from_secs(1);
+/// Who read within this time reads: a training step may take seconds.
+pub const YIELD_READERS_WINDOW: Duration = Duration::from_secs(10);
+
+/// Who took a piece within this time takes.
+pub const YIELD_TAKERS_WINDOW: Duration = Duration::from_secs(1);
 
 /// A node that was silent is asked again after this.
 pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -548,7 +551,8 @@ const _: () = {
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     // A shard of a gibibyte that yields, after others that did, is here before its fill is given up.
     assert!(
-        (PULLS_IN_FLIGHT_MAX * ((1 << 30) / PEER_PIECE_BYTES)) as u128 * YIELD_REST_MAX.as_millis()
+        (PULLS_IN_FLIGHT_MAX * ((1 << 30) / YIELD_PIECE_BYTES as usize)) as u128
+            * YIELD_REST_MAX.as_millis()
             < FILL_DEADLINE.as_millis()
     );
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);

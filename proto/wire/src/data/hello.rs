@@ -8,13 +8,22 @@ use crate::{Error, ErrorKind, error::head, limits};
 /// The protocol versions this build speaks.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;
 
-/// Optional parts of the protocol, a bit each. Both sides use what both have. None exist yet.
+/// Optional parts of the protocol, a bit each. Both sides use what both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(u64);
 
 impl Features {
+    /// A PART may say for how long its taker is to rest.
+    pub const RESTS: Self = Self(1);
+
     /// What this build has.
-    pub const OWN: Self = Self(0);
+    pub const OWN: Self = Self::RESTS;
+
+    /// Whether all of the other are among these.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 
     /// What both have.
     #[must_use]

@@ -76,7 +76,7 @@ impl ReadPart {
 /// offset width
 ///      0     8  digest of the checksums of all rows of the shard
 ///      8     4  CRC32C of the payload
-///     12     4  reserved, 0
+///     12     4  rests; 0 unless HELLO has agreed on them
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
@@ -85,9 +85,9 @@ pub struct Part {
     pub digest: u64,
     /// Of the payload.
     pub crc32c: u32,
-    /// So many times as long as a piece of the payload took to come, whoever takes it is to rest before the next, unless
-    /// somebody waits for it: others read from the sender and are not to notice. 0 where nobody reads.
-    pub rest: u32,
+    /// So many times as long as this took to come, whoever takes it is to rest before the next, unless somebody waits for
+    /// the shard: others read from the sender and are not to notice. 0 where nobody reads.
+    pub rests: u32,
 }
 
 impl Part {
@@ -95,7 +95,7 @@ impl Part {
     pub fn encode(&self, request: u64, payload_bytes: u64, out: &mut Vec<u8>) {
         codec::frame(Kind::Part, request, payload_bytes, out, |body| {
             body.extend_from_slice(&self.digest.to_le_bytes());
-            codec::put_u32s(body, &[self.crc32c, self.rest]);
+            codec::put_u32s(body, &[self.crc32c, self.rests]);
         });
     }
 
@@ -108,7 +108,7 @@ impl Part {
             return Err(WireError::Unexpected { found: header.kind(), expected: "PART" });
         }
         let mut fields = codec::Fields::new(Kind::Part, body);
-        let part = Self { digest: fields.u64()?, crc32c: fields.u32()?, rest: fields.u32()? };
+        let part = Self { digest: fields.u64()?, crc32c: fields.u32()?, rests: fields.u32()? };
         fields.end()?;
         if header.payload_bytes() != u64::from(asked) {
             let what = "it is not as long as what was asked for";

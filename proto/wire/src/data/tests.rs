@@ -87,7 +87,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
         Box::new(|out| Admit { prefix: "s3://bucket/data".to_owned() }.encode(7, out)),
         Box::new(|out| admitted().encode(7, out)),
         Box::new(|out| read_part().encode(8, out)),
-        Box::new(|out| Part { digest: 1, crc32c: 2, rest: 3 }.encode(8, PART_BYTES.into(), out)),
+        Box::new(|out| Part { digest: 1, crc32c: 2, rests: 3 }.encode(8, PART_BYTES.into(), out)),
     ];
     let frame = |encode: &Encode<'_>| {
         let mut out = Vec::new();
@@ -199,7 +199,7 @@ fn a_part_is_asked_for_within_its_limit_and_comes_as_long_as_it_was_asked_for() 
         let (_, body) = sent(|request, out| ReadPart { bytes, ..read_part() }.encode(request, out));
         ReadPart::decode(&body).unwrap_err();
     }
-    let part = Part { digest: 7, crc32c: 8, rest: 9 };
+    let part = Part { digest: 7, crc32c: 8, rests: 9 };
     let (header, body) = sent(|request, out| part.encode(request, PART_BYTES.into(), out));
     assert_eq!(Part::decode(&header, &body, PART_BYTES).unwrap(), part);
     Part::decode(&header, &body, PART_BYTES + 1).unwrap_err();
