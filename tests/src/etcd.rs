@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::node::free_ports;
+use crate::ports::free_ports;
 
 /// A running etcd. Killed on drop.
 pub struct Etcd {

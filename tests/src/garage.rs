@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 
-use crate::node::free_ports;
+use crate::ports::free_ports;
 
 /// The bucket that is there from the start.
 pub const BUCKET: &str = "data";

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+mod ports;
+
 pub mod client;
 pub mod dataset;
 pub mod etcd;

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::etcd::Etcd;
 use crate::netns::Network;
-use crate::node::free_ports;
+use crate::ports::free_ports;
 use crate::{NodeOptions, NodeProcess, until};
 
 /// What all nodes of a cluster under test share.

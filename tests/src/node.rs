@@ -1,7 +1,6 @@
 //! `larder-node` as a real child process, and small rings of them.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -10,6 +9,8 @@ use larder_wire::control::node_client::NodeClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::ports::free_ports;
 
 /// How to start a node; the rest has the node's own defaults.
 #[derive(Clone, Debug)]
@@ -247,11 +248,4 @@ impl Cluster {
     pub fn restart(&mut self, index: usize) {
         self.nodes[index] = NodeProcess::start(&self.options[index]);
     }
-}
-
-/// Ports that were free a moment ago.
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let sockets: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    sockets.iter().map(|s| s.local_addr().expect("a bound socket").port()).collect()
 }

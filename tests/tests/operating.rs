@@ -217,6 +217,7 @@ fn nodes_leave_by_an_operators_word_by_etcd() {
 #[test]
 fn another_node_takes_over_by_an_operators_word() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
+    let load = scene.load();
     scene.refused(&["ring", "takeover", "--lost", "a", "--on", "b"], "is alive");
     scene.cluster.nodes[0].kill_now();
     scene.refused(&["ring", "takeover", "--lost", "e"], "it has: a, b, c");
@@ -224,6 +225,9 @@ fn another_node_takes_over_by_an_operators_word() {
     assert_eq!((&taken["coordinator"], &taken["generation"]), (&"c".into(), &2.into()));
     scene.cluster.until_ring(&[1, 2]);
     assert_eq!(scene.status()["coordinator"]["generation"], 2);
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+    println!("taken over: {read:?}");
 }
 
 /// Who shows no token, or another, changes nothing; who only asks needs none.
