@@ -28,4 +28,4 @@ pub use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
 pub use read_through::{ReadThrough, Reservation, RowWanted};
 pub(crate) use reader::Reader;
-pub(crate) use worker::{Filler, digest};
+pub(crate) use worker::Filler;

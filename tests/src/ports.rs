@@ -6,8 +6,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Below the ports that the system gives to whoever wants any: nobody gets them while their program is away.
+/// Below the ports that Linux gives to whoever wants any, unless told otherwise: nobody gets them while their program is
+/// away.
 const PORTS: Range<u16> = 20_000..30_000;
+
+/// Each process begins elsewhere: what a test that was killed has left behind may still look for its peers.
+const STEP: u32 = 37;
 
 /// What keeps other tests from ports that this process has given out.
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
@@ -19,7 +23,10 @@ static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ports = Vec::new();
-    for port in PORTS {
+    let span = u32::from(PORTS.end - PORTS.start);
+    let begin = PORTS.start
+        + u16::try_from(std::process::id() * STEP % span).expect("it is within the range");
+    for port in (begin..PORTS.end).chain(PORTS.start..begin) {
         if ports.len() == count {
             break;
         }

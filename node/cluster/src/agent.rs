@@ -256,13 +256,12 @@ impl<R: Rules> Agent<R> {
 
     fn move_on(&mut self, out: &mut Vec<Effect>) {
         self.mover.fetch(self.now, out);
-        let change = self.record().and_then(|record| {
-            let change = record.change.as_ref()?;
+        let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
-            let yields = rate.is_none() && !record.is_pressed();
-            Some((change.plan, Pace { paused: change.paused, rate, yields }))
+            (change.plan, Pace { paused: change.paused, rate })
         });
-        self.mover.pull(self.now, change, &self.rules, out);
+        let yields = self.record().is_none_or(|record| !record.is_pressed());
+        self.mover.pull(self.now, change, yields, &self.rules, out);
     }
 
     /// Says that this node lives, when that is due or something new is to be said.

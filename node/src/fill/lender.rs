@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_dataset::PartRead;
-use larder_wire::data::ReadPart;
+use larder_wire::data::{Part, ReadPart};
 use larder_wire::limits;
 
 use crate::cache::Job;
@@ -63,40 +63,51 @@ impl<'a> Lender<'a> {
             offset: read.region_offset,
             bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
         };
-        if self.job.flight().is_hurried() {
-            return self.ask(&wanted, target).await.map(drop);
+        let digest = if self.job.flight().is_hurried() {
+            self.ask(&wanted, target).await?.digest
+        } else {
+            self.read_in_pieces(wanted, target).await?
+        };
+        if !self.job.flight().is_to_have(digest) {
+            return Err(another_digest());
         }
-        self.read_in_pieces(wanted, target).await
-    }
-
-    /// Reads what nobody waits for, so that whoever reads here or there hardly notices.
-    async fn read_in_pieces(&self, part: ReadPart, target: &mut impl Target) -> Result<(), Missed> {
-        let mut memory = vec![0; part.bytes.min(limits::YIELD_PIECE_BYTES) as usize];
-        target.begin();
-        let mut left = part.bytes;
-        while left > 0 {
-            let bytes = left.min(limits::YIELD_PIECE_BYTES);
-            let offset = part.offset + u64::from(part.bytes - left);
-            let piece = &mut memory[..bytes as usize];
-            let turn = self.pace.turn(self.job.flight()).await;
-            let begun = clock::now();
-            let wanted = ReadPart { offset, bytes, ..part };
-            let rests = self.ask(&wanted, &mut Piece::new(piece)).await?;
-            target.put(piece)?;
-            left -= bytes;
-            turn.end(clock::now() - begun, rests).await;
-        }
+        self.counters.peer_bytes.add(read.bytes);
         Ok(())
     }
 
-    /// Fills `target` with what is wanted. Returns for how many times as long as that took the peer wants to be left alone.
-    async fn ask(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<u32, Missed> {
-        let Holder { peer, patience } = &self.holder;
-        let part = peer.read(wanted, target, *patience).await?;
-        if !self.job.flight().is_to_have(part.digest) {
-            return Err(Missed::Wrong("it is another digest than before".to_owned()));
+    /// Reads what nobody waits for in small pieces, so that whoever reads here or there hardly notices; and what is left
+    /// of it at once when somebody does wait. Returns the digest that the whole shard is to have.
+    async fn read_in_pieces(
+        &self,
+        part: ReadPart,
+        target: &mut impl Target,
+    ) -> Result<u64, Missed> {
+        let flight = self.job.flight();
+        let (mut memory, mut digest, mut done) = (Vec::new(), None, 0);
+        target.begin();
+        while done < part.bytes {
+            let turn = self.pace.turn(flight).await;
+            let most = if flight.is_hurried() { part.bytes } else { limits::YIELD_PIECE_BYTES };
+            let bytes = most.min(part.bytes - done);
+            memory.resize(bytes as usize, 0);
+            let begun = clock::now();
+            let piece = ReadPart { offset: part.offset + u64::from(done), bytes, ..part };
+            let said = self.ask(&piece, &mut Piece::new(&mut memory)).await?;
+            target.put(&memory)?;
+            done += bytes;
+            if *digest.get_or_insert(said.digest) != said.digest {
+                return Err(another_digest());
+            }
+            turn.end(clock::now() - begun, said.rests).await;
         }
-        self.counters.peer_bytes.add(u64::from(wanted.bytes));
-        Ok(part.rests)
+        Ok(digest.expect("a part is not empty"))
     }
+
+    async fn ask(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<Part, Missed> {
+        self.holder.peer.read(wanted, target, self.holder.patience).await
+    }
+}
+
+fn another_digest() -> Missed {
+    Missed::Wrong("it is another digest than before".to_owned())
 }

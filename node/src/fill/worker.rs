@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::lender::Lender;
 use super::{Reader, ShardPlan};
@@ -202,19 +201,12 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
     let sealed = sealed.map_err(errors::of_extent)?;
     let pinned = job.dataset().manifest().shard(job.shard()).checksum;
-    let digest = digest(&sealed);
+    let digest = sealed.digest();
     if pinned.is_none_or(|pinned| pinned == digest) && job.flight().is_of(digest) {
         return Ok(Some(sealed));
     }
     job.flight().begin_again();
     Ok(None)
-}
-
-/// A digest of the checksums of all rows: what the manifest pins, and what peers compare.
-pub(crate) fn digest(sealed: &Sealed) -> u64 {
-    let mut hasher = Xxh3Default::new();
-    sealed.unit_crcs().for_each(|crc| hasher.update(&crc.to_le_bytes()));
-    hasher.digest()
 }
 
 /// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as

@@ -15,7 +15,7 @@ use larder_wire::{Error, ErrorKind, limits};
 
 use super::*;
 use crate::cache::Found;
-use crate::fill::{Priority, digest};
+use crate::fill::Priority;
 use crate::flight::Waited;
 use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, member, placed};
@@ -91,7 +91,7 @@ impl FakePeer {
         let begin = usize::try_from(wanted.offset).unwrap();
         let mut payload =
             sealed.region(wanted.tensor as usize)[begin..][..wanted.bytes as usize].to_vec();
-        let mut part = Part { digest: digest(sealed), crc32c: crc32c(&payload), rests: 0 };
+        let mut part = Part { digest: sealed.digest(), crc32c: crc32c(&payload), rests: 0 };
         match self.way {
             Way::Empty => {
                 let error = Error::new(ErrorKind::NotFound, "not here");
@@ -125,20 +125,41 @@ fn folder() -> Folder {
     Folder::new(ROWS, 64 << 10, 32 << 20, false)
 }
 
-/// Fills the first shard beside a peer that does as it is told. Returns the bytes that came from the
-/// peer, and those from the origin.
-fn fill_beside(way: Way) -> (u64, u64) {
+/// What a fill came to.
+struct Filled {
+    /// Requests to the peer.
+    asked: usize,
+    /// Bytes of whole parts that came from the peer.
+    lent: u64,
+    /// Bytes that came from the origin.
+    read: u64,
+}
+
+/// Fills the first shard beside a peer that does as it is told, and compares its bytes.
+fn fill_at(priority: Priority, way: Way) -> Filled {
     let folder = folder();
     let stocked = Kitchen::new(&folder, 64 << 20);
     let shards = 0..stocked.dataset.manifest().shard_count();
     let shards: Vec<_> = shards.map(|shard| stocked.get(shard).unwrap()).collect();
     assert!(shards[0].region(0).len() > 3 * (8 << 20), "several parts");
-    let (_peer, address) = FakePeer::start(way, shards);
+    let (peer, address) = FakePeer::start(way, shards);
     let kitchen = Kitchen::unmanned(&folder, 64 << 20);
     let before = kitchen.counters.origin_bytes.get();
     kitchen.start_workers_among(&[("n2", address)]);
-    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
-    (kitchen.counters.peer_bytes.get(), kitchen.counters.origin_bytes.get() - before)
+    let found = kitchen.cache.find(&kitchen.dataset, &[0], priority).pop();
+    let Some(Found::InFlight(flight)) = found else { panic!("it is here already") };
+    let Waited::Sealed(sealed) = flight.wait_for_all(limits::FILL_DEADLINE) else {
+        panic!("it did not come")
+    };
+    folder.check(&kitchen.dataset, 0, &sealed);
+    let (lent, read) = (&kitchen.counters.peer_bytes, &kitchen.counters.origin_bytes);
+    Filled { asked: peer.asked.load(Ordering::SeqCst), lent: lent.get(), read: read.get() - before }
+}
+
+/// Bytes from the peer, and those from the origin, of a fill that somebody waits for.
+fn fill_beside(way: Way) -> (u64, u64) {
+    let filled = fill_at(Priority::Demand, way);
+    (filled.lent, filled.read)
 }
 
 #[test]
@@ -149,20 +170,15 @@ fn a_shard_that_a_peer_has_is_not_read_from_the_origin() {
 }
 
 #[test]
-fn a_shard_that_nobody_waits_for_comes_though_a_peer_asks_for_long_rests() {
-    let folder = folder();
-    let stocked = Kitchen::new(&folder, 64 << 20);
-    let (_peer, address) = FakePeer::start(Way::Busy, vec![stocked.get(0).unwrap()]);
-    let kitchen = Kitchen::unmanned(&folder, 64 << 20);
-    kitchen.start_workers_among(&[("n2", address)]);
-    let found = kitchen.cache.find(&kitchen.dataset, &[0], Priority::Background).pop();
-    let Some(Found::InFlight(flight)) = found else { panic!("it is here already") };
-    assert!(!flight.is_hurried());
-    let Waited::Sealed(sealed) = flight.wait_for_all(limits::FILL_DEADLINE) else {
-        panic!("it did not come")
-    };
-    folder.check(&kitchen.dataset, 0, &sealed);
-    assert!(kitchen.counters.peer_bytes.get() > 3 * (8 << 20), "all of it from the peer");
+fn a_shard_that_nobody_waits_for_comes_in_pieces_though_a_peer_wants_long_rests() {
+    let filled = fill_at(Priority::Background, Way::Busy);
+    assert!(filled.asked > 8, "more pieces than there are parts");
+}
+
+#[test]
+fn a_part_of_which_a_peer_gave_some_pieces_comes_from_the_origin() {
+    let filled = fill_at(Priority::Background, Way::Dies);
+    assert!(filled.lent == 0 && filled.read > 3 * (8 << 20));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use super::Context;
 use super::gather::Ended;
 use super::peer::Peer;
 use super::staging::Scratch;
-use crate::fill::digest;
 
 /// Who asks.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ pub(super) fn answer(
     })?;
     let may_say = asker.features.contains(Features::RESTS);
     let rests = if may_say { context.shared.pace.rests_for(&asker.name) } else { 0 };
-    let part = Part { digest: digest(&sealed), crc32c: crc32c(payload), rests };
+    let part = Part { digest: sealed.digest(), crc32c: crc32c(payload), rests };
     part.encode(request, u64::from(bytes), scratch.frame());
     peer.send_both(scratch.frame_bytes(), payload)?;
     context.activity.peer_bytes.add(u64::from(bytes));

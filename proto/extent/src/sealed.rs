@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use crate::layout::Layout;
 use crate::map::ReadMap;
 use crate::{ExtentError, ExtentId, ExtentView, memfd, sys};
@@ -16,6 +18,7 @@ use crate::{ExtentError, ExtentId, ExtentView, memfd, sys};
 #[derive(Debug)]
 pub struct Sealed {
     view: ExtentView,
+    digest: u64,
     locked: bool,
     /// Read-only, and the description the mapping was made through: the one description that
     /// [`Retired`] later asks to be alone.
@@ -31,7 +34,17 @@ impl Sealed {
         drop(file);
         let (map, locked) = ReadMap::shared_and_locked(&read_only)
             .map_err(ExtentError::os("mapping the sealed extent"))?;
-        Ok(Self { view: ExtentView::new(id, layout, map), locked, file: read_only })
+        let view = ExtentView::new(id, layout, map);
+        let mut digest = Xxh3Default::new();
+        view.unit_crcs().for_each(|crc| digest.update(&crc.to_le_bytes()));
+        Ok(Self { view, digest: digest.digest(), locked, file: read_only })
+    }
+
+    /// XXH3-64 of the checksums of all units, each as a little-endian `u32`: what a manifest pins, and what holders of
+    /// the same shard compare. Taken when the extent was sealed.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// The file, read-only, for `sendfile`. Not for handing to another process: that would share

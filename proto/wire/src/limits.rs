@@ -549,7 +549,7 @@ const _: () = {
     assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
-    // A shard of a gibibyte that yields, after others that did, is here before its fill is given up.
+    // Rests leave a shard of a gibibyte, and three others that yield beside it, almost half the time that a fill has.
     assert!(
         (PULLS_IN_FLIGHT_MAX * ((1 << 30) / YIELD_PIECE_BYTES as usize)) as u128
             * YIELD_REST_MAX.as_millis()

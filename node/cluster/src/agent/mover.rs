@@ -141,8 +141,6 @@ pub(super) struct Pace {
     pub(super) paused: bool,
     /// Bytes a second for this node.
     pub(super) rate: Option<u64>,
-    /// Those who read go first.
-    pub(super) yields: bool,
 }
 
 /// The plans that concern this node: the one that brought about the ring, and the one in flight.
@@ -196,11 +194,13 @@ impl Mover {
         }
     }
 
-    /// Begins pulls: for the committed ring first, then for the change in flight at its pace.
+    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. All that has no rate
+    /// `yields` to who reads.
     pub(super) fn pull(
         &mut self,
         now: Now,
         change: Option<(BlobId, Pace)>,
+        yields: bool,
         rules: &impl Rules,
         out: &mut Vec<Effect>,
     ) {
@@ -212,7 +212,7 @@ impl Mover {
             let pace = change.filter(|(id, _)| *id == work.id).map(|(_, pace)| pace);
             let paused = pace.is_some_and(|pace| pace.paused);
             let rate = pace.and_then(|pace| pace.rate);
-            let yields = pace.is_none_or(|pace| pace.yields);
+            let yields = yields && rate.is_none();
             while few(self.pulling.len())
                 && rules.holds(Rule::PullUnlessPaused, !paused)
                 && rules.holds(Rule::PullWithinRate, now >= free_at(self.paced, rate))
@@ -328,8 +328,8 @@ mod tests {
     /// What begins to be pulled now, and is here at once.
     fn pulled(mover: &mut Mover, id: BlobId, now: Now, rate: Option<u64>) -> usize {
         let mut out = Vec::new();
-        let pace = Pace { paused: false, rate, yields: rate.is_none() };
-        mover.pull(now, Some((id, pace)), &Unbroken, &mut out);
+        let pace = Pace { paused: false, rate };
+        mover.pull(now, Some((id, pace)), true, &Unbroken, &mut out);
         for effect in &out {
             if let Effect::Pull { shard, .. } = effect {
                 mover.pulled(now, *shard, Pulled::Verified, &Unbroken);

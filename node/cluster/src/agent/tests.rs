@@ -149,6 +149,23 @@ fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come
 }
 
 #[test]
+fn what_a_deadline_left_behind_yields_no_more_while_another_presses() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.pulls = false;
+    let deadline = Some(Duration::from_secs(20));
+    stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap();
+    stand.pass(22);
+    assert_eq!((stand.version(), stand.state("b")), (2, None));
+    stand.command(Command::Drain { id: "c".to_owned(), deadline }).unwrap();
+    let begun = (stand.pulled, stand.yielded);
+    stand.pulls = true;
+    stand.finish_pulls();
+    stand.pass(5);
+    assert!(stand.pulled > begun.0);
+    assert_eq!(stand.yielded, begun.1);
+}
+
+#[test]
 fn an_operators_abort_leaves_the_ring_and_sticks() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     assert_eq!(stand.change().edits.len(), 1);
