@@ -10,8 +10,8 @@
 //!                                   (Part.rests)    that rest and of its own readers'
 //! ```
 //!
-//! The rest is a multiple of what the piece took, so that the share of the time is the same on any link. Where nobody
-//! reads nothing rests, and all that yielding waits for ends as soon as somebody waits for the shard.
+//! The rest is a multiple of what the piece took, so that the share of the time is the same on any link that is fast
+//! enough for the longest rest there is. Where nobody reads nothing rests, and all that yielding waits for ends as soon as somebody waits for the shard.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

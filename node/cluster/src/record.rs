@@ -150,8 +150,8 @@ pub struct Change {
     pub target: Option<BlobId>,
     /// Nothing is pulled while it is paused.
     pub paused: bool,
-    /// Bytes a second that may be moved, over all nodes; none: as fast as those who read allow, or as it goes if somebody who leaves
-    /// has a deadline.
+    /// Bytes a second that may be moved, over all nodes; none: as fast as reads allow, or as it goes while somebody is to
+    /// leave by a deadline.
     pub rate: Option<u64>,
     /// Shards to be moved.
     pub moves: u64,
