@@ -125,7 +125,7 @@ def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
 
 
 def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -> None:
-    epoch = dataset.loader(1)._native.epoch(0)
+    epoch = dataset.loader(1)._native.epoch(0, None)
     failures, counts = [], []
 
     def run() -> None:
