@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{commands::operator::failed, error::Failure, progress::Progress};
 
-/// Reads before a change, which it is judged by: twenty of them make up the slowest hundredth.
-const READS_BEFORE: usize = 2000;
+/// Reads before a change, which it is judged by: sixty of them make up the slowest hundredth.
+const READS_BEFORE: usize = 6000;
 
 /// Who takes part in a change.
 pub(super) struct Scene<'a> {
