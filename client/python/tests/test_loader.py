@@ -108,6 +108,8 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
         ({"output": "tensorflow"}, "'tensorflow'"),
         ({"prefetch": 0}, "0 batches ahead"),
         ({"rank": 2, "world_size": 2}, "rank 2"),
+        ({"pin_memory": "yes"}, "pin_memory is 'yes'"),
+        ({"pin_memory": True, "output": "numpy"}, "batches of numpy can't be page-locked"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**wrong)
