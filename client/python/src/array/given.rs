@@ -6,15 +6,15 @@
 //! ```
 //!
 //! A thread that fetches may drop such memory when nobody wants its batch any more. It must not wait for the
-//! interpreter then, which may be about to end, nor for a lock that a forked child could find held for ever. So a
-//! dropped tensor is only put down here, and whoever next begins an epoch, asks for a batch or ends an epoch lets go
-//! of it.
+//! interpreter then, which may be about to end, nor take a lock that a forked child could find held for ever. So a
+//! dropped tensor is only put down here, in a list without a lock, and whoever next begins an epoch, asks for a batch
+//! or ends an epoch lets go of it.
 
 use std::{
-    hint, mem,
+    iter,
     ptr::{self, NonNull},
     slice,
-    sync::{Mutex, MutexGuard},
+    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use larder_client::{Error, ErrorKind, GivenMemory};
@@ -25,11 +25,13 @@ use crate::error::OrRaise;
 /// What the tensors of a batch need: the widest of torch's own vector loads.
 const ALIGNMENT: usize = 64;
 
-/// Times the lock is tried, which is held for less than a microsecond.
-const LOCK_TRIES: u32 = 64;
+/// The tensor that was put down last, to be let go of with the interpreter: each leads to the one before it.
+static PUT_DOWN: AtomicPtr<PutDown> = AtomicPtr::new(ptr::null_mut());
 
-/// Tensors that nobody needs, to be let go of with the interpreter.
-static PUT_DOWN: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+struct PutDown {
+    tensor: Py<PyAny>,
+    before: *mut PutDown,
+}
 
 /// The bytes of a tensor that was made for one batch.
 pub(crate) struct TensorMemory {
@@ -82,30 +84,35 @@ impl GivenMemory for TensorMemory {
 
 impl Drop for TensorMemory {
     fn drop(&mut self) {
-        let tensor = self.tensor.take();
-        match put_down() {
-            Some(mut objects) => objects.extend(tensor),
-            // Only in a forked child: lost, as all is that its parent had in flight.
-            None => mem::forget(tensor),
+        if let Some(tensor) = self.tensor.take() {
+            put_down(tensor);
         }
     }
 }
 
-/// Lets go of the tensors that were put down.
-pub(crate) fn let_go(_py: Python<'_>) {
-    let objects = put_down().map(|mut objects| mem::take(&mut *objects));
-    drop(objects); // after the lock
+/// To be called in any thread, with the interpreter or without.
+fn put_down(tensor: Py<PyAny>) {
+    let last = Box::into_raw(Box::new(PutDown { tensor, before: ptr::null_mut() }));
+    let push = |before| {
+        // SAFETY: nobody else has it before it is in the list.
+        unsafe { (*last).before = before };
+        Some(last)
+    };
+    let pushed = PUT_DOWN.fetch_update(Ordering::Release, Ordering::Relaxed, push);
+    debug_assert!(pushed.is_ok(), "it is always pushed");
 }
 
-/// `None` when another thread has the lock, and for longer than it takes to put a tensor down.
-fn put_down() -> Option<MutexGuard<'static, Vec<Py<PyAny>>>> {
-    (0..LOCK_TRIES).find_map(|_| {
-        let lock = PUT_DOWN.try_lock().ok();
-        if lock.is_none() {
-            hint::spin_loop();
-        }
-        lock
-    })
+/// Lets go of the tensors that were put down.
+pub(crate) fn let_go(_py: Python<'_>) {
+    let mut last = PUT_DOWN.swap(ptr::null_mut(), Ordering::Acquire);
+    let tensors = iter::from_fn(|| {
+        // SAFETY: what is in the list came from a box, and who takes the list is the only one to have it. It is
+        // taken whole, so that nobody looks at what another thread frees.
+        let taken = (!last.is_null()).then(|| unsafe { Box::from_raw(last) })?;
+        last = taken.before;
+        Some(taken.tensor)
+    });
+    tensors.for_each(drop);
 }
 
 fn misfit(address: usize, size: usize, bytes: usize) -> Error {
