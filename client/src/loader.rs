@@ -4,7 +4,7 @@
 //! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`,
 //!                   |                                     which rank reads what `divider`)
 //!                   |
-//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one pooled buffer
+//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one buffer, pooled or given
 //!                   |
 //!          Prefetch: a few threads, a bounded window, outcomes in order
 //!                   |
