@@ -13,8 +13,8 @@
 use std::arch::x86_64::{
     __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
     _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm512_broadcast_i32x4,
-    _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_setzero_si512,
-    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+    _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_storeu_si512,
+    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
 /// Bytes of a vector, and of a step of four of them.
@@ -107,16 +107,22 @@ fn copy_hashed_by_vectors(source: &[u8], target: &mut [u8]) -> u32 {
     !take_in(remainder_of(folded), rest)
 }
 
-/// What was copied.
+/// What was copied. Written out, because a loop is compiled to a call of `memcpy`, across which no vector stays in
+/// its register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn copy_step(from: &[u8; STEP_BYTES], to: &mut [u8; STEP_BYTES]) -> [__m512i; 4] {
-    let (from, to) = (from.as_chunks().0, to.as_chunks_mut().0);
-    let mut copied = [_mm512_setzero_si512(); 4];
-    for ((copied, from), to) in copied.iter_mut().zip(from).zip(to) {
-        *copied = copy_vector(from, to);
-    }
-    copied
+    let ([from_0, from_1, from_2, from_3], [to_0, to_1, to_2, to_3]) =
+        (from.as_chunks().0, to.as_chunks_mut().0)
+    else {
+        unreachable!("a step is four vectors");
+    };
+    [
+        copy_vector(from_0, to_0),
+        copy_vector(from_1, to_1),
+        copy_vector(from_2, to_2),
+        copy_vector(from_3, to_3),
+    ]
 }
 
 #[inline]
