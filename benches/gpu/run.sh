@@ -3,6 +3,4 @@
 #
 # Builds nothing and asks no network. Needs a Python with torch and numpy, and what was built elsewhere: the package
 # on PYTHONPATH (target/bench/package of `make bench-package`), the node in LARDER_NODE_BIN.
-set -eu
-cd "$(dirname "$0")"
-exec "${PYTHON:-python3}" run.py "$@"
+exec "${PYTHON:-python3}" "$(dirname "$0")/run.py" "$@"
