@@ -23,10 +23,6 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 
 import cuda
-import dropped
-import images
-import register
-import to_device
 from figures import Sizes, WrongBytes
 from host import own_host
 
@@ -55,6 +51,12 @@ def main() -> int:
 def _measure(
     said: dict[str, Any], device: str, sizes: Sizes, arguments: argparse.Namespace
 ) -> None:
+    # Not before it is known that there is a GPU: they need torch, numpy and larder.
+    import dropped
+    import images
+    import register
+    import to_device
+
     rounds = arguments.rounds or sizes.rounds
     if "register" in arguments.only and device == "cuda":
         said["register"] = register.measure(sizes.register_bytes, rounds)
