@@ -106,7 +106,7 @@ def _huge_bytes(address: int) -> int:
 
 
 def _registered(driver: Driver, pages: Pages, rounds: int) -> dict[str, Any]:
-    """Whether the driver takes them, with its flag for read-only memory and without, and how long."""
+    """Whether the driver takes them, with its flag for read-only memory and without; how long."""
     said: dict[str, Any] = {}
     for name, flags in (("without the flag", PORTABLE), ("read-only", PORTABLE | READ_ONLY)):
         try:

@@ -1,7 +1,7 @@
 """Warm shuffled epochs onto the device.
 
-Larder's loader with page-locked batches and without, beside torch's DataLoader with `pin_memory`, and
-beside copies of one page-locked batch.
+Larder's loader with page-locked batches and without, beside torch's DataLoader with `pin_memory`,
+and beside copies of one page-locked batch.
 """
 
 from __future__ import annotations
