@@ -1,15 +1,15 @@
-//! Memory for batches: aligned to pages, and used again instead of being given back.
+//! Memory for batches: aligned to pages and used again instead of being given back; or the caller's own.
 //!
 //! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is more
 //! than copying the row. So a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
 //! next batch is written into pages that are already there. The pool bounds only what lies idle: how
 //! many buffers are in use is bounded by how far the loader fetches ahead, and by how many batches
-//! the caller keeps.
+//! the caller keeps. Memory that the caller gave is dropped with its buffer, and never pooled.
 //!
 //! Thread rule: shared freely. The one lock is tried a few times and never waited for: in a forked child
 //! it may be held for ever by a thread that the child does not have. Who can't have it allocates, or
 //! frees.
-//! Non-goals: page-locking.
+//! Non-goals: page-locking, which is up to who gives memory.
 
 use std::{
     fmt, hint,
@@ -17,7 +17,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
-/// What buffers, and the tensors in them, are aligned to.
+use crate::GivenMemory;
+
+/// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
 
 /// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not used again.
@@ -37,10 +39,19 @@ struct Memory {
 
 /// A buffer in use. What it holds at first is unspecified: zeros, or an earlier batch.
 pub(crate) struct Buffer {
-    pool: Arc<BufferPool>,
     bytes: usize,
-    /// Taken when dropped.
-    memory: Option<Memory>,
+    home: Home,
+}
+
+/// Where the memory of a buffer is from, and goes back to.
+enum Home {
+    Pool {
+        pool: Arc<BufferPool>,
+        /// Taken when dropped.
+        memory: Option<Memory>,
+    },
+    /// As large as the buffer at least.
+    Caller(Box<dyn GivenMemory>),
 }
 
 impl BufferPool {
@@ -58,8 +69,8 @@ impl BufferPool {
             Some(idle.remove(index))
         };
         let idle = self.with_idle(fits).flatten();
-        let memory = idle.unwrap_or_else(|| Memory::new(bytes));
-        Buffer { pool: Arc::clone(self), bytes, memory: Some(memory) }
+        let memory = Some(idle.unwrap_or_else(|| Memory::new(bytes)));
+        Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } }
     }
 
     /// Keeps the memory, and hands back what is too much then: the smallest.
@@ -111,26 +122,54 @@ impl Memory {
     }
 }
 
+impl Buffer {
+    /// A buffer of `bytes` bytes in memory that the caller gave; `None` if that is not so large.
+    pub(crate) fn given(memory: Box<dyn GivenMemory>, bytes: usize) -> Option<Self> {
+        let fits = memory.bytes().len() >= bytes;
+        fits.then(|| Self { bytes, home: Home::Caller(memory) })
+    }
+
+    /// The caller's memory, if it is in that.
+    pub(crate) fn home(&self) -> Option<&dyn GivenMemory> {
+        match &self.home {
+            Home::Pool { .. } => None,
+            Home::Caller(memory) => Some(&**memory),
+        }
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let memory = self.memory.as_ref().expect("taken only when dropped");
-        &memory.bytes[memory.start..][..self.bytes]
+        match &self.home {
+            Home::Pool { memory, .. } => {
+                let memory = memory.as_ref().expect("taken only when dropped");
+                &memory.bytes[memory.start..][..self.bytes]
+            }
+            Home::Caller(memory) => &memory.bytes()[..self.bytes],
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let memory = self.memory.as_mut().expect("taken only when dropped");
-        &mut memory.bytes[memory.start..][..self.bytes]
+        match &mut self.home {
+            Home::Pool { memory, .. } => {
+                let memory = memory.as_mut().expect("taken only when dropped");
+                &mut memory.bytes[memory.start..][..self.bytes]
+            }
+            Home::Caller(memory) => &mut memory.bytes_mut()[..self.bytes],
+        }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // What is not kept is freed here, after the lock.
-        drop(self.memory.take().and_then(|memory| self.pool.keep(memory)));
+        if let Home::Pool { pool, memory } = &mut self.home {
+            // What is not kept is freed here, after the lock.
+            drop(memory.take().and_then(|memory| pool.keep(memory)));
+        }
     }
 }
 
@@ -143,6 +182,16 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl GivenMemory for Vec<u8> {
+        fn bytes(&self) -> &[u8] {
+            self
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            self
+        }
+    }
 
     #[test]
     fn a_buffer_is_aligned_and_as_long_as_asked_for() {
@@ -177,6 +226,19 @@ mod tests {
         let small = pool.take(15);
         assert_eq!((small.len(), pool.idle.lock().unwrap().len()), (15, 1));
         assert_eq!(pool.take(600_000).len(), 600_000);
+    }
+
+    #[test]
+    fn memory_that_the_caller_gave_is_used_as_it_is_if_it_is_large_enough() {
+        let memory = vec![0_u8; 100];
+        let at = memory.as_ptr();
+        let mut buffer = Buffer::given(Box::new(memory), 60).unwrap();
+        assert_eq!((buffer.as_ptr(), buffer.len()), (at, 60));
+        buffer.fill(7);
+        let whole = buffer.home().unwrap().bytes();
+        assert_eq!(whole, [[7; 60].as_slice(), &[0; 40]].concat());
+        assert!(Buffer::given(Box::new(vec![0_u8; 59]), 60).is_none());
+        assert!(BufferPool::new(1).take(60).home().is_none());
     }
 
     #[test]

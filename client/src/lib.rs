@@ -35,6 +35,7 @@ pub mod host;
 
 mod buffer;
 mod dataset;
+mod given;
 mod loader;
 mod locality;
 mod memory;
@@ -49,12 +50,13 @@ pub use copies::Copies;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
+pub use given::GivenMemory;
 pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef};
 pub use loader::{
-    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, Schedule, ScheduledBatch, ShuffleMode,
-    SlowBatch,
+    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, PreparedEpoch, Schedule, ScheduledBatch,
+    ShuffleMode, SlowBatch,
 };
 pub use locality::Locality;
 pub use memory::{HostTensor, Memory};

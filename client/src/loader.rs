@@ -4,7 +4,7 @@
 //! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`,
 //!                   |                                     which rank reads what `divider`)
 //!                   |
-//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one pooled buffer
+//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one buffer, pooled or given
 //!                   |
 //!          Prefetch: a few threads, a bounded window, outcomes in order
 //!                   |
@@ -22,6 +22,7 @@ mod content;
 mod divider;
 mod epoch;
 mod fetch;
+mod giving;
 mod layout;
 mod pass;
 mod prefetch;
@@ -39,7 +40,7 @@ use crate::{
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
     stats::LoaderStats,
 };
-use epoch::{Ahead, Progress};
+use epoch::{Ahead, Progress, Start};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
 use slowest::Slowest;
@@ -47,7 +48,7 @@ use slowest::Slowest;
 pub use batch::{Batch, BatchTensor};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
-pub use epoch::Epoch;
+pub use epoch::{Epoch, PreparedEpoch};
 pub(crate) use fetch::{Gather, Look, lend, take};
 pub(crate) use layout::tensor_index;
 pub use schedule::{Schedule, ScheduledBatch};
@@ -107,14 +108,52 @@ impl Loader {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn epoch(&mut self, epoch: u64) -> Result<Epoch, Error> {
+        Epoch::begin(self.start(epoch)?, None)
+    }
+
+    /// As [`epoch`](Self::epoch), for batches in memory of the caller's: a device's framework may want them in
+    /// memory of its own kind. Each batch is gathered into what was given for it, also one whose rows could be
+    /// seen where they lie.
+    ///
+    /// ```no_run
+    /// # use larder_client::{Batch, Error, GivenMemory, Loader};
+    /// # type Allocate = fn(usize) -> Box<dyn GivenMemory>;
+    /// # fn example(mut loader: Loader, memory_of: Allocate, train: fn(Batch)) -> Result<(), Error> {
+    /// let mut prepared = loader.prepare(0)?;
+    /// while let Some(bytes) = prepared.wanted() {
+    ///     prepared.give(memory_of(bytes));
+    /// }
+    /// let mut epoch = prepared.begin()?;
+    /// while let Some(batch) = epoch.next() {
+    ///     train(batch?);
+    ///     while let Some(bytes) = epoch.wanted() {
+    ///         epoch.give(memory_of(bytes));
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// None is known: it is [`PreparedEpoch::begin`] that starts threads.
+    pub fn prepare(&mut self, epoch: u64) -> Result<PreparedEpoch, Error> {
+        Ok(PreparedEpoch::new(self.start(epoch)?))
+    }
+
+    /// What an epoch begins with; from now on the loader speaks of that epoch.
+    fn start(&mut self, epoch: u64) -> Result<Start, Error> {
         if !(self.resumed && self.pass.plan().epoch() == epoch) {
             let state = LoaderState::new(self.job.plan(epoch), 0);
             self.turn_to(self.job.pass(state)?);
         }
         self.resumed = false;
-        let (pass, fetcher) = (Arc::clone(&self.pass), Arc::clone(&self.fetcher));
-        let (progress, slowest) = (Arc::clone(&self.progress), Arc::clone(&self.slowest));
-        Epoch::begin(pass, self.ahead, fetcher, progress, slowest)
+        Ok(Start {
+            pass: Arc::clone(&self.pass),
+            ahead: self.ahead,
+            fetcher: Arc::clone(&self.fetcher),
+            published: Arc::clone(&self.progress),
+            slowest: Arc::clone(&self.slowest),
+        })
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number

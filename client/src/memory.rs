@@ -8,6 +8,7 @@
 //! Non-goals: devices; memory that is read-only to its holder.
 
 use std::{
+    any::Any,
     fmt,
     ptr::NonNull,
     sync::{
@@ -34,19 +35,25 @@ struct Block {
     /// one can: nothing is ever read through it here.
     base: AtomicPtr<u8>,
     bytes: usize,
-    _owner: Box<dyn Send + Sync>,
+    owner: Owner,
+}
+
+/// What keeps the bytes where they are, and is not touched.
+enum Owner {
+    Buffer(Buffer),
+    Extent { _lent: Lent },
 }
 
 impl Memory {
-    /// All of a buffer, which goes back to its pool when the last clone is dropped.
-    pub(crate) fn pooled(mut buffer: Buffer) -> Self {
+    /// All of a buffer, which goes back where it came from when the last clone is dropped.
+    pub(crate) fn buffer(mut buffer: Buffer) -> Self {
         let (base, bytes) = (buffer.as_mut_ptr(), buffer.len());
-        Self::new(base, bytes, Box::new(buffer))
+        Self::new(base, bytes, Owner::Buffer(buffer))
     }
 
     /// Rows lent by an extent, which get back to it when the last clone is dropped.
     pub(crate) fn lent(lent: Lent) -> Self {
-        Self::new(lent.base().as_ptr(), lent.len(), Box::new(lent))
+        Self::new(lent.base().as_ptr(), lent.len(), Owner::Extent { _lent: lent })
     }
 
     /// A copy of some bytes, which begins at a multiple of 4096.
@@ -54,12 +61,12 @@ impl Memory {
     pub fn copied(bytes: &[u8]) -> Self {
         let mut buffer = BufferPool::new(0).take(bytes.len());
         buffer.copy_from_slice(bytes);
-        Self::pooled(buffer)
+        Self::buffer(buffer)
     }
 
     /// `bytes` writable bytes at `base`, which `owner` keeps there and does not touch.
-    fn new(base: *mut u8, bytes: usize, owner: Box<dyn Send + Sync>) -> Self {
-        let block = Arc::new(Block { base: AtomicPtr::new(base), bytes, _owner: owner });
+    fn new(base: *mut u8, bytes: usize, owner: Owner) -> Self {
+        let block = Arc::new(Block { base: AtomicPtr::new(base), bytes, owner });
         Self { block, offset: 0, bytes }
     }
 
@@ -72,6 +79,16 @@ impl Memory {
         let end = offset.checked_add(bytes).expect("a part that can be addressed");
         assert!(end <= self.bytes, "bytes {offset}..{end} of a memory of {} bytes", self.bytes);
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
+    }
+
+    /// The [`GivenMemory`](crate::GivenMemory) that it is in and at which byte of that it begins, if it is a part of
+    /// what the caller gave.
+    #[must_use]
+    pub fn given(&self) -> Option<(&dyn Any, usize)> {
+        match &self.block.owner {
+            Owner::Buffer(buffer) => buffer.home().map(|memory| (memory as &dyn Any, self.offset)),
+            Owner::Extent { .. } => None,
+        }
     }
 
     /// Where it begins. It may be read and written up to [`len`](Self::len) bytes on, by whoever

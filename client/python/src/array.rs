@@ -25,10 +25,12 @@ use pyo3::{
 
 mod dlpack;
 mod dtype;
+mod given;
 
 use dlpack::{Export, Unversioned, Versioned};
 
 pub(crate) use dtype::name as dtype_name;
+pub(crate) use given::{TensorMemory, let_go};
 
 /// A tensor: elements of one type in C order, little-endian, in writable memory of this host.
 ///
@@ -98,6 +100,14 @@ impl Array {
     #[getter]
     fn nbytes(&self) -> usize {
         self.memory.len()
+    }
+
+    /// The tensor that was allocated for its batch and at which byte of that it begins; none if it is in other
+    /// memory.
+    #[getter]
+    fn given(&self, py: Python<'_>) -> Option<(Py<PyAny>, usize)> {
+        let (memory, offset) = self.memory.given()?;
+        Some((memory.downcast_ref::<TensorMemory>()?.tensor(py), offset))
     }
 
     fn __repr__(&self) -> String {

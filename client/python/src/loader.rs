@@ -20,7 +20,12 @@ use pyo3::{
 };
 
 use crate::{
-    array::Array, dataset::arrays, error::OrRaise, locality::Locality, stats, wait::LOOK_UP,
+    array::{Array, TensorMemory, let_go},
+    dataset::arrays,
+    error::OrRaise,
+    locality::Locality,
+    stats,
+    wait::LOOK_UP,
 };
 
 /// Settings of a loader, each as its method of the Rust client's builder describes it.
@@ -100,10 +105,24 @@ impl Loader {
 
 #[pymethods]
 impl Loader {
-    /// Begins an epoch, where a resume stands if it stands in this one.
-    fn epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<Epoch> {
-        let epoch = self.inner().epoch(epoch).or_raise(py)?;
-        Ok(Epoch { inner: Mutex::new(Some(epoch)), closed: AtomicBool::new(false) })
+    /// Begins an epoch, where a resume stands if it stands in this one. If there is an `allocate`, each batch is
+    /// gathered into a tensor that it makes of a number of bytes.
+    fn epoch(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        allocate: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Epoch> {
+        let_go(py);
+        let Some(allocate) = allocate else {
+            return Ok(Epoch::new(self.inner().epoch(epoch).or_raise(py)?, None));
+        };
+        // Not locked while Python runs.
+        let mut prepared = self.inner().prepare(epoch).or_raise(py)?;
+        while let Some(bytes) = prepared.wanted() {
+            prepared.give(Box::new(TensorMemory::allocate(&allocate, bytes)?));
+        }
+        Ok(Epoch::new(prepared.begin().or_raise(py)?, Some(allocate.unbind())))
     }
 
     /// Goes on where a state stands; returns its epoch.
@@ -193,11 +212,46 @@ pub(crate) struct Epoch {
     inner: Mutex<Option<InnerEpoch>>,
     /// Whether nobody wants the rest.
     closed: AtomicBool,
+    /// What makes the tensors that batches are gathered into, if something does.
+    allocate: Option<Py<PyAny>>,
 }
 
 impl Epoch {
+    fn new(inner: InnerEpoch, allocate: Option<Py<PyAny>>) -> Self {
+        Self { inner: Mutex::new(Some(inner)), closed: AtomicBool::new(false), allocate }
+    }
+
     fn slot(&self) -> MutexGuard<'_, Option<InnerEpoch>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is fetched after it gets
+    /// its memory first.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        epoch: &mut InnerEpoch,
+    ) -> PyResult<Option<larder_client::Batch>> {
+        if let Some(allocate) = &self.allocate {
+            while let Some(bytes) = epoch.wanted() {
+                epoch.give(Box::new(TensorMemory::allocate(allocate.bind(py), bytes)?));
+            }
+        }
+        loop {
+            match py.detach(|| epoch.poll(LOOK_UP)) {
+                Poll::Ready(next) => return next.transpose().or_raise(py),
+                Poll::Pending if self.closed.load(Ordering::Relaxed) => return Ok(None),
+                Poll::Pending => py.check_signals()?,
+            }
+        }
+    }
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        drop(self.slot().take());
+        // The interpreter frees objects with itself at hand, unless it ends.
+        Python::try_attach(let_go);
     }
 }
 
@@ -214,12 +268,14 @@ impl Epoch {
     }
 
     /// Ends the epoch for whoever waits for its next batch, and stops what is fetched ahead.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) {
         self.closed.store(true, Ordering::Relaxed);
         drop(self.slot().take());
+        let_go(py);
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let_go(py);
         if self.closed.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -228,19 +284,11 @@ impl Epoch {
                 "another thread is waiting for the next batch of this epoch: iterate it in one thread",
             ));
         };
-        let next = loop {
-            match py.detach(|| epoch.poll(LOOK_UP)) {
-                Poll::Ready(next) => break Ok(next),
-                Poll::Pending if self.closed.load(Ordering::Relaxed) => return Ok(None),
-                Poll::Pending => {
-                    if let Err(interrupt) = py.check_signals() {
-                        break Err(interrupt);
-                    }
-                }
-            }
-        };
-        *self.slot() = Some(epoch);
-        next?.transpose().or_raise(py)?.map(|batch| Batch::new(py, batch)).transpose()
+        let next = self.wait(py, &mut epoch);
+        if !self.closed.load(Ordering::Relaxed) {
+            *self.slot() = Some(epoch);
+        }
+        next?.map(|batch| Batch::new(py, batch)).transpose()
     }
 }
 

@@ -106,7 +106,7 @@ def test_a_capsule_that_nobody_consumes_gives_its_memory_back(
     )
     addresses = set()
     for _ in range(10):
-        for batch in loader._native.epoch(0):
+        for batch in loader._native.epoch(0, None):
             array = batch.tensors["image"]
             addresses.add(np.asarray(array).ctypes.data)
             capsule = array.__dlpack__(max_version=version)

@@ -108,6 +108,8 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
         ({"output": "tensorflow"}, "'tensorflow'"),
         ({"prefetch": 0}, "0 batches ahead"),
         ({"rank": 2, "world_size": 2}, "rank 2"),
+        ({"pin_memory": "yes"}, "pin_memory is 'yes'"),
+        ({"pin_memory": True, "output": "numpy"}, "batches of numpy can't be page-locked"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**wrong)
@@ -125,7 +127,7 @@ def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
 
 
 def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -> None:
-    epoch = dataset.loader(1)._native.epoch(0)
+    epoch = dataset.loader(1)._native.epoch(0, None)
     failures, counts = [], []
 
     def run() -> None:

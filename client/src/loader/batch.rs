@@ -113,7 +113,7 @@ impl Batch {
     pub fn into_tensors(self) -> Vec<HostTensor> {
         let rows = self.len();
         match self.body {
-            Body::Gathered(buffer) => self.layout.lift(&Memory::pooled(buffer), rows, &self.ragged),
+            Body::Gathered(buffer) => self.layout.lift(&Memory::buffer(buffer), rows, &self.ragged),
             Body::Viewed(views) => self.layout.lift_views(&views, rows, &self.ragged),
         }
     }
@@ -155,7 +155,7 @@ impl fmt::Debug for Batch {
 }
 
 /// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at a
-/// multiple of 4096 bytes unless the batch is seen where it lies.
+/// multiple of 4096 bytes unless the batch is seen where it lies; in [given memory](crate::GivenMemory), at one of that.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,

@@ -7,12 +7,13 @@ use larder_dataset::Manifest;
 use super::{
     batch::{Batch, Body},
     content::Samples,
+    giving::Given,
     layout::{Layout, check_rows},
     pass::Pass,
     ragged::Ragged,
 };
 use crate::{
-    Copies, Error, HostTensor, Memory, RowRef, RowsView, Sources,
+    Copies, Error, GivenMemory, HostTensor, Memory, RowRef, RowsView, Sources,
     buffer::{Buffer, BufferPool},
     fetch::{Gathered, Placed},
     patience::CancelToken,
@@ -96,19 +97,24 @@ struct Fetched {
 }
 
 impl BatchFetcher {
-    /// Fetches a batch of a pass, unless `cancel` is used first.
+    /// Fetches a batch of a pass, unless `cancel` is used first; into memory that was given for it, if the
+    /// caller gives any in this epoch.
     pub(super) fn fetch(
         &self,
         pass: &Pass,
         batch: u64,
+        given: Option<&Given>,
         cancel: &CancelToken,
     ) -> Result<Batch, Error> {
         let begun = process::now();
         let (samples, padding) = pass.samples(batch);
-        let fetched = match self.see(&samples) {
+        // Rows seen where they lie would not be in the caller's memory.
+        let seen = if given.is_none() { self.see(&samples) } else { None };
+        let fetched = match seen {
             Some(seen) => seen?,
             None => {
-                let (buffer, ragged, gathered) = self.read(&samples, cancel)?;
+                let given = given.and_then(|given| given.take(batch));
+                let (buffer, ragged, gathered) = self.read(&samples, given, cancel)?;
                 Fetched { body: Body::Gathered(buffer), ragged, gathered }
             }
         };
@@ -144,22 +150,31 @@ impl BatchFetcher {
         }))
     }
 
-    /// The rows of these samples, in their order.
+    /// Bytes of the buffer that a batch of a pass will be in. Of ragged rows this puts the batch in order.
+    ///
+    /// # Errors
+    /// As [`Ragged::new`].
+    pub(super) fn buffer_bytes(&self, pass: &Pass, batch: u64) -> Result<usize, Error> {
+        if !self.layout.is_ragged() {
+            return Ok(self.layout.buffer_bytes());
+        }
+        let (samples, _) = pass.samples(batch);
+        let ragged = self.ragged(&samples, &self.locate(&samples))?;
+        Ok(ragged.buffer_bytes(&self.layout))
+    }
+
+    /// The rows of these samples, in their order, in memory that was given for them or else of the pool.
     fn read(
         &self,
         samples: &Samples,
+        given: Option<Box<dyn GivenMemory>>,
         cancel: &CancelToken,
     ) -> Result<(Buffer, Ragged, Gathered), Error> {
-        let shelf_of = |place: usize| match samples.datasets.get(place) {
-            Some(&dataset) => &self.shelves[dataset as usize],
-            None => &self.shelves[0],
-        };
-        let located = samples.samples.iter().enumerate();
-        let rows: Vec<RowRef> =
-            located.map(|(place, &sample)| shelf_of(place).locate(sample)).collect();
-        let row_at = |place: usize| shelf_of(place).row(rows[place]);
-        let ragged = Ragged::new(&self.layout, rows.len(), row_at)?;
-        let mut buffer = self.buffers.take(ragged.buffer_bytes(&self.layout));
+        let rows = self.locate(samples);
+        let ragged = self.ragged(samples, &rows)?;
+        let bytes = ragged.buffer_bytes(&self.layout);
+        let given = given.and_then(|memory| Buffer::given(memory, bytes));
+        let mut buffer = given.unwrap_or_else(|| self.buffers.take(bytes));
         let mut parts = self.layout.split(&mut buffer, rows.len(), &ragged);
         let begins = ragged.begins();
         let gathered = match &*self.shelves {
@@ -170,6 +185,26 @@ impl BatchFetcher {
             _ => self.read_mixed(&rows, &samples.datasets, &begins, &mut parts, cancel)?,
         };
         Ok((buffer, ragged, gathered))
+    }
+
+    /// The shelf of the sample at a place of a batch.
+    fn shelf_of(&self, samples: &Samples, place: usize) -> &Shelf {
+        match samples.datasets.get(place) {
+            Some(&dataset) => &self.shelves[dataset as usize],
+            None => &self.shelves[0],
+        }
+    }
+
+    /// Which row each sample is, in its snapshot.
+    fn locate(&self, samples: &Samples) -> Vec<RowRef> {
+        let located = samples.samples.iter().enumerate();
+        located.map(|(place, &sample)| self.shelf_of(samples, place).locate(sample)).collect()
+    }
+
+    /// Where the ragged ones of these rows lie in their buffer.
+    fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
+        let row_at = |place: usize| self.shelf_of(samples, place).row(rows[place]);
+        Ragged::new(&self.layout, rows.len(), row_at)
     }
 
     /// Rows of several snapshots, one after the other: each row to its own place.
@@ -230,8 +265,8 @@ pub(crate) fn take(
     let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, &layout)?;
     let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
-    let (buffer, ragged, _) = fetcher.read(&samples, cancel)?;
-    Ok(fetcher.layout.lift(&Memory::pooled(buffer), samples.len(), &ragged))
+    let (buffer, ragged, _) = fetcher.read(&samples, None, cancel)?;
+    Ok(fetcher.layout.lift(&Memory::buffer(buffer), samples.len(), &ragged))
 }
 
 /// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen so.

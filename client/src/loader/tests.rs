@@ -22,6 +22,7 @@ use crate::{
     sampler::{Last, Order},
 };
 
+mod given;
 mod locality;
 mod mixture;
 

@@ -6,10 +6,12 @@ from abc import abstractmethod
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
-from larder import _distributed, _locality
+from larder import _distributed, _locality, _pinned
 from larder._output import Convert, Output, convert_all, converter, resolve
+from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
 from larder._transform import Transform
 from larder._transformed import Facts, Transformed, WorkerKind
@@ -142,12 +144,14 @@ class Loader:
         self,
         native: _larder.Loader,
         convert: Convert,
-        coordinates: _distributed.Coordinates | None = None,
-        transformed: Transformed | None = None,
+        coordinates: _distributed.Coordinates,
+        pinning: Pinning,
+        transformed: Transformed | None,
     ) -> None:
         self._native = native
         self._convert = convert
         self._coordinates = coordinates
+        self._pinning = pinning
         self._transformed = transformed
         self._next_epoch = 0
         self._epoch = 0
@@ -171,22 +175,25 @@ class Loader:
         It begins when the first batch is asked for: an iterator that is only made, as frameworks
         do to see whether they can iterate, begins none.
         """
-        if self._coordinates is not None:
-            _distributed.confirm(self._coordinates)
+        _distributed.confirm(self._coordinates)
         self._epoch = self._next_epoch
         self._next_epoch += 1
-        epoch = self._native.epoch(self._epoch)
         if self._transformed is not None:
-            yield from self._transforming(epoch, self._transformed)
+            yield from self._transforming(self._transformed)
             return
-        for batch in epoch:
-            yield Batch.of(batch, self._convert)
+        pin = self._pinning.on
+        epoch = self._native.epoch(self._epoch, _pinned.allocate if pin else None)
+        convert = _pinned.to_pinned if pin else self._convert
+        # Nothing here keeps a native batch: its memory is that of the one handed out.
+        yield from map(partial(Batch.of, convert=convert), epoch)
 
-    def _transforming(self, epoch: _larder.Epoch, transformed: Transformed) -> Iterator[Batch]:
+    def _transforming(self, transformed: Transformed) -> Iterator[Batch]:
         """The batches of an epoch, transformed. Only those that are handed out count as done."""
+        pin = _pinned.pinned if self._pinning.on else None
+        epoch = self._native.epoch(self._epoch, None)
         self._turn = turn = object()
         self._state = self._native.state()
-        batches = transformed.batches(epoch, self._native.seed, self._epoch)
+        batches = transformed.batches(epoch, self._native.seed, self._epoch, pin)
         # Closed with this iteration, not when it is collected.
         with closing(batches):
             for values, facts in batches:
@@ -318,6 +325,7 @@ class Loads:
         workers: int = 0,
         worker_kind: WorkerKind = "thread",
         output: Output = "auto",
+        pin_memory: PinMemory = "auto",
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -354,6 +362,11 @@ class Loads:
                 transforms must be importable there, as functions of a module are.
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
                 program has imported it, else numpy.
+            pin_memory: whether tensors of torch are in page-locked memory, from which
+                ``batch.to("cuda", non_blocking=True)`` returns at once and copies faster;
+                ``"auto"``: if the program uses a GPU by torch when an epoch begins. They are
+                gathered into it, also where they would else be views of the cache; what transforms
+                return is copied into it.
         """
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
@@ -367,6 +380,8 @@ class Loads:
             locality=_locality.agreed(locality, self, coordinates, group),
         )
         output, convert = resolve(output), converter(output)
+        pinning = Pinning(pin_memory, output)
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
-        return Loader(self._native.loader(settings), convert, coordinates, transformed)
+        native = self._native.loader(settings)
+        return Loader(native, convert, coordinates, pinning, transformed)

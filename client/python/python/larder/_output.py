@@ -117,7 +117,8 @@ def _extension(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _to_torch(array: Array) -> Any:
+def to_torch(array: Array) -> Any:
+    """A tensor of torch over an array's memory."""
     from torch.utils import dlpack
 
     return dlpack.from_dlpack(array)
@@ -142,4 +143,4 @@ _EXTENSION_DTYPES = {
     )
 }
 
-_CONVERTERS: dict[str, Convert] = {"numpy": to_numpy, "torch": _to_torch, "jax": _to_jax}
+_CONVERTERS: dict[str, Convert] = {"numpy": to_numpy, "torch": to_torch, "jax": _to_jax}

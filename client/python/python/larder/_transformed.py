@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -17,13 +18,13 @@ import numpy as np
 
 from larder import _process
 from larder._errors import InvalidArgument
-from larder._output import convert_all, from_numpy, to_numpy
+from larder._output import Output, convert_all, from_numpy, to_numpy
 from larder._pipeline import ahead
 from larder._ragged import Ragged
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from larder import _larder
 
@@ -54,6 +55,8 @@ class Facts(NamedTuple):
 
 
 Transformation = tuple[dict[str, Any], Facts]
+#: What is done to a value last.
+Finish = Callable[[Any], Any]
 
 
 class Transformed:
@@ -92,29 +95,30 @@ class Transformed:
         return cls(transform, workers, _process.pack(transform) if in_processes else None)
 
     def batches(
-        self, epoch: _larder.Epoch, seed: int, number: int
+        self, epoch: _larder.Epoch, seed: int, number: int, finish: Finish | None
     ) -> Generator[Transformation, None, None]:
-        """The batches of an epoch, in order."""
+        """The batches of an epoch, in order; ``finish`` is what is done to each value last."""
+        steps = _Steps(seed, number, self._transform.output, finish)
         if self._workers == 0:
-            return self._at_once(epoch, seed, number)
-        jobs = [self._job(seed, number) for _ in range(self._workers)]
+            return self._at_once(epoch, steps)
+        jobs = [self._job(steps) for _ in range(self._workers)]
         return ahead(epoch, jobs, _AHEAD * self._workers, self._record)
 
     def _at_once(
-        self, epoch: Iterator[_larder.Batch], seed: int, number: int
+        self, epoch: Iterator[_larder.Batch], steps: _Steps
     ) -> Generator[Transformation, None, None]:
         for batch in epoch:
             begun = perf_counter()
-            done = self._apply(self._transform.apply, seed, number, batch)
+            done = steps.take(self._transform.apply, batch)
             seconds = perf_counter() - begun
             self._record(seconds, seconds)
             yield done
 
-    def _job(self, seed: int, number: int) -> _Job:
+    def _job(self, steps: _Steps) -> _Job:
         if self._payload is None:
-            return _Job(partial(self._apply, self._transform.apply, seed, number), None, self._idle)
+            return _Job(partial(steps.take, self._transform.apply), None, self._idle)
         worker = self._idle_worker() or _process.Worker(self._payload)
-        return _Job(partial(self._apply, worker.apply, seed, number), worker, self._idle)
+        return _Job(partial(steps.take, worker.apply), worker, self._idle)
 
     def _idle_worker(self) -> _process.Worker | None:
         """A process that was kept; in a forked child there is none, since they are its parent's."""
@@ -124,18 +128,31 @@ class Transformed:
                 return worker
         return None
 
-    def _apply(
-        self, apply: Callable[[Rows], dict[str, Any]], seed: int, number: int, native: _larder.Batch
-    ) -> Transformation:
-        facts = Facts.of(native)
-        columns = convert_all(native.tensors, to_numpy)
-        values = apply(Rows(columns, facts.samples, facts.sources, facts.passes, seed, number))
-        output = self._transform.output
-        return {name: _converted(value, output) for name, value in values.items()}, facts
-
     def _record(self, working: float, waiting: float) -> None:
         with self._lock:
             self.spent = (self.spent[0] + working, self.spent[1] + waiting)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What becomes of each batch of an epoch, whoever transforms it."""
+
+    seed: int
+    number: int
+    output: Output
+    finish: Finish | None
+
+    def take(
+        self, apply: Callable[[Rows], dict[str, Any]], native: _larder.Batch
+    ) -> Transformation:
+        """A native batch, transformed by ``apply``."""
+        facts = Facts.of(native)
+        columns = convert_all(native.tensors, to_numpy)
+        rows = Rows(columns, facts.samples, facts.sources, facts.passes, self.seed, self.number)
+        values = {name: _converted(value, self.output) for name, value in apply(rows).items()}
+        if self.finish is not None:
+            values = {name: self.finish(value) for name, value in values.items()}
+        return values, facts
 
 
 class _Job:

@@ -224,7 +224,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if place.ended:
             return iter(())
         native = self._plan.native(place.worker, place.workers)
-        batches = native.epoch(self.epoch if resume is None else native.resume(place.state))
+        epoch = self.epoch if resume is None else native.resume(place.state)
+        batches = native.epoch(epoch, None)
         return self._batches(batches, place) if self._batched else self._samples(batches, place)
 
     def _begin(self, resume: _Place | None) -> _Place:

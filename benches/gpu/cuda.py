@@ -1,0 +1,104 @@
+"""The few calls of the CUDA driver that torch does not offer, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+#: Flags of `cuMemHostRegister`.
+PORTABLE, READ_ONLY = 1, 8
+#: `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`.
+_READ_ONLY_SUPPORTED = 113
+
+
+class CudaError(Exception):
+    """What the driver answered, by its name."""
+
+
+def missing() -> str | None:
+    """Why nothing can be measured here; `None` if it can."""
+    try:
+        Driver()
+    except (OSError, CudaError) as error:
+        return str(error)
+    try:
+        import torch
+    except ImportError as error:
+        return str(error)
+    return None if torch.cuda.is_available() else "torch finds none"
+
+
+class Driver:
+    """The first GPU, with the context that torch uses as well."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", c_uint(0))
+        self._device, context = c_int(), c_void_p()
+        self._call("cuDeviceGet", byref(self._device), c_int(0))
+        self._call("cuDevicePrimaryCtxRetain", byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
+
+    def registers_read_only(self) -> bool:
+        """Whether the device says that it registers memory which is mapped read-only."""
+        value = c_int()
+        attribute = c_int(_READ_ONLY_SUPPORTED)
+        self._call("cuDeviceGetAttribute", byref(value), attribute, self._device)
+        return value.value == 1
+
+    def register(self, address: int, size: int, flags: int) -> None:
+        """Page-locks memory of this process for the device."""
+        self._call("cuMemHostRegister_v2", c_void_p(address), c_size_t(size), c_uint(flags))
+
+    def unregister(self, address: int) -> None:
+        """Undoes it."""
+        self._call("cuMemHostUnregister", c_void_p(address))
+
+    @contextmanager
+    def host_memory(self, size: int) -> Iterator[int]:
+        """The address of page-locked memory of the driver's own."""
+        address = c_void_p()
+        self._call("cuMemAllocHost_v2", byref(address), c_size_t(size))
+        try:
+            yield address.value or 0
+        finally:
+            self._call("cuMemFreeHost", address)
+
+    @contextmanager
+    def device_memory(self, size: int) -> Iterator[int]:
+        """The address of memory of the device."""
+        address = c_uint64()
+        self._call("cuMemAlloc_v2", byref(address), c_size_t(size))
+        try:
+            yield address.value
+        finally:
+            self._call("cuMemFree_v2", address)
+
+    def seconds_to_copy(self, device: int, host: int, size: int) -> float:
+        """Copies to the device, clocked by the device."""
+        begun, ended, milliseconds = c_void_p(), c_void_p(), c_float()
+        stream = c_void_p()
+        for event in (begun, ended):
+            self._call("cuEventCreate", byref(event), c_uint(0))
+        self._call("cuEventRecord", begun, stream)
+        target, source = c_uint64(device), c_void_p(host)
+        self._call("cuMemcpyHtoDAsync_v2", target, source, c_size_t(size), stream)
+        self._call("cuEventRecord", ended, stream)
+        self._call("cuEventSynchronize", ended)
+        self._call("cuEventElapsedTime", byref(milliseconds), begun, ended)
+        for event in (begun, ended):
+            self._call("cuEventDestroy_v2", event)
+        return milliseconds.value / 1000
+
+    def read_back(self, host: int, device: int, size: int) -> None:
+        """Copies from the device, and waits for it."""
+        self._call("cuMemcpyDtoH_v2", c_void_p(host), c_uint64(device), c_size_t(size))
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            said = c_char_p()
+            self._library.cuGetErrorName(code, byref(said))
+            raise CudaError(f"{name}: {(said.value or b'an unknown error').decode()}")
