@@ -208,8 +208,11 @@ def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(
 
 
 def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(dataset: larder.Dataset) -> None:
-    names, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
     options = {"workers": 2, "worker_kind": "process"}
+    # What is opened once stays: connections to the node, and what multiprocessing has for its own.
+    list(dataset.loader(16, batch_transform=transforms.whoami, **options))
+    gc.collect()
+    names, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
     loader = dataset.loader(16, shuffle="none", transform=transforms.die_at_40, **options)
     with pytest.raises(larder.TransformError, match="ended by SIGKILL") as raised:
         for _ in loader:
@@ -219,10 +222,15 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(dataset: larder
     with pytest.raises(larder.TransformError, match="ended by SIGKILL"):
         list(loader)
     del loader, raised
-    gc.collect()
-    assert set(os.listdir("/dev/shm")) == names
-    # Apart from what multiprocessing opens once, for its own.
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 3)
+
+    def nothing_is_left() -> bool:
+        # A thread that is about to end may still keep what it raised, and that what it worked with.
+        gc.collect()
+        now = len(os.listdir("/proc/self/fd"))
+        # Two more batches on their way may have opened two more connections.
+        return set(os.listdir("/dev/shm")) == names and now <= descriptors + 2
+
+    wait_until(nothing_is_left)
 
 
 LOADS_FOR_EVER = """
