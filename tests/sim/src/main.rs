@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use clap::Parser;
@@ -96,32 +97,58 @@ fn say(report: &Report, replayed: bool) {
     }
 }
 
+/// A bug that was planted, what showed it, and how long that took to be found.
+type Hunted = (Bug, Option<Report>, Duration);
+
 /// Looks for every planted bug. Gives the number of those that no seed showed.
 fn hunt_bugs(options: &Options, threads: usize) -> u64 {
-    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::<Hunted>::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(bug) = take(&next) {
+                    let begun = now();
                     let shown = find(bug, options.from..options.from + options.bug_seeds);
-                    found.lock().expect("no run panics with it").push((bug, shown));
+                    let hunted = (bug, shown, now() - begun);
+                    found.lock().expect("no run panics with it").push(hunted);
                 }
             });
         }
     });
     let mut found = found.into_inner().expect("all are done");
-    found.sort_by_key(|(bug, _)| *bug);
-    let missed = found.iter().filter(|(_, shown)| shown.is_none()).count();
-    for (bug, shown) in &found {
-        match shown {
-            Some(Report { seed, violation, .. }) => {
-                println!("{bug:?}: seed {seed}: {}", violation.as_deref().unwrap_or_default());
-            }
-            None => println!("{bug:?}: NOT FOUND in {} seeds", options.bug_seeds),
-        }
-    }
-    println!("{} of {} planted bugs found", found.len() - missed, found.len());
+    found.sort_by_key(|(bug, ..)| *bug);
+    found.iter().for_each(say_hunted);
+    let missed = found.iter().filter(|(_, shown, _)| shown.is_none()).count();
+    let longest =
+        found.iter().filter(|(_, shown, _)| shown.is_some()).map(|(.., took)| *took).max();
+    println!(
+        "{} of {} planted bugs found, each within {:.1} s",
+        found.len() - missed,
+        found.len(),
+        longest.unwrap_or_default().as_secs_f64()
+    );
     missed as u64
+}
+
+fn now() -> Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock of whoever waits; a simulated cluster has its own"
+    )]
+    Instant::now()
+}
+
+fn say_hunted((bug, shown, took): &Hunted) {
+    let took = took.as_secs_f64();
+    match shown {
+        Some(Report { seed, violation, .. }) => {
+            println!(
+                "{bug:?}: seed {seed}, {took:.1} s: {}",
+                violation.as_deref().unwrap_or_default()
+            );
+        }
+        None => println!("{bug:?}: NOT FOUND, {took:.1} s"),
+    }
 }
 
 fn take(next: &AtomicU64) -> Option<Bug> {
