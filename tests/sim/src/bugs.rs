@@ -70,6 +70,9 @@ pub enum Mishap {
     PreviousTablesForgotten,
 }
 
+/// Those that no seed need show, because other rules hold without them: decision 0016 says why.
+pub const SECOND_BOLTS: &[Bug] = &[Bug::Rule(Rule::DropWhenFresh)];
+
 /// All that are planted.
 pub const ALL: &[Bug] = &{
     use Bug::{Rule as R, World as W};

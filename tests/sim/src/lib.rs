@@ -17,6 +17,6 @@ mod run;
 mod scene;
 mod world;
 
-pub use bugs::{ALL, Bug, Mishap};
+pub use bugs::{ALL, Bug, Mishap, SECOND_BOLTS};
 pub use run::{Report, find, run, tell};
 pub use scene::Kind;
