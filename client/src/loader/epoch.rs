@@ -144,7 +144,7 @@ impl Epoch {
 
     /// Bytes of the memory that is to be [given](Self::give) next, for a batch to come; `None` if none is
     /// wanted before another batch is handed out, or if the epoch was not [prepared](super::Loader::prepare) for
-    /// it. Of ragged rows this puts a batch in order, some 50 ns a row.
+    /// it. Of ragged rows this puts a batch in order, as fetching it does once more.
     pub fn wanted(&mut self) -> Option<usize> {
         let handed_out = self.handed_out;
         self.giving.as_mut()?.wanted(handed_out)
