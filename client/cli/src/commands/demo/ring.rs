@@ -18,7 +18,7 @@ use super::{Arguments, epochs::Epochs, signals::Interrupt, stage::Stage};
 use crate::{context::Context, error::Failure, progress::Progress};
 use change::Scene;
 use members::Members;
-use reader::Reader;
+use reader::{Reader, Reads};
 use report::RingReport;
 use watch::Watch;
 
@@ -95,7 +95,8 @@ fn change(
     let warm = epochs.run(context, interrupt, 0)?;
     let reader = Reader::start(dataset, &stage.origin, seed)?;
     let progress = context.progress("waiting until the nodes know the dataset");
-    let scene = Scene { watch, progress: &progress, dataset, reader: &reader };
+    let at_rest = Reads::default();
+    let mut scene = Scene { watch, progress: &progress, dataset, reader: &reader, at_rest };
     let rebalance = scene.join(members, NEWCOMER)?;
     let drain = scene.drain(members, LEAVER)?;
     let all = reader.end()?;

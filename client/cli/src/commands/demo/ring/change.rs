@@ -15,8 +15,13 @@ use super::{
 };
 use crate::{commands::operator::failed, error::Failure, progress::Progress};
 
-/// Reads before a change, which it is judged by: sixty of them make up the slowest hundredth.
-const READS_BEFORE: usize = 6000;
+/// Reads at rest by which a change is judged, those before earlier changes included: enough to meet what slows reads
+/// now and then without any change, as other work on the same host does.
+const READS_AT_REST: usize = 15_000;
+/// Of these right before a change.
+const READS_BEFORE: usize = 3000;
+/// Where reads are slow, the rest before a change ends then.
+const REST_MAX: Duration = Duration::from_secs(20);
 
 /// Who takes part in a change.
 pub(super) struct Scene<'a> {
@@ -24,6 +29,8 @@ pub(super) struct Scene<'a> {
     pub(super) progress: &'a Progress,
     pub(super) dataset: &'a Dataset,
     pub(super) reader: &'a Reader,
+    /// The reads while nothing changed, so far.
+    pub(super) at_rest: Reads,
 }
 
 /// What a change cost: exactly these names, for scripts. Times are in seconds.
@@ -43,21 +50,24 @@ pub(super) struct Change {
     /// Batches fetched meanwhile, those that failed included.
     pub(super) reads: u64,
     pub(super) reads_failed: u64,
-    /// What 99 of 100 batches took at most to be fetched, before and meanwhile.
+    /// What 99 of 100 batches took at most to be fetched: at rest, before this change and those before it, and meanwhile.
     pub(super) p99_before: Option<f64>,
     pub(super) p99_during: Option<f64>,
 }
 
 /// How things stood when a change began.
 struct Start {
-    before: Reads,
     at: Instant,
     bytes_read: u64,
 }
 
 impl Scene<'_> {
     /// Starts a node and follows it into the ring.
-    pub(super) fn join(&self, members: &mut Members<'_>, name: &str) -> Result<Change, Failure> {
+    pub(super) fn join(
+        &mut self,
+        members: &mut Members<'_>,
+        name: &str,
+    ) -> Result<Change, Failure> {
         self.watch.until_known()?;
         let start = self.start(members)?;
         self.progress
@@ -71,7 +81,11 @@ impl Scene<'_> {
     }
 
     /// Lets a node leave the ring, and stops it when it has left.
-    pub(super) fn drain(&self, members: &mut Members<'_>, name: &str) -> Result<Change, Failure> {
+    pub(super) fn drain(
+        &mut self,
+        members: &mut Members<'_>,
+        name: &str,
+    ) -> Result<Change, Failure> {
         let plan = PlanChangeRequest { drain: vec![name.to_owned()], ..Default::default() };
         let figures = self.watch.plan(&plan)?;
         let start = self.start(members)?;
@@ -87,18 +101,18 @@ impl Scene<'_> {
     }
 
     /// Reads while nothing changes, as much as a change is judged by.
-    fn start(&self, members: &Members<'_>) -> Result<Start, Failure> {
+    fn start(&mut self, members: &Members<'_>) -> Result<Start, Failure> {
         // What came before is no rest: the reader's start, or another change.
         self.reader.take()?;
+        let wanted = READS_AT_REST.saturating_sub(self.at_rest.count()).max(READS_BEFORE);
         self.watch.until("the reader gets on", || {
             let count = self.reader.count()?;
-            self.progress
-                .say(&format!("reading from a ring at rest: {count} of {READS_BEFORE} batches"));
-            Ok(count >= READS_BEFORE)
+            self.progress.say(&format!("reading from a ring at rest: {count} of {wanted} batches"));
+            Ok(count >= wanted)
         })?;
-        let before = self.reader.take()?;
+        self.at_rest.extend(self.reader.take()?);
         let bytes_read = members.bytes_read()?;
-        Ok(Start { before, at: self.watch.context.now(), bytes_read })
+        Ok(Start { at: self.watch.context.now(), bytes_read })
     }
 
     /// Waits until just these are the ring, and says what that cost.
@@ -124,7 +138,7 @@ impl Scene<'_> {
             bytes_moved,
             reads: during.count() as u64,
             reads_failed: during.failed(),
-            p99_before: seconds(&start.before),
+            p99_before: seconds(&self.at_rest),
             p99_during: seconds(&during),
         })
     }

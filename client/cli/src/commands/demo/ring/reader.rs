@@ -176,6 +176,13 @@ impl Reads {
         self.first_failure.get_or_insert_with(|| error.to_string());
     }
 
+    /// Adds those of a later time.
+    pub(super) fn extend(&mut self, later: Self) {
+        self.times.extend(later.times);
+        self.failed += later.failed;
+        self.first_failure = self.first_failure.take().or(later.first_failure);
+    }
+
     /// All of them.
     pub(super) fn count(&self) -> usize {
         self.times.len() + usize::try_from(self.failed).unwrap_or(usize::MAX)
