@@ -5,7 +5,6 @@ Thread rule: any thread.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
@@ -15,4 +14,8 @@ def imported(name: str) -> Any:
 
     If another thread is about to import it, this waits: until then half of it is missing.
     """
-    return None if sys.modules.get(name) is None else importlib.import_module(name)
+    # Neither step takes a lock that all threads share: they would wait for each other at every
+    # array, and a child forked meanwhile could find it held.
+    if name not in sys.modules or sys.modules[name] is None:
+        return None
+    return __import__(name, fromlist=("__name__",))

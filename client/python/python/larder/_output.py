@@ -93,7 +93,7 @@ def is_array(value: Any) -> bool:
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     """A number or an array of any framework as numpy has it, in memory of the host."""
-    torch = imported("torch")
+    torch = None if isinstance(value, np.ndarray) else imported("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return np.asarray(value)
     tensor = value.detach().cpu()
