@@ -11,7 +11,6 @@ import pytest
 import pages
 from harness import Node
 
-
 #: Grain has no wheel for Python without a GIL.
 NO_GRAIN = sysconfig.get_config_var("Py_GIL_DISABLED") and not importlib.util.find_spec("grain")
 
