@@ -157,11 +157,11 @@ $(TORCH_READY): tests/python/requirements-torch.txt
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-# Wheels only: what has none for this Python would be built from its sources.
+# Versions that have wheels for this Python, where there are some: safetensors has none, and is built.
 $(FREE_THREADED_READY): tests/python/requirements-free-threaded.txt
 	$(FREE_THREADED_PYTHON) -c "import sys; sys.exit(sys._is_gil_enabled())"
 	$(FREE_THREADED_PYTHON) -m venv $(FREE_THREADED_VENV)
-	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --only-binary :all: -r $<
+	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r $<
 	@touch $@
 
 # It sees the torch of the other environment, which would be 5 GB more.
