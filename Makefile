@@ -6,10 +6,15 @@ TORCH_VENV := target/venv-torch
 TORCH_PY   := $(TORCH_VENV)/bin/python
 PEERS_VENV := target/venv-peers
 PEERS_PY   := $(PEERS_VENV)/bin/python
+# A CPython without a GIL, 3.14 or later, to build and test for.
+FREE_THREADED_PYTHON := python3.14t
+FREE_THREADED_VENV   := target/venv-free-threaded
+FREE_THREADED_PY     := $(FREE_THREADED_VENV)/bin/python
 # The interpreter in a virtual environment is a link to the system's, so a file of its own says when packages were installed.
 READY       := $(VENV)/ready
 TORCH_READY := $(TORCH_VENV)/ready
 PEERS_READY := $(PEERS_VENV)/ready
+FREE_THREADED_READY := $(FREE_THREADED_VENV)/ready
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
@@ -18,7 +23,7 @@ GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
 SEEDS := 10000
 
-.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch wheel test-wheel
+.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-free-threaded wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,15 +56,26 @@ pytest: python ## the tests of the Python package
 pytest-torch: python $(TORCH_READY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
 	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
 
+# It has no stable ABI in common with other Pythons, so its module is built apart and lies beside theirs.
+FREE_THREADED_TARGET := target/free-threaded
+
+pytest-free-threaded: python $(FREE_THREADED_READY) ## the tests of the Python package without a GIL (FREE_THREADED_PYTHON=/path/to/python3.14t)
+	PYO3_PYTHON=$(abspath $(FREE_THREADED_PY)) CARGO_TARGET_DIR=$(FREE_THREADED_TARGET) $(CARGO) build --locked -p larder-python
+	ln -sf $(abspath $(FREE_THREADED_TARGET)/debug/lib_larder.so) client/python/python/larder/_larder$$($(FREE_THREADED_PY) -c \
+		"import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))")
+	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(FREE_THREADED_PY)) -m pytest -rs $(PYTEST_ARGS)
+
 # The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
 PROGRAMS := client/python/python/larder/bin
 
-wheel: $(READY) ## the Python package as users install it, with the programs, in target/wheel
+INTERPRETER = $(abspath $(PY))
+
+wheel: $(READY) ## the Python package as users install it, with the programs, in target/wheel (INTERPRETER=/path/to/python3.14t: without a GIL)
 	$(CARGO) build --locked --release -p larder-node -p larder-cli
 	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
 	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
 	cd client/python && $(abspath $(PY)) -m maturin build --locked --release --strip --quiet \
-		--interpreter $(abspath $(PY)) --out $(abspath target/wheel); status=$$?; \
+		--interpreter $(INTERPRETER) --out $(abspath target/wheel); status=$$?; \
 		rm -rf $(abspath $(PROGRAMS)); exit $$status
 	@ls -l target/wheel
 
@@ -141,6 +157,13 @@ $(TORCH_READY): tests/python/requirements-torch.txt
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# Versions that have wheels for this Python, where there are some: safetensors has none, and is built.
+$(FREE_THREADED_READY): tests/python/requirements-free-threaded.txt
+	$(FREE_THREADED_PYTHON) -c "import sys; sys.exit(sys._is_gil_enabled())"
+	$(FREE_THREADED_PYTHON) -m venv $(FREE_THREADED_VENV)
+	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r $<
+	@touch $@
+
 # It sees the torch of the other environment, which would be 5 GB more.
 $(PEERS_READY): benches/python/peers/requirements.txt $(TORCH_READY)
 	python3 -m venv $(PEERS_VENV)
@@ -150,4 +173,4 @@ $(PEERS_READY): benches/python/peers/requirements.txt $(TORCH_READY)
 	@touch $@
 
 clean-venv:
-	rm -rf $(VENV) $(TORCH_VENV) $(PEERS_VENV)
+	rm -rf $(VENV) $(TORCH_VENV) $(PEERS_VENV) $(FREE_THREADED_VENV)

@@ -1,9 +1,6 @@
 //! The node of this host, and nodes that a program starts for others.
 
-use std::{
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::path::PathBuf;
 
 use larder_client::{
     HostNode,
@@ -11,7 +8,7 @@ use larder_client::{
 };
 use pyo3::prelude::*;
 
-use crate::{error::OrRaise, wait::interruptible};
+use crate::{error::OrRaise, lock::Lock, wait::interruptible};
 
 /// What is said of a node that was started: its process id, its memory in bytes, its log.
 pub(crate) type StartedNode = (u32, u64, PathBuf);
@@ -25,7 +22,7 @@ pub(crate) fn started(node: &HostNode) -> Option<StartedNode> {
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Node {
     /// Taken when it is stopped.
-    node: Mutex<Option<ServedNode>>,
+    node: Lock<Option<ServedNode>>,
     address: String,
     pid: u32,
 }
@@ -45,7 +42,7 @@ impl Node {
         let options = ServeOptions { memory, origins, listen, args, node_bin };
         let node = interruptible(py, move |_| larder_client::host::serve(&options))?;
         let (address, pid) = (node.address().to_owned(), node.pid());
-        Ok(Self { node: Mutex::new(Some(node)), address, pid })
+        Ok(Self { node: Lock::new(Some(node)), address, pid })
     }
 
     /// What others name as their cluster.
@@ -61,7 +58,7 @@ impl Node {
 
     /// Stops it and waits for its end. Does nothing the second time.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let node = self.node.with(Option::take);
         py.detach(|| node.map_or(Ok(()), ServedNode::stop)).or_raise(py)
     }
 }

@@ -1,10 +1,8 @@
 //! The loader, its epochs and their batches, as Python sees them.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    mem,
+    sync::atomic::{AtomicU64, Ordering},
     task::Poll,
 };
 
@@ -24,6 +22,7 @@ use crate::{
     dataset::arrays,
     error::OrRaise,
     locality::Locality,
+    lock::Lock,
     stats,
     wait::LOOK_UP,
 };
@@ -89,17 +88,14 @@ fn parse<T: std::str::FromStr<Err = sampler::Error>>(text: &str) -> Result<T, Er
 /// Hands out epochs of batches.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Loader {
-    /// Never locked across a wait.
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
+    /// Counts epochs: the one that is begun next.
+    next: AtomicU64,
 }
 
 impl Loader {
     pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Mutex::new(inner) }
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { inner: Lock::new(inner), next: AtomicU64::new(0) }
     }
 }
 
@@ -115,71 +111,83 @@ impl Loader {
     ) -> PyResult<Epoch> {
         let_go(py);
         let Some(allocate) = allocate else {
-            return Ok(Epoch::new(self.inner().epoch(epoch).or_raise(py)?, None));
+            let begun = self.inner.with(|inner| inner.epoch(epoch));
+            return Ok(Epoch::new(begun.or_raise(py)?, None));
         };
-        // Not locked while Python runs.
-        let mut prepared = self.inner().prepare(epoch).or_raise(py)?;
+        let mut prepared = self.inner.with(|inner| inner.prepare(epoch)).or_raise(py)?;
         while let Some(bytes) = prepared.wanted() {
             prepared.give(Box::new(TensorMemory::allocate(&allocate, bytes)?));
         }
         Ok(Epoch::new(prepared.begin().or_raise(py)?, Some(allocate.unbind())))
     }
 
-    /// Goes on where a state stands; returns its epoch.
+    /// The number of the epoch that comes next, which no other thread gets.
+    fn turn(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says which epoch comes next.
+    fn turn_to(&self, epoch: u64) {
+        self.next.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Goes on where a state stands: its epoch comes next.
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
         let state: LoaderState = parse(state).or_raise(py)?;
-        self.inner().resume(state).or_raise(py)?;
-        Ok(state.plan().epoch())
+        self.inner.with(|inner| inner.resume(state)).or_raise(py)?;
+        let epoch = state.plan().epoch();
+        self.turn_to(epoch);
+        Ok(epoch)
     }
 
     /// Where the job stands after the batch that was handed out last.
     fn state(&self) -> String {
-        self.inner().state().to_string()
+        self.inner.with(|inner| inner.state()).to_string()
     }
 
     /// The name of an epoch's order: equal on all ranks.
     fn plan(&self, epoch: u64) -> String {
-        self.inner().plan(epoch).to_string()
+        self.inner.with(|inner| inner.plan(epoch)).to_string()
     }
 
     /// Where the job stands at the start of an epoch.
     fn state_at(&self, epoch: u64) -> String {
-        LoaderState::new(self.inner().plan(epoch), 0).to_string()
+        LoaderState::new(self.inner.with(|inner| inner.plan(epoch)), 0).to_string()
     }
 
     /// Which samples the batches from a state on have.
     fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
         let state: LoaderState = parse(state).or_raise(py)?;
-        Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
+        let schedule = self.inner.with(|inner| inner.schedule(state));
+        Ok(Schedule { inner: schedule.or_raise(py)? })
     }
 
     /// The job's seed: after a resume that of the state.
     #[getter]
     fn seed(&self) -> u64 {
-        self.inner().plan(0).seed()
+        self.inner.with(|inner| inner.plan(0)).seed()
     }
 
     /// What the shuffle came to.
     #[getter]
     fn shuffle(&self) -> String {
-        self.inner().shuffle().to_string()
+        self.inner.with(|inner| inner.shuffle()).to_string()
     }
 
     /// Batches of this rank in a whole epoch.
     #[getter]
     fn batches_per_epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.inner().batches_per_epoch().or_raise(py)
+        self.inner.with(|inner| inner.batches_per_epoch()).or_raise(py)
     }
 
     /// Sums over what was handed out; times are in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.inner().stats();
-        stats::of_loader(py, &stats)
+        stats::of_loader(py, &self.inner.with(|inner| inner.stats()))
     }
 
     /// The batches that took longest, the slowest first.
     fn slowest<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let slowest = self.inner().slowest();
+        let slowest = self.inner.with(|inner| inner.slowest());
         slowest.iter().map(|batch| stats::of_slow_batch(py, batch)).collect()
     }
 }
@@ -208,21 +216,60 @@ impl Schedule {
 /// The batches of one epoch. To be iterated by one thread at a time, in the process that began it.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Epoch {
-    /// Taken out while a thread waits for the next batch; never locked across a wait.
-    inner: Mutex<Option<InnerEpoch>>,
-    /// Whether nobody wants the rest.
-    closed: AtomicBool,
+    stand: Lock<Stand>,
+    /// Batches in all.
+    batches: u64,
     /// What makes the tensors that batches are gathered into, if something does.
     allocate: Option<Py<PyAny>>,
 }
 
-impl Epoch {
-    fn new(inner: InnerEpoch, allocate: Option<Py<PyAny>>) -> Self {
-        Self { inner: Mutex::new(Some(inner)), closed: AtomicBool::new(false), allocate }
+/// How it stands with an epoch.
+///
+/// ```text
+/// Ready ──take──▶ Waiting ──put_back──▶ Ready
+///   └──────close─────┴──────▶ Closed
+/// ```
+enum Stand {
+    /// Anybody may ask for the next batch.
+    Ready(Box<InnerEpoch>),
+    /// A thread has it, and waits for the next batch.
+    Waiting,
+    /// Nobody wants the rest. A thread that waits looks up, and lets go of it.
+    Closed,
+}
+
+impl Stand {
+    /// The epoch to be waited for, by one thread; or how else it stands.
+    fn take(&mut self) -> Self {
+        match self {
+            Self::Ready(_) => mem::replace(self, Self::Waiting),
+            Self::Waiting => Self::Waiting,
+            Self::Closed => Self::Closed,
+        }
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<InnerEpoch>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes back what was taken; returns it to be dropped if it was closed meanwhile.
+    fn put_back(&mut self, epoch: Box<InnerEpoch>) -> Option<Box<InnerEpoch>> {
+        if self.is_closed() {
+            return Some(epoch);
+        }
+        *self = Self::Ready(epoch);
+        None
+    }
+
+    fn close(&mut self) -> Self {
+        mem::replace(self, Self::Closed)
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+}
+
+impl Epoch {
+    fn new(inner: InnerEpoch, allocate: Option<Py<PyAny>>) -> Self {
+        let batches = inner.batches();
+        Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches, allocate }
     }
 
     /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is fetched after it gets
@@ -240,7 +287,7 @@ impl Epoch {
         loop {
             match py.detach(|| epoch.poll(LOOK_UP)) {
                 Poll::Ready(next) => return next.transpose().or_raise(py),
-                Poll::Pending if self.closed.load(Ordering::Relaxed) => return Ok(None),
+                Poll::Pending if self.stand.with(|stand| stand.is_closed()) => return Ok(None),
                 Poll::Pending => py.check_signals()?,
             }
         }
@@ -249,7 +296,7 @@ impl Epoch {
 
 impl Drop for Epoch {
     fn drop(&mut self) {
-        drop(self.slot().take());
+        drop(self.stand.with(Stand::close));
         // The interpreter frees objects with itself at hand, unless it ends.
         Python::try_attach(let_go);
     }
@@ -259,8 +306,7 @@ impl Drop for Epoch {
 impl Epoch {
     /// Batches in all, from where it was begun or resumed.
     fn __len__(&self) -> usize {
-        let batches = self.slot().as_ref().map_or(0, InnerEpoch::batches);
-        usize::try_from(batches).unwrap_or(usize::MAX)
+        usize::try_from(self.batches).unwrap_or(usize::MAX)
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -269,25 +315,23 @@ impl Epoch {
 
     /// Ends the epoch for whoever waits for its next batch, and stops what is fetched ahead.
     fn close(&self, py: Python<'_>) {
-        self.closed.store(true, Ordering::Relaxed);
-        drop(self.slot().take());
+        drop(self.stand.with(Stand::close));
         let_go(py);
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let_go(py);
-        if self.closed.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let Some(mut epoch) = self.slot().take() else {
-            return Err(PyRuntimeError::new_err(
-                "another thread is waiting for the next batch of this epoch: iterate it in one thread",
-            ));
+        let mut epoch = match self.stand.with(Stand::take) {
+            Stand::Ready(epoch) => epoch,
+            Stand::Closed => return Ok(None),
+            Stand::Waiting => {
+                return Err(PyRuntimeError::new_err(
+                    "another thread is waiting for the next batch of this epoch: iterate it in one thread",
+                ));
+            }
         };
         let next = self.wait(py, &mut epoch);
-        if !self.closed.load(Ordering::Relaxed) {
-            *self.slot() = Some(epoch);
-        }
+        drop(self.stand.with(|stand| stand.put_back(epoch)));
         next?.map(|batch| Batch::new(py, batch)).transpose()
     }
 }

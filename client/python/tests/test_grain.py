@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import sysconfig
 from typing import Any
+
+import numpy as np
+import pytest
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    pytest.importorskip("grain", reason="Grain has no wheel for Python without a GIL")
 
 import absl.flags
 import grain
-import numpy as np
-import pytest
 
 import larder
 import larder.grain

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from larder._errors import InvalidArgument
+from larder._frameworks import imported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,8 +126,8 @@ def _from_arguments(rank: int | None, world_size: int | None, group: Any) -> Coo
 
 
 def _from_group(group: Any) -> Coordinates:
-    distributed = sys.modules.get("torch.distributed")
-    device_mesh = sys.modules.get("torch.distributed.device_mesh")
+    distributed = imported("torch.distributed")
+    device_mesh = imported("torch.distributed.device_mesh")
     if device_mesh is not None and isinstance(group, device_mesh.DeviceMesh):
         return _from_mesh(group)
     if distributed is not None and distributed.is_available():
@@ -197,7 +197,7 @@ def _outside(what: str) -> InvalidArgument:
 
 
 def _from_torch() -> Coordinates | None:
-    distributed = sys.modules.get("torch.distributed")
+    distributed = imported("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
     rank, world = distributed.get_rank(), distributed.get_world_size()
@@ -205,7 +205,7 @@ def _from_torch() -> Coordinates | None:
 
 
 def _from_jax() -> Coordinates | None:
-    jax = sys.modules.get("jax")
+    jax = imported("jax")
     # Asked first: process_count() alone would start JAX's backends.
     if jax is None or not jax.distributed.is_initialized():
         return None
@@ -285,7 +285,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 def _worker_info() -> Any:
     """Torch's description of the DataLoader worker that this process is, else None."""
-    data = sys.modules.get("torch.utils.data")
+    data = imported("torch.utils.data")
     return None if data is None else data.get_worker_info()
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from larder import _distributed, _locality, _pinned
+from larder._iteration import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
@@ -17,7 +18,7 @@ from larder._transform import Transform
 from larder._transformed import Facts, Transformed, WorkerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     import numpy as np
 
@@ -134,10 +135,19 @@ def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
+@dataclass
+class _Turn:
+    """An iteration of transformed batches."""
+
+    #: Where the job stands after what it handed out.
+    state: str
+
+
 class Loader:
     """Batches of a dataset, each sample once an epoch; made by :meth:`Dataset.loader`.
 
-    Iterating it goes through one epoch; iterating it again goes through the next.
+    Iterating it goes through one epoch; iterating it again goes through the next. Threads may
+    iterate side by side, each an epoch of its own; one iteration is for one thread at a time.
     """
 
     def __init__(
@@ -153,12 +163,9 @@ class Loader:
         self._coordinates = coordinates
         self._pinning = pinning
         self._transformed = transformed
-        self._next_epoch = 0
         self._epoch = 0
-        #: Where the job stands, if the native loader is ahead of what was handed out.
-        self._state: str | None = None
-        #: The iteration begun last: the one that the state is of.
-        self._turn: object = None
+        #: The iteration begun last, if the native loader is ahead of what it handed out.
+        self._turn: _Turn | None = None
 
     @property
     def epoch(self) -> int:
@@ -169,55 +176,55 @@ class Loader:
         """Batches of this rank in a whole epoch."""
         return self._native.batches_per_epoch
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iteration[Batch]:
         """The batches of the next epoch.
 
         It begins when the first batch is asked for: an iterator that is only made, as frameworks
         do to see whether they can iterate, begins none.
         """
+        return Iteration(self._batches())
+
+    def _batches(self) -> Generator[Batch, None, None]:
         _distributed.confirm(self._coordinates)
-        self._epoch = self._next_epoch
-        self._next_epoch += 1
+        self._epoch = number = self._native.turn()
         if self._transformed is not None:
-            yield from self._transforming(self._transformed)
+            yield from self._transforming(self._transformed, number)
             return
         pin = self._pinning.on
-        epoch = self._native.epoch(self._epoch, _pinned.allocate if pin else None)
+        epoch = self._native.epoch(number, _pinned.allocate if pin else None)
         convert = _pinned.to_pinned if pin else self._convert
         # Nothing here keeps a native batch: its memory is that of the one handed out.
         yield from map(partial(Batch.of, convert=convert), epoch)
 
-    def _transforming(self, transformed: Transformed) -> Iterator[Batch]:
+    def _transforming(self, transformed: Transformed, number: int) -> Generator[Batch, None, None]:
         """The batches of an epoch, transformed. Only those that are handed out count as done."""
         pin = _pinned.pinned if self._pinning.on else None
-        epoch = self._native.epoch(self._epoch, None)
-        self._turn = turn = object()
-        self._state = self._native.state()
-        batches = transformed.batches(epoch, self._native.seed, self._epoch, pin)
+        epoch = self._native.epoch(number, None)
+        self._turn = turn = _Turn(self._native.state())
+        batches = transformed.batches(epoch, self._native.seed, number, pin)
         # Closed with this iteration, not when it is collected.
         with closing(batches):
             for values, facts in batches:
-                if self._turn is turn:
-                    self._state = facts.state
+                turn.state = facts.state
                 yield Batch.with_facts(values, facts)
-        if self._turn is turn:
-            self._state = self._native.state()
+        turn.state = self._native.state()
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.
 
         The epoch that a loaded state stands in goes on where it stands.
         """
-        self._next_epoch = epoch
+        self._native.turn_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands after the batch that was handed out last: a few integers as text."""
-        return {"larder": self._state or self._native.state()}
+        turn = self._turn
+        return {"larder": self._native.state() if turn is None else turn.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a saved state stands, also with another batch size or number of ranks."""
-        self._next_epoch = self._native.resume(state["larder"])
-        self._turn = self._state = None
+        self._native.resume(state["larder"])
+        self._turn = None
 
     def stats(self) -> dict[str, float]:
         """What was handed out so far, where it came from, and what it waited for (in seconds)."""

@@ -10,10 +10,10 @@ its program. Never imports torch: a framework that is not imported has no ranks.
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from larder._errors import Error, InvalidArgument
+from larder._frameworks import imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ class Exchange:
     @classmethod
     def among(cls, coordinates: Coordinates, group: Any) -> Exchange | None:
         """Among the processes whose coordinates these are one of, if torch.distributed has them."""
-        distributed = sys.modules.get("torch.distributed")
+        distributed = imported("torch.distributed")
         if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
             return None
         if group is None:

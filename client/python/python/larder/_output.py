@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from larder._errors import InvalidArgument, NotFound
+from larder._frameworks import imported
 from larder._larder import Array
 from larder._ragged import Ragged
 
@@ -92,7 +93,7 @@ def is_array(value: Any) -> bool:
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
     """A number or an array of any framework as numpy has it, in memory of the host."""
-    torch = sys.modules.get("torch")
+    torch = None if isinstance(value, np.ndarray) else imported("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return np.asarray(value)
     tensor = value.detach().cpu()

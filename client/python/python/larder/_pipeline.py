@@ -89,7 +89,7 @@ class _Run:
         self._threads: list[threading.Thread] = []
 
     def start(self, jobs: Sequence[Job]) -> None:
-        _running.add(self)
+        _running.add(weakref.ref(self, _running.discard))
         for number, job in enumerate(jobs):
             name = f"larder-transform-{number}"
             thread = threading.Thread(target=self.work, args=(job,), name=name, daemon=True)
@@ -173,8 +173,8 @@ class _Run:
             self._source.close()
 
 
-#: Runs of this process, for its end.
-_running: weakref.WeakSet[_Run] = weakref.WeakSet()
+#: Runs of this process, for its end. Threads add to it while it is listed, so it is a plain set.
+_running: set[weakref.ref[_Run]] = set()
 #: How long the end of the program waits for a thread: one that waits for a batch looks up sooner.
 _END_SECONDS = 0.5
 
@@ -182,7 +182,7 @@ _END_SECONDS = 0.5
 @atexit.register
 def _close_all() -> None:
     """Ends what still runs, while threads in native code can still come back from it."""
-    runs = list(_running)
+    runs = [run for known in list(_running) if (run := known()) is not None]
     for run in runs:
         run.close()
     for run in runs:

@@ -7,8 +7,10 @@ the next one.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -71,7 +73,6 @@ class Transformed:
         self._idle: list[_process.Worker] = []
         #: Seconds that transforms took, and for which the consumer waited.
         self.spent = (0.0, 0.0)
-        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, transform: Transform, workers: int, kind: WorkerKind) -> Self | None:
@@ -122,15 +123,29 @@ class Transformed:
 
     def _idle_worker(self) -> _process.Worker | None:
         """A process that was kept; in a forked child there is none, since they are its parent's."""
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.usable:
-                return worker
+        with suppress(IndexError):
+            # Another iteration may take the last one.
+            while not (worker := self._idle.pop()).usable:
+                pass
+            return worker
         return None
 
     def _record(self, working: float, waiting: float) -> None:
-        with self._lock:
+        with _adding:
             self.spent = (self.spent[0] + working, self.spent[1] + waiting)
+
+
+#: Held while seconds are added up.
+_adding = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Makes a new lock: the parent's may be held, by a thread that is not in this child."""
+    global _adding
+    _adding = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True)

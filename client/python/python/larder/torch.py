@@ -23,11 +23,12 @@ import torch.utils.data
 from larder import _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
+from larder._iteration import Iteration
 from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
 from larder._output import convert_all, converter, each_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import larder
     from larder import _larder
@@ -226,7 +227,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         native = self._plan.native(place.worker, place.workers)
         epoch = self.epoch if resume is None else native.resume(place.state)
         batches = native.epoch(epoch, None)
-        return self._batches(batches, place) if self._batched else self._samples(batches, place)
+        if self._batched:
+            return Iteration(self._batches(batches, place))
+        return Iteration(self._samples(batches, place))
 
     def _begin(self, resume: _Place | None) -> _Place:
         """Where this process begins, alone or as one of some workers."""
@@ -241,13 +244,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             return resume
         return _Place(state, worker, workers, 0, ended=False)
 
-    def _batches(self, batches: _larder.Epoch, place: _Place) -> Iterator[Batch]:
+    def _batches(self, batches: _larder.Epoch, place: _Place) -> Generator[Batch, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
             self._place = place.past(native, ended=number == count)
             yield Batch.of(native, _to_torch)
 
-    def _samples(self, batches: _larder.Epoch, place: _Place) -> Iterator[Sample]:
+    def _samples(self, batches: _larder.Epoch, place: _Place) -> Generator[Sample, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
             rows = native.samples.shape[0]
@@ -378,9 +381,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         resume, self._resume = self._resume, None
         native = self._plan.native(0, 1)
         self._state = native.state_at(self._epoch) if resume is None else resume
-        return self._batches(native.schedule(self._state))
+        return Iteration(self._batches(native.schedule(self._state)))
 
-    def _batches(self, schedule: _larder.Schedule) -> Iterator[list[int]]:
+    def _batches(self, schedule: _larder.Schedule) -> Generator[list[int], None, None]:
         for number in range(len(schedule)):
             samples, _, self._state = schedule.batch(number)
             yield samples
