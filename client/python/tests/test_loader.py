@@ -103,6 +103,7 @@ def test_batches_are_arrays_of_the_framework_asked_for(
 def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
     for wrong, says in [
         ({"batch_size": 0}, "batch size is 0"),
+        ({"tensors": []}, "no tensor is asked for"),
         ({"shuffle": "some"}, "`some`"),
         ({"last": "keep"}, "'keep'"),
         ({"output": "tensorflow"}, "'tensorflow'"),

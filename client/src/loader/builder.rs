@@ -163,8 +163,8 @@ impl LoaderBuilder {
     /// The loader. Asks the cluster for its memory if the shuffle is `auto`; no row is read yet.
     ///
     /// # Errors
-    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, a locality of
-    /// other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
+    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, no tensor at all, a locality
+    /// of other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;

@@ -34,8 +34,8 @@ impl Layout {
     /// Batches of up to `rows` rows of the tensors with these names, or of all tensors.
     ///
     /// # Errors
-    /// For a name that the dataset has not or that is given twice, and for a batch that can't be
-    /// addressed.
+    /// For a name that the dataset has not or that is given twice, for no names, and for a batch that
+    /// can't be addressed.
     pub(super) fn new(
         manifest: &Manifest,
         names: Option<&[String]>,
@@ -47,6 +47,10 @@ impl Layout {
             }
             None => (0..manifest.tensors().len()).collect(),
         };
+        if tensors.is_empty() {
+            return Err(invalid("no tensor is asked for")
+                .hint("name at least one, or leave tensors out to get all"));
+        }
         let mut columns = Vec::with_capacity(tensors.len());
         let mut buffer_bytes = 0;
         for (slot, &index) in tensors.iter().enumerate() {
