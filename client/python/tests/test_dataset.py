@@ -124,6 +124,22 @@ def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}", dtype="uint16")
 
 
+def test_a_path_is_answered_with_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hint = f"for the local folder write file://{tmp_path}/data"
+    for path in (f"{tmp_path}/data", "./data", "data", "~/data", tmp_path / "data"):
+        for read in (larder.open, larder.index):
+            with pytest.raises(larder.InvalidArgument, match="not the address of a dataset") as raised:
+                read(path)
+            assert raised.value.hint == hint
+    with pytest.raises(larder.InvalidArgument, match="uri is None"):
+        larder.open(None)
+
+
 def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
     with pytest.raises(larder.NotFound) as caught:
         larder.open(f"file://{tmp_path}/nothing-here", cluster="none")
@@ -132,4 +148,5 @@ def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
         larder.open("imagenet")
     assert isinstance(caught.value, larder.Error)
     assert "hint: write s3://" in str(caught.value)
+    assert str(caught.value).count("imagenet") == 1
     assert pickle.loads(pickle.dumps(caught.value)).hint == caught.value.hint

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
-from larder import _larder
+from larder import _arguments, _larder
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
@@ -105,7 +105,7 @@ def open(
             again".
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
-    return Dataset(_Source(uri, cluster, manifest, local, patience))
+    return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
 
 
 class Dataset(Loads):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from larder import _larder
+from larder import _arguments, _larder
 from larder._dataset import TensorSpec
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def index(
     """
     report = _larder.index(
         {
-            "uri": uri,
+            "uri": _arguments.address("uri", uri),
             "tag": tag,
             "dtype": dtype,
             "window": window,
