@@ -253,6 +253,33 @@ pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     )))
 }
 
+/// The names of the tensors that all datasets have, with the same elements and shape of a sample, in the order of
+/// the first.
+///
+/// # Errors
+/// `InvalidArgument` if there is none.
+pub(crate) fn common_tensors<'a>(
+    first: &'a Manifest,
+    others: impl Iterator<Item = &'a Manifest>,
+) -> Result<Vec<String>, Error> {
+    let mut common: Vec<&Tensor> = first.tensors().iter().collect();
+    for other in others {
+        common.retain(|tensor| other.tensors().iter().any(|its| alike(tensor, its)));
+        if common.is_empty() {
+            let (first, other) = (first.uri(), other.uri());
+            return Err(invalid(format!("cannot mix {first} with {other}"))
+                .because("no tensor has the same name, elements and shape in all")
+                .hint("mix datasets that have some tensor in common"));
+        }
+    }
+    Ok(common.into_iter().map(|tensor| tensor.name().to_owned()).collect())
+}
+
+fn alike(one: &Tensor, other: &Tensor) -> bool {
+    let kind = |tensor: &Tensor| (tensor.dtype(), tensor.sample_shape());
+    one.name() == other.name() && kind(one) == kind(other)
+}
+
 pub(super) fn invalid(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
