@@ -26,6 +26,7 @@ use crate::{
     locality::Locality,
     stats,
     wait::LOOK_UP,
+    warnings,
 };
 
 /// Settings of a loader, each as its method of the Rust client's builder describes it.
@@ -241,7 +242,10 @@ impl Epoch {
             match py.detach(|| epoch.poll(LOOK_UP)) {
                 Poll::Ready(next) => return next.transpose().or_raise(py),
                 Poll::Pending if self.closed.load(Ordering::Relaxed) => return Ok(None),
-                Poll::Pending => py.check_signals()?,
+                Poll::Pending => {
+                    warnings::hand_over(py)?;
+                    py.check_signals()?;
+                }
             }
         }
     }
@@ -276,6 +280,7 @@ impl Epoch {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let_go(py);
+        warnings::hand_over(py)?;
         if self.closed.load(Ordering::Relaxed) {
             return Ok(None);
         }
