@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 import larder
 from harness import Node
+from larder.grain import DataSource
 
 URI = "s3://data/images"
 
@@ -77,6 +79,18 @@ def test_tensors_are_those_asked_for_in_that_order(dataset: larder.Dataset) -> N
     assert list(batch) == ["label"]
     batch = next(iter(dataset.loader(4, tensors=["label", "image"])))
     assert list(batch) == ["label", "image"]
+
+
+def test_names_of_tensors_are_a_list(dataset: larder.Dataset) -> None:
+    for read in (dataset.loader, partial(dataset.rows, 0, 1), partial(DataSource, dataset)):
+        with pytest.raises(larder.InvalidArgument, match="tensors is 'image'") as raised:
+            read(tensors="image")
+        assert raised.value.hint == "give a list: tensors=['image']"
+        for wrong in (7, ["image", 7]):
+            with pytest.raises(larder.InvalidArgument, match="a list of names is needed"):
+                read(tensors=wrong)
+    with pytest.raises(larder.InvalidArgument, match="no tensor is asked for"):
+        dataset.rows(0, 1, tensors=())
 
 
 def test_two_loaders_are_used_side_by_side(dataset: larder.Dataset) -> None:

@@ -168,7 +168,7 @@ class Dataset(Loads):
         self, start: int, stop: int, *, tensors: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """Samples ``start`` to ``stop`` stacked, without a copy if they lie in one local shard."""
-        names = None if tensors is None else list(tensors)
+        names = _arguments.names("tensors", tensors)
         return convert_all(self._native.slice(start, stop, names), to_numpy)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:

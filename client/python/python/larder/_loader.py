@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
-from larder import _distributed, _locality, _pinned
+from larder import _arguments, _distributed, _locality, _pinned
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
@@ -69,7 +69,7 @@ def settings_of(
         "worker": 0,
         "workers": 1,
         "last": last,
-        "tensors": None if tensors is None else list(tensors),
+        "tensors": _arguments.names("tensors", tensors),
         "prefetch": prefetch,
         "locality": locality,
     }
