@@ -44,9 +44,29 @@ def test_a_selection_is_a_dataset(dataset: larder.Dataset) -> None:
     odd = dataset.select(range(1, 300, 2))
     assert labels(odd.select(slice(2, 4))) == [5, 7]
     assert int(odd[-1]["label"]) == 299
-    for wrong in (np.zeros(7, bool), [[1]], [0.5], [300], [3, 2]):
+    for wrong in (np.zeros(7, bool), [[1]], [0.5], [3, 2], [[1], [2, 3]], ["a"], None):
         with pytest.raises(larder.InvalidArgument):
             dataset.select(wrong)
+
+
+def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> None:
+    for dtype in (np.uint8, np.int16, np.uint64, np.int64):
+        assert labels(dataset.select(np.array([5, 200], dtype=dtype))) == [5, 200]
+    assert labels(dataset.select(np.array([-100, -1], dtype=np.int8))) == [200, 299]
+    assert labels(dataset.select(range(-5, 0))) == [295, 296, 297, 298, 299]
+    assert labels(dataset.select(range(-5, -300))) == []
+    for wrong, sample in [
+        (np.array([2**63], dtype=np.uint64), 2**63),
+        ([2**64 - 1], 2**64 - 1),
+        ([300], 300),
+        ([-301], -301),
+        (range(-301, 0), -301),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=f"no sample {sample}") as raised:
+            dataset.select(wrong)
+        assert "the dataset has 300" in str(raised.value)
+    with pytest.raises(larder.InvalidArgument, match="can't be chosen"):
+        dataset.select([2**64])
 
 
 def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> None:

@@ -108,6 +108,10 @@ def open(
     return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
 
 
+#: What a selection may be.
+_CHOICES = "give a range, ascending indices, or a mask"
+
+
 class Dataset(Loads):
     """One snapshot of a dataset; made by :func:`larder.open`."""
 
@@ -176,10 +180,10 @@ class Dataset(Loads):
         if isinstance(chosen, slice):
             chosen = range(*chosen.indices(len(self)))
         step: _Step
-        if isinstance(chosen, range) and chosen.step == 1:
+        if isinstance(chosen, range) and chosen.step == 1 and chosen.start >= 0:
             step = _Range(chosen.start, max(chosen.start, chosen.stop))
         else:
-            step = _Indices(self._indices(np.asarray(chosen)))
+            step = _Indices(self._indices(chosen))
         return self._then(step)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
@@ -202,7 +206,15 @@ class Dataset(Loads):
     def _with(self, step: _Step) -> _Source:
         return replace(self._source, steps=(*self._source.steps, step))
 
-    def _indices(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _indices(
+        self, chosen: range | Sequence[int] | np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        try:
+            chosen = np.asarray(chosen)
+        except (ValueError, OverflowError) as error:
+            raise InvalidArgument(
+                "samples can't be chosen by this", str(error), _CHOICES
+            ) from error
         if chosen.dtype == bool:
             if chosen.shape != (len(self),):
                 raise InvalidArgument(
@@ -213,9 +225,17 @@ class Dataset(Loads):
         if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
             raise InvalidArgument(
                 f"samples can't be chosen by an array of {chosen.dtype} of shape {chosen.shape}",
-                hint="give a range, ascending indices, or a mask",
+                hint=_CHOICES,
             )
-        return np.where(chosen < 0, chosen + len(self), chosen).astype(np.int64)
+        outside = (chosen >= len(self)) | (chosen < -len(self))
+        if outside.any():
+            raise InvalidArgument(
+                f"there is no sample {chosen[outside][0]}",
+                f"the dataset has {len(self)}, counted from 0; -1 is the last one",
+            )
+        # Every type has room for these numbers, but a small one has none for the sum.
+        chosen = chosen.astype(np.int64)
+        return np.where(chosen < 0, chosen + len(self), chosen)
 
     def _take(
         self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
