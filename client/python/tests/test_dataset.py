@@ -69,6 +69,24 @@ def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> No
         dataset.select([2**64])
 
 
+def test_what_is_out_of_range_is_refused_by_name(dataset: larder.Dataset, tmp_path: Path) -> None:
+    for wrong, says in [
+        (lambda: dataset.rows(-5, -1), "start is -5: a whole number from 0 to 300 is needed"),
+        (lambda: dataset.rows(5, 1), "stop is 1: a whole number from 5 to 300 is needed"),
+        (lambda: dataset.rows(0, 301), "stop is 301"),
+        (lambda: dataset.rows(0, None), "stop is None"),
+        (lambda: dataset.split(0.5, seed=-1), "seed is -1"),
+        (lambda: larder.index(f"file://{tmp_path}", shard_bytes=-1), "shard_bytes is -1"),
+        (lambda: larder.index(f"file://{tmp_path}", window="9"), "window is '9'"),
+        (lambda: larder.index(f"file://{tmp_path}", tag=3), "tag is 3"),
+        (lambda: larder.mix({dataset: 1}, seed=-1), "seed is -1"),
+        (lambda: larder.mix({dataset: 1}, stop=1.5), "stop is 1.5"),
+        (lambda: larder.mix({dataset: 1}, stop=None), "stop is None"),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=says):
+            wrong()
+
+
 def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> None:
     train, validation = dataset.split(0.9, seed=1)
     assert (len(train), len(validation)) == (270, 30)
@@ -153,7 +171,9 @@ def test_a_path_is_answered_with_its_address(
     hint = f"for the local folder write file://{tmp_path}/data"
     for path in (f"{tmp_path}/data", "./data", "data", "~/data", tmp_path / "data"):
         for read in (larder.open, larder.index):
-            with pytest.raises(larder.InvalidArgument, match="not the address of a dataset") as raised:
+            with pytest.raises(
+                larder.InvalidArgument, match="not the address of a dataset"
+            ) as raised:
                 read(path)
             assert raised.value.hint == hint
     with pytest.raises(larder.InvalidArgument, match="uri is None"):

@@ -116,18 +116,40 @@ def test_batches_are_arrays_of_the_framework_asked_for(
 
 def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
     for wrong, says in [
-        ({"batch_size": 0}, "batch size is 0"),
+        ({"batch_size": 0}, "batch_size is 0: a whole number from 1 to 65,536 is needed"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_size": 65_537}, "batch_size is 65537"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"batch_size": 2.0}, "batch_size is 2.0"),
+        ({"seed": -1}, "seed is -1: a whole number from 0 to 18,446,744,073,709,551,615"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"shuffle": None}, "shuffle is None: True, False, 'auto'"),
+        ({"last": None}, "last is None: 'drop', 'pad' or 'uneven' is needed"),
+        ({"locality": "x"}, "locality is 'x': True, False or a larder.Locality is needed"),
+        ({"prefetch": 65}, "prefetch is 65: a whole number from 1 to 64"),
+        ({"prefetch": None}, "prefetch is None"),
         ({"tensors": []}, "no tensor is asked for"),
         ({"shuffle": "some"}, "`some`"),
         ({"last": "keep"}, "'keep'"),
         ({"output": "tensorflow"}, "'tensorflow'"),
-        ({"prefetch": 0}, "0 batches ahead"),
+        ({"prefetch": 0}, "prefetch is 0"),
         ({"rank": 2, "world_size": 2}, "rank 2"),
         ({"pin_memory": "yes"}, "pin_memory is 'yes'"),
         ({"pin_memory": True, "output": "numpy"}, "batches of numpy can't be page-locked"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**wrong)
+    for epoch in (-1, 2**64, 0.0, None, False):
+        with pytest.raises(larder.InvalidArgument, match=f"epoch is {epoch}"):
+            dataset.loader().set_epoch(epoch)
+
+
+def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:
+    """What is allowed here is allowed by the native module, too."""
+    loader = dataset.loader(65_536, prefetch=64, seed=2**64 - 1, last="uneven")
+    assert samples_of(loader) == samples_of(dataset.loader(np.int16(300), seed=2**64 - 1))
+    loader.set_epoch(2**64 - 1)
+    assert sorted(samples_of(loader)) == list(range(300))
 
 
 def test_what_it_did_is_told(dataset: larder.Dataset) -> None:

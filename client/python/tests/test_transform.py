@@ -346,7 +346,7 @@ def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> 
 def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> None:
     for options, says in [
         ({"workers": 2}, "nothing to do"),
-        ({"workers": -1, "transform": dict}, "-1 workers"),
+        ({"workers": -1, "transform": dict}, "workers is -1"),
         ({"workers": 1, "transform": dict, "worker_kind": "fork"}, "'fork'"),
         ({"transform": "resize"}, "can't be called"),
         ({"transform": lambda s: s, "workers": 1, "worker_kind": "process"}, "can't be sent"),

@@ -1,4 +1,6 @@
-"""What users pass, checked where they pass it: the error names the argument, its value and what it may be.
+"""What users pass, checked where they pass it.
+
+An error names the argument, its value and what it may be.
 
 Thread rule: pure functions.
 Non-goals: what only the native module knows, such as which tensors there are.
@@ -9,10 +11,12 @@ from __future__ import annotations
 import operator
 import os
 import reprlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from larder._errors import InvalidArgument
+
+T = TypeVar("T")
 
 #: The most that the native module can be told: seeds, epochs and counts.
 COUNT_MAX = 2**64 - 1
@@ -46,6 +50,14 @@ def text(name: str, value: Any, wanted: str) -> str:
     return value
 
 
+def choice(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """One of some words."""
+    if not (isinstance(value, str) and value in choices):
+        *most, last = map(repr, choices)
+        raise wrong(name, value, f"{', '.join(most)} or {last}")
+    return value
+
+
 def names(name: str, value: Iterable[str] | None) -> list[str] | None:
     """Names of tensors, or `None` for all of them."""
     if value is None:
@@ -60,11 +72,13 @@ def names(name: str, value: Iterable[str] | None) -> list[str] | None:
 
 def address(name: str, value: str | os.PathLike[str]) -> str:
     """The address of a dataset; of a path its text, which the native module answers with advice."""
-    try:
-        path = os.fspath(value)
-    except TypeError:
-        path = b""
-    return text(name, path if isinstance(path, str) else value, "the address of a dataset")
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return text(name, path, "the address of a dataset")
+
+
+def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T | None:
+    """What `check` makes of an argument that may be left out."""
+    return None if value is None else check(name, value, *wanted)
 
 
 def state(value: Any) -> str:

@@ -173,6 +173,9 @@ class Dataset(Loads):
     ) -> dict[str, Any]:
         """Samples ``start`` to ``stop`` stacked, without a copy if they lie in one local shard."""
         names = _arguments.names("tensors", tensors)
+        hint = f"rows are counted from 0; dataset[{start}:{stop}] counts also from the end"
+        start = _arguments.integer("start", start, most=len(self), hint=hint)
+        stop = _arguments.integer("stop", stop, start, len(self), hint=hint)
         return convert_all(self._native.slice(start, stop, names), to_numpy)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
@@ -192,6 +195,7 @@ class Dataset(Loads):
         ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What
         is missing to 1 is one more part.
         """
+        seed = _arguments.integer("seed", seed)
         rest = 1.0 - math.fsum(fractions)
         sizes = fractions if abs(rest) < 1e-9 else (*fractions, rest)
         parts = self._native.split(list(sizes), seed)

@@ -7,7 +7,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
 from larder._output import Convert, Output, convert_all, converter, resolve
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Shuffle = Literal["auto", "none", "window", "global"] | str
 #: What becomes of a last batch that is not full.
 Last = Literal["drop", "pad", "uneven"]
+
+
+_SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
 
 
 class Settings(TypedDict):
@@ -61,16 +64,16 @@ def settings_of(
     if isinstance(shuffle, bool):
         shuffle = "auto" if shuffle else "none"
     return {
-        "batch_size": batch_size,
-        "shuffle": shuffle,
-        "seed": seed,
+        "batch_size": _arguments.integer("batch_size", batch_size, 1, _arguments.BATCH_SIZE_MAX),
+        "shuffle": _arguments.text("shuffle", shuffle, _SHUFFLES),
+        "seed": _arguments.integer("seed", seed),
         "rank": coordinates.rank,
         "world_size": coordinates.world_size,
         "worker": 0,
         "workers": 1,
-        "last": last,
+        "last": _arguments.choice("last", last, get_args(Last)),
         "tensors": _arguments.names("tensors", tensors),
-        "prefetch": prefetch,
+        "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
     }
 
@@ -208,7 +211,7 @@ class Loader:
 
         The epoch that a loaded state stands in goes on where it stands.
         """
-        self._next_epoch = epoch
+        self._next_epoch = _arguments.integer("epoch", epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands after the batch that was handed out last: a few integers as text."""

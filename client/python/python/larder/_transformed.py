@@ -6,17 +6,16 @@ the next one.
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from larder import _process
+from larder import _arguments, _process
 from larder._errors import InvalidArgument
 from larder._output import Output, convert_all, from_numpy, to_numpy
 from larder._pipeline import ahead
@@ -76,13 +75,8 @@ class Transformed:
     @classmethod
     def of(cls, transform: Transform, workers: int, kind: WorkerKind) -> Self | None:
         """What applies a transform; `None` if it does nothing."""
-        workers = operator.index(workers)
-        if not 0 <= workers <= WORKERS_MAX:
-            raise InvalidArgument(f"{workers} workers where 0 to {WORKERS_MAX} are possible")
-        if kind not in ("thread", "process"):
-            raise InvalidArgument(
-                f"there is no worker kind {kind!r}", hint="say 'thread' or 'process'"
-            )
+        workers = _arguments.integer("workers", workers, 0, WORKERS_MAX)
+        kind = _arguments.choice("worker_kind", kind, get_args(WorkerKind))
         if transform.each is None and transform.whole is None:
             if workers == 0:
                 return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.utils.data
 
-from larder import _distributed, _locality
+from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
@@ -208,6 +208,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
         if self._resume is not None and epoch != self.epoch:
             self._resume = None
         self._epoch.fill_(epoch)
@@ -365,6 +366,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        epoch = _arguments.integer("epoch", epoch)
         if epoch != self._epoch:
             self._resume = None
         self._epoch = epoch
