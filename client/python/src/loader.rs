@@ -48,7 +48,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn apply(&self, py: Python<'_>, builder: LoaderBuilder) -> PyResult<LoaderBuilder> {
-        let shuffle: ShuffleMode = parse(&self.shuffle).or_raise(py)?;
+        let shuffle = shuffle(&self.shuffle).or_raise(py)?;
         let builder = builder
             .batch_size(self.batch_size)
             .shuffle(shuffle)
@@ -81,9 +81,17 @@ fn last(text: &str) -> Result<Last, Error> {
     }
 }
 
-fn parse<T: std::str::FromStr<Err = sampler::Error>>(text: &str) -> Result<T, Error> {
+fn shuffle(text: &str) -> Result<ShuffleMode, Error> {
     text.parse().map_err(|error: sampler::Error| {
-        Error::new(ErrorKind::InvalidArgument, "a setting can't be read").with_source(error)
+        Error::new(ErrorKind::InvalidArgument, "the shuffle can't be read").with_source(error)
+    })
+}
+
+fn saved(text: &str) -> Result<LoaderState, Error> {
+    text.parse().map_err(|error: sampler::Error| {
+        Error::new(ErrorKind::InvalidArgument, "this is no state of a loader")
+            .with_source(error)
+            .hint("pass what state_dict() returned")
     })
 }
 
@@ -128,7 +136,7 @@ impl Loader {
 
     /// Goes on where a state stands; returns its epoch.
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
-        let state: LoaderState = parse(state).or_raise(py)?;
+        let state: LoaderState = saved(state).or_raise(py)?;
         self.inner().resume(state).or_raise(py)?;
         Ok(state.plan().epoch())
     }
@@ -150,7 +158,7 @@ impl Loader {
 
     /// Which samples the batches from a state on have.
     fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
-        let state: LoaderState = parse(state).or_raise(py)?;
+        let state: LoaderState = saved(state).or_raise(py)?;
         Ok(Schedule { inner: self.inner().schedule(state).or_raise(py)? })
     }
 

@@ -61,6 +61,17 @@ def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
     assert samples_of(resumed) == samples_of(batches[4:])
 
 
+NO_STATES = [{}, "x", None, {"larder": {}}, {"larder": "x"}, {"larder": None}, 7]
+
+
+@pytest.mark.parametrize("wrong", NO_STATES)
+def test_what_is_no_state_is_refused(dataset: larder.Dataset, wrong: object) -> None:
+    loader = dataset.loader(32)
+    with pytest.raises(larder.InvalidArgument, match="is no state of a loader") as raised:
+        loader.load_state_dict(wrong)
+    assert raised.value.hint == "pass what state_dict() returned"
+
+
 def test_ranks_share_an_epoch_and_padding_is_marked(dataset: larder.Dataset) -> None:
     seen, padding = [], 0
     for rank in range(4):

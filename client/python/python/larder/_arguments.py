@@ -85,8 +85,11 @@ def state(value: Any) -> str:
     """What a saved state says of the job."""
     saved = value.get("larder") if isinstance(value, Mapping) else None
     if not isinstance(saved, str):
-        raise InvalidArgument(
-            f"{reprlib.repr(value)} is no state of a loader",
-            hint="pass what state_dict() returned",
-        )
+        raise no_state(value)
     return saved
+
+
+def no_state(value: object) -> InvalidArgument:
+    """The error for what is not as ``state_dict()`` returned it."""
+    what = f"{reprlib.repr(value)} is no state of a loader"
+    return InvalidArgument(what, hint="pass what state_dict() returned")

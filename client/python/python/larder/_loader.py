@@ -219,7 +219,7 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a saved state stands, also with another batch size or number of ranks."""
-        self._next_epoch = self._native.resume(state["larder"])
+        self._next_epoch = self._native.resume(_arguments.state(state))
         self._turn = self._state = None
 
     def stats(self) -> dict[str, float]:

@@ -279,12 +279,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands: a batch's, a loader's, or one that this class made."""
-        text = state["larder"]
+        text = _arguments.state(state)
         if state.get("place") is None:
             place = _Place(text, 0, 1, 0, ended=False)
         else:
-            worker, workers, samples, ended, *cut = state["place"]
-            place = _Place(text, worker, workers, samples, ended)
+            place, cut = _place(state, text)
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         epoch = self._plan.resume(text)
@@ -298,6 +297,14 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __repr__(self) -> str:
         return f"larder.torch.IterableDataset({self._plan!r})"
+
+
+def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
+    """Where a state of one worker stands, and by what its batches were divided."""
+    match state["place"]:
+        case [int(worker), int(workers), int(samples), bool(ended), int(size), int(world)]:
+            return _Place(text, worker, workers, samples, ended), [size, world]
+    raise _arguments.no_state(state)
 
 
 def _check_workers(saved: int, workers: int) -> None:
@@ -396,8 +403,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands, also with another number of ranks or batch size."""
-        self._epoch = self._plan.resume(state["larder"])
-        self._resume = state["larder"]
+        text = _arguments.state(state)
+        self._epoch = self._plan.resume(text)
+        self._resume = text
 
     def __repr__(self) -> str:
         return f"larder.torch.BatchSampler({self._plan!r})"
