@@ -357,8 +357,9 @@ class Loads:
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
                 depend on seed, epoch and sample only (in a mixture, on how often that dataset was
                 gone through before instead of the epoch).
-            batch_transform: applied to each batch, after ``transform``; likewise. Its random
-                numbers depend on the batch's first sample.
+            batch_transform: applied to each batch, after ``transform``; likewise, but what it
+                returns is a dict of anything: arrays become those of the output, the rest stays as
+                it is. Its random numbers depend on the batch's first sample.
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
                 each when it is asked for.
             worker_kind: whether they are transformed by threads, or by processes of their own: then

@@ -17,9 +17,8 @@ import numpy as np
 
 from larder import _arguments, _process
 from larder._errors import InvalidArgument
-from larder._output import Output, convert_all, from_numpy, to_numpy
+from larder._output import convert_all, to_numpy
 from larder._pipeline import ahead
-from larder._ragged import Ragged
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Transformed:
         self, epoch: _larder.Epoch, seed: int, number: int, finish: Finish | None
     ) -> Generator[Transformation, None, None]:
         """The batches of an epoch, in order; ``finish`` is what is done to each value last."""
-        steps = _Steps(seed, number, self._transform.output, finish)
+        steps = _Steps(seed, number, self._transform, finish)
         if self._workers == 0:
             return self._at_once(epoch, steps)
         jobs = [self._job(steps) for _ in range(self._workers)]
@@ -133,7 +132,7 @@ class _Steps:
 
     seed: int
     number: int
-    output: Output
+    transform: Transform
     finish: Finish | None
 
     def take(
@@ -143,7 +142,7 @@ class _Steps:
         facts = Facts.of(native)
         columns = convert_all(native.tensors, to_numpy)
         rows = Rows(columns, facts.samples, facts.sources, facts.passes, self.seed, self.number)
-        values = {name: _converted(value, self.output) for name, value in apply(rows).items()}
+        values = self.transform.as_output(apply(rows), rows)
         if self.finish is not None:
             values = {name: self.finish(value) for name, value in values.items()}
         return values, facts
@@ -172,10 +171,3 @@ class _Job:
             self._idle.append(self._worker)
         else:
             self._worker.close()
-
-
-def _converted(value: Any, output: Any) -> Any:
-    """An array of numpy as one of the output; what a transform made otherwise stays as it is."""
-    if isinstance(value, Ragged):
-        return Ragged(*(_converted(part, output) for part in value))
-    return from_numpy(value, output) if isinstance(value, np.ndarray) else value
