@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from functools import partial
 
 import numpy as np
@@ -153,6 +154,24 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
     for epoch in (-1, 2**64, 0.0, None, False):
         with pytest.raises(larder.InvalidArgument, match=f"epoch is {epoch}"):
             dataset.loader().set_epoch(epoch)
+
+
+def test_a_loader_without_batches_warns_at_the_line_that_makes_it(
+    dataset: larder.Dataset,
+) -> None:
+    with pytest.warns(
+        UserWarning, match="300 samples do not fill a batch of batch_size=301"
+    ) as said:
+        assert len(dataset.loader(301)) == 0
+    (warning,) = said
+    assert warning.filename == __file__
+    assert "last='uneven'" in str(warning.message)
+    with pytest.warns(UserWarning, match="batch_size=200 on each of 2 ranks"):
+        dataset.loader(200, rank=0, world_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(dataset.loader(301, last="uneven")) == 1
+        assert len(dataset.select([]).loader(301)) == 0
 
 
 def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from contextlib import closing
 from copy import copy
@@ -76,6 +77,19 @@ def settings_of(
         "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
     }
+
+
+def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel: int = 3) -> None:
+    """Say that epochs have no batches although there are samples, at the user's line."""
+    if batches > 0 or samples == 0 or settings["last"] != "drop":
+        return
+    size, ranks = settings["batch_size"], settings["world_size"]
+    batch = f"batch_size={size}" + (f" on each of {ranks} ranks" if ranks > 1 else "")
+    warnings.warn(
+        f"each epoch has 0 batches: {samples:,} samples do not fill a batch of {batch}, and "
+        "last='drop' drops them; say last='uneven', or a smaller batch_size",
+        stacklevel=stacklevel,
+    )
 
 
 class Batch(dict[str, Any]):
@@ -388,4 +402,5 @@ class Loads:
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
         native = self._native.loader(settings)
+        warn_if_empty(native.batches_per_epoch, len(self._native), settings)
         return Loader(native, convert, coordinates, pinning, transformed)

@@ -23,7 +23,7 @@ import torch.utils.data
 from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
-from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
+from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of, warn_if_empty
 from larder._output import convert_all, converter, each_row
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class _Plan:
         # What "auto" comes to is decided here, once: workers could find other nodes alive.
         self.settings = {**settings, "shuffle": native.shuffle}
         self.batches = native.batches_per_epoch
+        warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
