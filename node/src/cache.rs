@@ -121,14 +121,15 @@ impl Cache {
     }
 
     /// Lets go of a shard whose bytes were found to be wrong: whoever asks next gets it filled
-    /// anew. While somebody maps it, its rows are read from the origin instead.
-    pub fn discard(&self, id: ShardId) {
+    /// anew. While somebody maps it (then the answer is false), its rows are read from the origin instead.
+    pub fn discard(&self, id: ShardId) -> bool {
         let mut books = self.lock();
         match books.store.evict(id, clock::now()) {
             Ok(evicted) => {
                 drop(books);
                 self.counters.corrupt_shards.add(1);
                 self.bury(evicted);
+                true
             }
             Err(larder_store::CannotEvict::Leased { .. }) => {
                 let news = books.condemned.insert(id);
@@ -137,8 +138,9 @@ impl Cache {
                     self.counters.corrupt_shards.add(1);
                     self.recall(id);
                 }
+                false
             }
-            Err(larder_store::CannotEvict::NotResident) => {}
+            Err(larder_store::CannotEvict::NotResident) => true,
         }
     }
 

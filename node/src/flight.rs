@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum the manifest pins is the exception:
-//! the checksum covers the whole, so nothing of it is handed out before all of it was compared.
+//! copies them out of the private extent. A shard whose checksum the manifest pins is the exception, and one that a peer
+//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared.
 //!
 //! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
 //! ever hold the lock to change the state.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Flight {
     id: ShardId,
-    /// Nothing may be read before all of it was compared with the checksum that the manifest pins.
-    withheld: bool,
+    /// Nothing may be read before all of it was compared with the checksum that a manifest pins, or with what a peer has
+    /// that gave some of the bytes.
+    withheld: AtomicBool,
     attempts: AtomicU32,
     /// Used once somebody is in a hurry to have it.
     hurried: CancellationToken,
@@ -76,7 +77,7 @@ impl Flight {
     pub(crate) fn new(id: ShardId, withheld: bool) -> Self {
         Self {
             id,
-            withheld,
+            withheld: AtomicBool::new(withheld),
             attempts: AtomicU32::new(0),
             hurried: CancellationToken::new(),
             digest: Mutex::default(),
@@ -119,9 +120,12 @@ impl Flight {
     }
 
     fn wait_until(&self, timeout: Duration, ready: impl Fn(&Arc<Filling>) -> bool) -> Waited {
+        // In this order: a part is withheld before it is in.
+        let readable =
+            |filling: &Arc<Filling>| ready(filling) && !self.withheld.load(Ordering::Acquire);
         let pending = |state: &mut State| match state {
             State::Queued => true,
-            State::Filling(filling) => self.withheld || !ready(filling),
+            State::Filling(filling) => !readable(filling),
             State::Sealed(_) | State::Failed(_) => false,
         };
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
@@ -129,11 +133,14 @@ impl Flight {
         match &*state {
             State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),
             State::Failed(why) => Waited::Failed(Arc::clone(why)),
-            State::Filling(filling) if !self.withheld && ready(filling) => {
-                Waited::Ready(Arc::clone(filling))
-            }
+            State::Filling(filling) if readable(filling) => Waited::Ready(Arc::clone(filling)),
             State::Filling(_) | State::Queued => Waited::TimedOut,
         }
+    }
+
+    /// From now on nothing more of it may be read before all of it is in and was compared.
+    pub(crate) fn withhold(&self) {
+        self.withheld.store(true, Ordering::Release);
     }
 
     /// Says that somebody waits for the shard, or soon will: it yields to nobody any more.

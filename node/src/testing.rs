@@ -1,6 +1,7 @@
 //! What this crate's tests share: a dataset in a folder, and a cache over it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -72,7 +73,7 @@ impl Folder {
         fs::write(self.dir.path().join(name), bytes).unwrap();
     }
 
-    fn index(&self, shard_bytes: u64, checksum: bool) {
+    pub(crate) fn index(&self, shard_bytes: u64, checksum: bool) {
         let options = IndexOptions { shard_bytes, checksum, ..IndexOptions::default() };
         let indexed = async {
             let origin = Origin::connect(&self.uri()).await.unwrap();
@@ -92,6 +93,18 @@ impl Folder {
 
     pub(crate) fn file(&self) -> PathBuf {
         self.dir.path().join("rows.npy")
+    }
+
+    /// Makes the last byte another one. Neither size nor time change: only a checksum can tell.
+    pub(crate) fn damage(&self) {
+        let before = fs::metadata(self.file()).unwrap().modified().unwrap();
+        let mut file = File::options().read(true).write(true).open(self.file()).unwrap();
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1)).unwrap();
+        file.read_exact(&mut last).unwrap();
+        file.seek(SeekFrom::End(-1)).unwrap();
+        file.write_all(&[!last[0]]).unwrap();
+        file.set_modified(before).unwrap();
     }
 
     pub(crate) fn uri(&self) -> OriginUri {
@@ -168,6 +181,12 @@ impl Kitchen {
         peers.meet(others);
         let filler = Filler::new(&self.reader, peers, &self.counters, &Arc::default());
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
+    }
+
+    /// The dataset as it was indexed last.
+    pub(crate) fn open(&self, folder: &Folder) -> Arc<Dataset> {
+        let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
+        self.runtime.block_on(self.catalog.open(&wanted, None)).unwrap().dataset
     }
 
     pub(crate) fn find(&self, shard: u32) -> Found {

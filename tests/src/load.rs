@@ -67,16 +67,33 @@ impl Load {
     /// # Panics
     /// When one of them failed, found a wrong byte or an incomplete epoch.
     #[must_use]
-    pub fn end(self) -> Read {
-        std::fs::write(&self.end, "").expect("a file in a folder of ours");
+    pub fn end(mut self) -> Read {
         let mut sum = Read::default();
-        for reader in self.readers {
+        for reader in self.tell() {
             let read = reader.join().expect("the reader comes through");
             sum.epochs += read.epochs;
             sum.rows = std::array::from_fn(|at| sum.rows[at] + read.rows[at]);
             sum.longest_wait = sum.longest_wait.max(read.longest_wait);
         }
         sum
+    }
+}
+
+impl Load {
+    /// Tells the readers to end; returns those that were not told before.
+    fn tell(&mut self) -> Vec<JoinHandle<Read>> {
+        std::fs::write(&self.end, "").expect("a file in a folder of ours");
+        std::mem::take(&mut self.readers)
+    }
+}
+
+impl Drop for Load {
+    /// A test that failed leaves no reader behind.
+    fn drop(&mut self) {
+        for reader in self.tell() {
+            // What it found is not what the test failed by.
+            let _ = reader.join();
+        }
     }
 }
 

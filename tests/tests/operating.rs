@@ -146,7 +146,7 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 4);
     let load = scene.load();
 
-    // While another change moves, a drain waits for its end.
+    // While another change moves, a drain without a deadline waits for its end.
     let plan = scene.plan("a=2");
     scene.tell(&["ring", "apply", &plan, "--rate", CRAWL]);
     scene.tell(&["node", "drain", "b"]);
@@ -167,6 +167,30 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     assert!(scene.cluster.until_ring_of(&[0, 1], &["a", "b"]) > version);
     assert!(scene.last()["words"].as_str().is_some_and(|words| words.contains('d')));
 
+    let read = load.end();
+    assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
+}
+
+/// A change that crawls, and is paused besides, gives way to one that also takes out a node with a deadline, and both are
+/// done long before that.
+#[test]
+fn who_leaves_by_a_deadline_waits_for_no_other_change() {
+    let scene = Scene::new(Keeper::FirstNode, 4);
+    let load = scene.load();
+    let plan = scene.plan("a=2");
+    scene.tell(&["ring", "apply", &plan, "--rate", CRAWL]);
+    scene.tell(&["ring", "pause"]);
+    let first = scene.status()["change"]["change"].as_u64().expect("its number");
+    scene.tell(&["node", "drain", "b", "--deadline", "150s", "--follow"]);
+    scene.cluster.until_ring_of(&[0, 2, 3], &["a", "c", "d"]);
+    let history = scene.json(&["ring", "history"])["changes"].clone();
+    let outcome = |past: &Value| (past["change"].as_u64(), past["outcome"].clone());
+    assert_eq!(outcome(&history[0]), (Some(first + 1), "committed".into()), "{history}");
+    assert_eq!(outcome(&history[1]), (Some(first), "aborted".into()), "{history}");
+    let words = history[1]["words"].as_str().expect("words");
+    assert!(words.contains(&format!("for change {}, as somebody leaves", first + 1)), "{words}");
+    let words = history[0]["words"].as_str().expect("words");
+    assert!(words.contains("a with weight 2, without b"), "{words}");
     let read = load.end();
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }

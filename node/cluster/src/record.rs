@@ -109,6 +109,11 @@ impl State {
         matches!(self, Self::Active | Self::Draining { .. } | Self::Condemned)
     }
 
+    /// Whether a node in this state leaves by a deadline.
+    pub fn is_pressed(self) -> bool {
+        matches!(self, Self::Draining { deadline: Some(_) })
+    }
+
     /// The state as one word.
     pub fn name(self) -> &'static str {
         match self {
@@ -194,10 +199,9 @@ pub struct Past {
 }
 
 impl Record {
-    /// Whether somebody is to leave by a deadline: with the change in flight, or as soon as that is over.
+    /// Whether somebody is to leave by a deadline: with the change in flight, or with one that it soon gives way to.
     pub fn is_pressed(&self) -> bool {
-        let pressed = |entry: &Entry| matches!(entry.state, State::Draining { deadline: Some(_) });
-        self.members.iter().any(pressed)
+        self.members.iter().any(|entry| entry.state.is_pressed())
     }
 
     /// The entry of this node.
@@ -231,6 +235,13 @@ impl Record {
         blobs.sort_unstable();
         blobs.dedup();
         blobs
+    }
+}
+
+impl Change {
+    /// Whether this node is to leave the ring by it.
+    pub fn takes_out(&self, id: &str) -> bool {
+        self.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
     }
 }
 

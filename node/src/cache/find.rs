@@ -1,8 +1,8 @@
 //! Asking for shards: what is here, what is on its way, and what begins to be filled because of it.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_dataset::ShardId;
 use larder_extent::Sealed;
@@ -15,7 +15,7 @@ use crate::catalog::Dataset;
 use crate::clock;
 use crate::errors;
 use crate::fill::{Priority, Pushed, Queued, ShardPlan};
-use crate::flight::Flight;
+use crate::flight::{Flight, Waited};
 
 /// What the cache has of one shard.
 #[derive(Debug)]
@@ -34,9 +34,35 @@ pub enum Found {
 pub struct Awaited {
     flight: Arc<Flight>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
+    /// The checksum that the asker's snapshot pins. Whoever began the fill may have asked for another snapshot.
+    pinned: Option<u64>,
 }
 
 impl Awaited {
+    /// As [`Flight::wait`]; a shard that came in and is not what the asker's snapshot pins is a failure.
+    #[must_use]
+    pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
+        self.checked(self.flight.wait(region, range, timeout))
+    }
+
+    /// As [`Flight::wait_for_all`], with the same check.
+    #[must_use]
+    pub fn wait_for_all(&self, timeout: Duration) -> Waited {
+        self.checked(self.flight.wait_for_all(timeout))
+    }
+
+    fn checked(&self, waited: Waited) -> Waited {
+        match waited {
+            Waited::Sealed(sealed) if !is_pinned(self.pinned, &sealed) => {
+                Waited::Failed(Arc::new(Error::new(
+                    ErrorKind::ResourceExhausted,
+                    "the shard came in for a snapshot without checksums and is not what this one pins; ask again",
+                )))
+            }
+            other => other,
+        }
+    }
+
     /// The flight, without this caller's place among those who wait.
     pub(super) fn flight(&self) -> Arc<Flight> {
         Arc::clone(&self.flight)
@@ -147,17 +173,23 @@ impl Cache {
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
-        let mut books = self.lock();
-        vouched.retain(|&(index, _, id)| {
+        let (mut others, mut books) = (Vec::new(), self.lock());
+        vouched.retain(|&(index, shard, id)| {
             if books.condemned.contains(&id) {
                 return false;
             }
             let Some(sealed) = books.store.get(id, group, now) else {
                 return true;
             };
+            if !is_pinned(dataset.manifest().shard(shard).checksum, &sealed) {
+                others.push((index, shard, id));
+                return false;
+            }
             found[index] = Found::Resident(sealed);
             false
         });
+        drop(books);
+        vouched.extend(others.into_iter().filter(|&(_, _, id)| self.discard(id)));
         vouched
     }
 
@@ -230,15 +262,22 @@ impl Asking<'_> {
         if let Some(why) = books.closed.clone().or(held) {
             return Some(over(one.id, why));
         }
-        let withheld = self.dataset.manifest().shard(one.shard).checksum.is_some();
-        let make = || Arc::new(Flight::new(one.id, withheld));
+        let pinned = self.dataset.manifest().shard(one.shard).checksum;
+        let make = || Arc::new(Flight::new(one.id, pinned.is_some()));
         let (group, now) = (self.group, self.now);
         match books.store.request(one.id, group, one.bytes, now, make) {
-            Outcome::Resident(sealed) => Some(Found::Resident(sealed)),
+            Outcome::Resident(sealed) if is_pinned(pinned, &sealed) => {
+                Some(Found::Resident(sealed))
+            }
+            // It came in this very moment: who asks again finds and discards it.
+            Outcome::Resident(_) => Some(Found::NotKept),
             Outcome::InFlight { handle, waiter } => {
                 books.queue.raise(one.id, self.priority);
                 self.hurry(&handle);
-                Some(self.awaited(handle, waiter))
+                if pinned.is_some() {
+                    handle.withhold();
+                }
+                Some(self.awaited(handle, waiter, pinned))
             }
             Outcome::Admitted { handle, permit } => {
                 self.hurry(&handle);
@@ -285,12 +324,13 @@ impl Asking<'_> {
         let Outcome::InFlight { handle, waiter } = again else {
             unreachable!("the shard was just admitted");
         };
-        self.awaited(handle, waiter)
+        // The fill compares what this asker's snapshot pins.
+        self.awaited(handle, waiter, None)
     }
 
-    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
+    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>, pinned: Option<u64>) -> Found {
         let place = Some((Arc::clone(self.cache), waiter));
-        Found::InFlight(Awaited { flight, place })
+        Found::InFlight(Awaited { flight, place, pinned })
     }
 }
 
@@ -301,5 +341,12 @@ struct LeftOut {
 }
 
 fn over(id: ShardId, why: Arc<Error>) -> Found {
-    Found::InFlight(Awaited { flight: Arc::new(Flight::failed(id, why)), place: None })
+    let flight = Arc::new(Flight::failed(id, why));
+    Found::InFlight(Awaited { flight, place: None, pinned: None })
+}
+
+/// Whether a shard is what a snapshot pins, if that pins anything. Snapshots of the same object share its shards, and
+/// not all of them pin checksums.
+pub(super) fn is_pinned(pinned: Option<u64>, sealed: &Sealed) -> bool {
+    pinned.is_none_or(|pinned| pinned == sealed.digest())
 }

@@ -7,7 +7,7 @@ use larder_extent::Sealed;
 use larder_store::{HolderView, LeaseRefused, Released};
 use larder_wire::{Error, ErrorKind};
 
-use super::{Cache, Found, Group, HolderId};
+use super::{Cache, Found, Group, HolderId, find::is_pinned};
 use crate::catalog::Dataset;
 use crate::clock;
 use crate::fill::Priority;
@@ -34,11 +34,10 @@ impl Cache {
     /// # Panics
     /// If the dataset has no such shard.
     pub fn lease(self: &Arc<Self>, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
-        let id = dataset.manifest().shard(shard).id;
         // Between being found and being leased it may be evicted, once in a blue moon.
         for _ in 0..3 {
             match self.find(dataset, &[shard], Priority::Demand).pop() {
-                Some(Found::Resident(_)) => match self.lease_resident(dataset, id, holder) {
+                Some(Found::Resident(_)) => match self.lease_resident(dataset, shard, holder) {
                     Ok(sealed) => return Leased::Granted(sealed),
                     Err(LeaseRefused::NotResident) => {}
                     Err(refused @ LeaseRefused::OverQuota { .. }) => {
@@ -56,14 +55,16 @@ impl Cache {
     fn lease_resident(
         &self,
         dataset: &Dataset,
-        id: ShardId,
+        shard: u32,
         holder: HolderId,
     ) -> Result<Arc<Sealed>, LeaseRefused> {
-        let (now, mut books) = (clock::now(), self.lock());
-        if books.condemned.contains(&id) {
+        let shard = dataset.manifest().shard(shard);
+        let (id, now, mut books) = (shard.id, clock::now(), self.lock());
+        let there = books.store.get(id, Group::Shards(dataset.snapshot()), now);
+        let right = there.is_some_and(|sealed| is_pinned(shard.checksum, &sealed));
+        if !right || books.condemned.contains(&id) {
             return Err(LeaseRefused::NotResident);
         }
-        books.store.get(id, Group::Shards(dataset.snapshot()), now);
         books.store.lease(id, holder, now)
     }
 

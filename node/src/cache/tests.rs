@@ -1,7 +1,7 @@
 //! The cache and its fills over a folder, in this process.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -10,6 +10,7 @@ use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 use larder_wire::ErrorKind;
 
 use super::{Found, HolderId, Leased};
+use crate::catalog::Dataset;
 use crate::fill::{Priority, RowWanted, ShardPlan};
 use crate::testing::{Folder, Kitchen, landed, until};
 
@@ -187,16 +188,55 @@ fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
     let folder = Folder::new(256, 1000, 128_000, true);
     let kitchen = Kitchen::new(&folder, MIB);
     folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
-    // One byte of shard 1 changes, and neither size nor time do: only the checksum can tell.
-    let before = fs::metadata(folder.file()).unwrap().modified().unwrap();
-    let mut file = File::options().read(true).write(true).open(folder.file()).unwrap();
-    file.seek(SeekFrom::End(-1)).unwrap();
-    file.write_all(&[!folder.row(255)[999]]).unwrap();
-    file.set_modified(before).unwrap();
+    folder.damage();
     let why = kitchen.get(1).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataLoss);
     assert_eq!(kitchen.counters.origin_bytes.get(), 3 * 128_000, "it was read twice");
     until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
+}
+
+/// A folder that was indexed without checksums, then with those of other bytes.
+fn pinned_later() -> (Folder, Kitchen, Arc<Dataset>) {
+    let folder = Folder::new(256, 1000, 128_000, false);
+    let kitchen = Kitchen::unmanned(&folder, MIB);
+    folder.damage();
+    folder.index(128_000, true);
+    let pinned = kitchen.open(&folder);
+    let id = |dataset: &Dataset| dataset.manifest().shard(1).id;
+    assert_eq!(id(&pinned), id(&kitchen.dataset), "both know the shard by one name");
+    (folder, kitchen, pinned)
+}
+
+#[test]
+fn what_was_filled_without_a_checksum_is_compared_with_one_that_is_pinned_later() {
+    let (folder, kitchen, pinned) = pinned_later();
+    folder.damage();
+    kitchen.start_workers();
+    let before = kitchen.get(1).unwrap();
+    assert_eq!(before.row(0, 127), folder.row(255));
+    folder.damage();
+    let found = kitchen.cache.find(&pinned, &[1], Priority::Demand).pop();
+    let Some(Found::InFlight(flight)) = found else {
+        panic!("other bytes than are pinned: {found:?}")
+    };
+    let after = landed(&flight).unwrap();
+    assert_eq!(after.row(0, 127)[999], !folder.row(255)[999]);
+    let Leased::Granted(leased) = kitchen.cache.lease(&pinned, 1, ANN) else {
+        panic!("not leased")
+    };
+    assert_eq!(leased.digest(), after.digest());
+}
+
+#[test]
+fn what_is_on_its_way_without_a_checksum_is_compared_with_one_that_is_pinned_later() {
+    let (folder, kitchen, pinned) = pinned_later();
+    folder.damage();
+    let Found::InFlight(any) = kitchen.find(1) else { panic!("it is here already") };
+    let found = kitchen.cache.find(&pinned, &[1], Priority::Demand).pop();
+    let Some(Found::InFlight(right)) = found else { panic!("it is on its way: {found:?}") };
+    kitchen.start_workers();
+    assert_eq!(landed(&any).unwrap().row(0, 127), folder.row(255));
+    assert_eq!(landed(&right).unwrap_err().kind(), ErrorKind::ResourceExhausted);
 }
 
 #[test]

@@ -164,6 +164,8 @@ impl Filler {
         let read = &plan.reads[part.index()];
         let lender =
             Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
+        // What the peer's memory has become is known only when the whole was compared with what it was filled with.
+        job.flight().withhold();
         part.finish().ok()?;
         job.flight().part_is_in();
         Some(lender)

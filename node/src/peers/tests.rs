@@ -229,6 +229,21 @@ fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
 }
 
 #[test]
+fn nobody_reads_what_a_peer_gave_before_all_of_it_was_compared() {
+    let folder = folder();
+    let stocked = Kitchen::new(&folder, 64 << 20);
+    let (peer, address) = FakePeer::start(Way::Damaged, vec![stocked.get(0).unwrap()]);
+    let kitchen = Kitchen::unmanned(&folder, 64 << 20);
+    let Found::InFlight(flight) = kitchen.find(0) else { panic!("it is here already") };
+    kitchen.start_workers_among(&[("n2", address)]);
+    let Waited::Sealed(sealed) = flight.wait(0, &(0..8), limits::FILL_DEADLINE) else {
+        panic!("bytes of a damaged peer were to be read")
+    };
+    folder.check(&kitchen.dataset, 0, &sealed);
+    assert!(peer.asked.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
 fn a_part_that_was_garbled_on_its_way_is_read_from_the_origin() {
     let (lent, read) = fill_beside(Way::Garbled);
     assert_eq!(lent, 0);

@@ -101,6 +101,7 @@ pub const ALL: &[Bug] = &{
         R(Rule::CommitByThePresent),
         R(Rule::CommitUnlessPaused),
         R(Rule::DeadlineCommits),
+        R(Rule::DeadlinesDoNotWait),
         R(Rule::PullUnlessPaused),
         R(Rule::PullWithinRate),
         R(Rule::PullFewAtOnce),

@@ -94,6 +94,9 @@ impl<R: Rules> Agent<R> {
             let record = self.record().ok_or_else(|| Refused::new("there is no record"))?;
             let step = match &duty {
                 Duty::Lose(..) => record.recast(&plan, planned.id(), &duty.words()),
+                Duty::Extend(..) => {
+                    record.restaged(&plan, planned.id(), &self.me.member.id, &duty.words())
+                }
                 _ => record.staged(&plan, planned.id(), &self.me.member.id, None),
             };
             step.map(|audit| (audit, planned))

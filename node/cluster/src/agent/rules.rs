@@ -29,6 +29,7 @@ pub enum Rule {
     CommitByThePresent,
     CommitUnlessPaused,
     DeadlineCommits,
+    DeadlinesDoNotWait,
     PullUnlessPaused,
     PullWithinRate,
     PullFewAtOnce,

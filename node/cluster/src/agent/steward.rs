@@ -33,6 +33,8 @@ pub(super) enum Duty {
     Forget(Vec<String>),
     /// A planned change is due.
     Stage(Vec<Edit>),
+    /// The change in flight gives way to one with these edits, so that who leaves by a deadline need not wait for it.
+    Extend(Vec<Edit>),
     /// The committed ring has all its shards where they belong.
     Settle,
 }
@@ -48,6 +50,7 @@ impl Duty {
             Self::Abort(id) => format!("{id} is gone"),
             Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
             Self::Stage(_) => "members come or go".to_owned(),
+            Self::Extend(_) => "somebody leaves by a deadline".to_owned(),
             Self::Settle => "nothing is left to move or to drop".to_owned(),
         }
     }
@@ -119,7 +122,7 @@ impl<R: Rules> Agent<R> {
                 let task = task(record, edits, true);
                 return self.ask_planner(duty, task, out);
             }
-            Duty::Stage(edits) => {
+            Duty::Stage(edits) | Duty::Extend(edits) => {
                 let task = task(record, edits.clone(), false);
                 return self.ask_planner(duty, task, out);
             }
@@ -160,7 +163,7 @@ impl<R: Rules> Agent<R> {
             return Some(Duty::Lose(lost));
         }
         if let Some(change) = &record.change {
-            return self.duty_of_change(record, change);
+            return self.duty_of_change(record, change).or_else(|| self.extension(record, change));
         }
         let dead = record.members.iter().filter(|entry| self.dead_joiner(entry));
         let dead: Vec<String> = dead.map(|entry| entry.member.id.clone()).collect();
@@ -224,6 +227,29 @@ impl<R: Rules> Agent<R> {
         (there && go && (moved || self.overdue(record, change))).then_some(Duty::Commit)
     }
 
+    /// The change that takes out who leaves by a deadline too, if the change in flight does not.
+    fn extension(&self, record: &Record, change: &Change) -> Option<Duty> {
+        let waits =
+            |entry: &&Entry| entry.state.is_pressed() && !change.takes_out(&entry.member.id);
+        let leaving: Vec<&str> =
+            record.members.iter().filter(waits).map(|entry| entry.member.id.as_str()).collect();
+        if leaving.is_empty() || self.rules.broken(Rule::DeadlinesDoNotWait) {
+            return None;
+        }
+        let before = change.edits.iter().filter(|edit| !leaving.contains(&edit.id())).cloned();
+        let edits = before.chain(leaving.iter().map(|id| Edit::Remove((*id).to_owned())));
+        let edits: Vec<Edit> = edits.collect();
+        let somebody_stays = !edited(&record.ring_members(), &edits).is_empty();
+        (somebody_stays && self.all_are_there(record)).then_some(Duty::Extend(edits))
+    }
+
+    /// Whether all active members are announced, so that a plan can count on them.
+    fn all_are_there(&self, record: &Record) -> bool {
+        let away =
+            |entry: &Entry| entry.state == State::Active && !self.liveness.here(&entry.member.id);
+        self.rules.holds(Rule::StageWhenAllAreThere, !record.in_ring().any(away))
+    }
+
     /// Whether all that were to get shards have said that they have them.
     fn moved(&self, change: &Change) -> bool {
         let Some(work) = self.mover.work(change.plan) else {
@@ -256,10 +282,7 @@ impl<R: Rules> Agent<R> {
 
     /// What a planned change should do by now: who comes, who comes back, who leaves.
     fn due_edits(&self, record: &Record) -> Vec<Edit> {
-        let away = record
-            .in_ring()
-            .find(|entry| entry.state == State::Active && !self.liveness.here(&entry.member.id));
-        if !self.rules.holds(Rule::StageWhenAllAreThere, away.is_none()) {
+        if !self.all_are_there(record) {
             return Vec::new();
         }
         let mut edits = Vec::new();

@@ -131,6 +131,40 @@ fn a_drain_ends_at_its_deadline_moved_or_not() {
 }
 
 #[test]
+fn who_leaves_by_a_deadline_does_not_wait_for_another_change() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.pulls = false;
+    stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
+    stand.command(Command::Pause).unwrap();
+    stand.command(Command::Drain { id: "c".to_owned(), deadline: None }).unwrap();
+    stand.pass(60);
+    let out =
+        |ids: &[&str]| ids.iter().map(|id| Edit::Remove((*id).to_owned())).collect::<Vec<_>>();
+    assert_eq!(stand.change().edits, out(&["b"]), "d can wait");
+    let deadline = Some(Duration::from_secs(20));
+    stand.command(Command::Drain { id: "d".to_owned(), deadline }).unwrap();
+    stand.pass(2);
+    let change = stand.change();
+    assert_eq!((&change.edits, change.number, change.paused), (&out(&["b", "d"]), 2, false));
+    let first = stand.record.history.last().unwrap();
+    assert!(!first.committed && first.words.contains("for change 2"), "{}", first.words);
+    stand.pass(20);
+    assert_eq!((stand.version(), stand.state("b"), stand.state("d")), (2, None, None));
+}
+
+#[test]
+fn the_last_who_could_stay_is_not_taken_out_by_a_deadline() {
+    let mut stand = Stand::new(record(&["a", "b"]).joined(member("c", 1)).unwrap().record);
+    let deadline = Some(Duration::from_secs(20));
+    stand.command(Command::Drain { id: "a".to_owned(), deadline }).unwrap();
+    stand.pass(2);
+    let put = Edit::Put(member("c", 1));
+    assert_eq!(stand.change().edits, [put.clone(), Edit::Remove("a".to_owned())]);
+    stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap_err();
+    assert_eq!(stand.change().edits, [put, Edit::Remove("a".to_owned())]);
+}
+
+#[test]
 fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come() {
     let drain = |deadline, rate| {
         let mut stand = Stand::new(record(&["a", "b"]));

@@ -130,6 +130,22 @@ impl Record {
         record.checked(words)
     }
 
+    /// The change in flight gives way to another that does the same and more. What was moved for it and is to be moved
+    /// still is there already.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is none, and as for [`staged`](Self::staged).
+    pub fn restaged(&self, plan: &Plan, id: BlobId, asked_by: &str, why: &str) -> Step {
+        let change = self.in_flight()?;
+        let next = self.changes + 1;
+        let words =
+            format!("change {} is aborted for change {next}, as {why}: {change}", change.number);
+        let mut record = Self { change: None, ..self.clone() };
+        record.remember(change.number, change.plan, false, &words);
+        let Audit { record, words: begins } = record.staged(plan, id, asked_by, None)?;
+        step(record, format!("{words}; {begins}"))
+    }
+
     /// The change in flight becomes the ring.
     ///
     /// # Errors
@@ -253,9 +269,7 @@ impl Record {
     /// # Errors
     /// [`Refused`] when it does not drain, or when its change is in flight (abort that first).
     pub fn undrained(&self, id: &str) -> Step {
-        if let Some(change) = &self.change
-            && change.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
-        {
+        if let Some(change) = self.change.as_ref().filter(|change| change.takes_out(id)) {
             return refused(format!("change {} removes '{id}'; abort it first", change.number));
         }
         let mut record = self.clone();

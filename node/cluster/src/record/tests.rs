@@ -63,6 +63,24 @@ fn an_aborted_change_leaves_what_was() {
 }
 
 #[test]
+fn a_change_gives_way_to_one_that_does_the_same_and_more() {
+    let before = record(&["a", "b", "c"]).joined(member("d", 3)).unwrap().record;
+    let moving = staged(&before, &[Edit::Put(member("d", 3))]);
+    let pressed = moving.draining("a", Some(Duration::from_secs(90))).unwrap().record;
+    let (plan, id) =
+        planned(&pressed, &[Edit::Put(member("d", 3)), Edit::Remove("a".to_owned())], false);
+    let after = pressed.restaged(&plan, id, "test", "a is in a hurry").unwrap().record;
+    assert_eq!((after.version, after.members == pressed.members), (before.version, true));
+    let change = after.change.as_ref().unwrap();
+    assert_eq!((change.number, change.plan, change.rate, change.paused), (2, id, None, false));
+    let past = after.history.last().unwrap();
+    assert_eq!((past.number, past.committed), (1, false));
+    assert!(past.words.starts_with("change 1 is aborted for change 2, as a is in a hurry: d with"));
+    assert_eq!(ids(&after.committed().unwrap().record.ring_members()), ["b", "c", "d"]);
+    assert!(before.restaged(&plan, id, "test", "nothing is in flight").is_err());
+}
+
+#[test]
 fn an_operators_abort_sticks() {
     let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
     let draining = before.draining("a", None).unwrap().record;

@@ -10,10 +10,10 @@ use larder_wire::{Error, ErrorKind, limits};
 use super::column::{Corrupt, Span, len, table_len};
 use super::keepalive::{self, while_alive};
 use super::{Answer, Ended, Slot};
-use crate::cache::Found;
+use crate::cache::{Awaited, Found};
 use crate::errors;
 use crate::fill::RowWanted;
-use crate::flight::{Flight, Waited};
+use crate::flight::Waited;
 
 /// A run of rows and where each goes in the run's buffer.
 struct Run {
@@ -131,7 +131,7 @@ impl Answer<'_> {
     /// Waits for a row's bytes and copies them; or for the whole shard if that is sealed first.
     fn copy_in_flight(
         &self,
-        flight: &Flight,
+        flight: &Awaited,
         slot: Slot,
         span: Span,
         target: &mut [u8],
@@ -154,7 +154,7 @@ impl Answer<'_> {
         }
     }
 
-    fn await_seal(&self, flight: &Flight) -> Result<Arc<Sealed>, Ended> {
+    fn await_seal(&self, flight: &Awaited) -> Result<Arc<Sealed>, Ended> {
         loop {
             match flight.wait_for_all(limits::KEEPALIVE_INTERVAL) {
                 Waited::Sealed(sealed) => return Ok(sealed),

@@ -6,7 +6,7 @@ use larder_cluster::{
     BlobId, Plan, Record,
     agent::{RingOf, Shard},
     plan::{Edit, edited},
-    record::{Change, State},
+    record::{Change, Entry, State},
 };
 use larder_wire::{
     Member,
@@ -367,8 +367,34 @@ impl World {
         });
         if let Some(change) = late {
             let number = change.number;
-            self.wrong(format!("change {number} goes on after its deadline"));
+            return self.wrong(format!("change {number} goes on after its deadline"));
         }
+        if let Some(id) = self.waits_too_long(record) {
+            let id = id.to_owned();
+            self.wrong(format!("{id} is to leave by a deadline and waits for another change"));
+        }
+    }
+
+    /// Who was to have left long ago and is in no change, though a change with it could be planned.
+    fn waits_too_long<'a>(&self, record: &'a Record) -> Option<&'a str> {
+        let change = record.change.as_ref()?;
+        let runs = |entry: &Entry| {
+            self.place_of(&entry.member.id).is_some_and(|place| self.nodes[place].agent.is_some())
+        };
+        let stays =
+            |entry: &Entry| entry.state == State::Active && !change.takes_out(&entry.member.id);
+        if !record.in_ring().all(runs) || !record.in_ring().any(stays) {
+            return None;
+        }
+        let late = |entry: &&Entry| {
+            let State::Draining { deadline: Some(deadline) } = entry.state else {
+                return false;
+            };
+            let since = self.checks.draining.get(&entry.member.id);
+            since.is_some_and(|since| self.now > *since + deadline + Duration::from_secs(30))
+        };
+        let waits = |entry: &&Entry| !change.takes_out(&entry.member.id) && late(entry);
+        record.in_ring().find(waits).map(|entry| entry.member.id.as_str())
     }
 
     /// A copy that the plan of the committed ring has not moved or dropped.

@@ -100,37 +100,59 @@ impl World {
         self.after(wait, Item::Trouble(Trouble::Next));
     }
 
-    /// An operator at work on a cluster without faults, but for one death.
+    /// An operator at work on a cluster without faults, or one death.
     fn calm(&mut self) {
-        let dies = self.seed.is_multiple_of(16);
-        if self.scene.late {
-            return self.newcomer_dies();
-        }
-        if self.seed / 8 % 4 == 3 {
-            return self.drain_without_hope();
-        }
-        if dies {
-            if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
-                let place = self.some_node();
-                self.crash(place, Duration::from_secs(80));
-            }
-        } else {
-            self.operate();
+        match self.seed / 8 % 8 {
+            _ if self.scene.late => self.newcomer_dies(),
+            0 | 4 => self.one_dies(),
+            2 => self.operate(),
+            6 => self.drain_in_a_hurry(),
+            _ => self.drain_without_hope(),
         }
     }
 
-    /// A node drains that nobody can pull from, while the origin is away: only the deadline ends that.
+    fn one_dies(&mut self) {
+        if self.nodes.iter().all(|node| node.boot == 1 && node.agent.is_some()) {
+            let place = self.some_node();
+            self.crash(place, Duration::from_secs(80));
+        }
+    }
+
+    /// A node drains that nobody can pull from: only the deadline ends that.
     fn drain_without_hope(&mut self) {
+        if self.cut_off(1) {
+            let deadline = Some(Duration::from_secs(20));
+            self.command(0, Command::Drain { id: self.nodes[1].id.clone(), deadline });
+        }
+    }
+
+    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a deadline.
+    fn drain_in_a_hurry(&mut self) {
+        let drain = |id: &str, deadline| Command::Drain { id: id.to_owned(), deadline };
+        let (slow, pressed) = (self.nodes[1].id.clone(), self.nodes[2].id.clone());
+        if self.cut_off(1) {
+            return self.command(0, drain(&slow, None));
+        }
+        let change = self.checks.newest().and_then(|record| record.change.as_ref());
+        let command = match change.filter(|change| change.takes_out(&slow)) {
+            Some(change) if change.paused => drain(&pressed, Some(Duration::from_secs(20))),
+            Some(change) if !change.takes_out(&pressed) => Command::Pause,
+            _ => return,
+        };
+        self.command(0, command);
+    }
+
+    /// Nobody can pull from this node any more, nor from the origin. Not if that is so already.
+    fn cut_off(&mut self, place: Place) -> bool {
         if !self.origin_up {
-            return;
+            return false;
         }
         (self.origin_up, self.origin_since) = (false, self.now);
-        for other in (0..self.nodes.len()).filter(|other| *other != 1) {
-            self.network.cut(other, 1);
+        for other in (0..self.nodes.len()).filter(|other| *other != place) {
+            self.network.cut(other, place);
         }
         self.network_changed = self.now;
-        let deadline = Some(Duration::from_secs(20));
-        self.command(0, Command::Drain { id: self.nodes[1].id.clone(), deadline });
+        true
     }
 
     /// The node that came late dies before it is in the ring, and for long.
@@ -366,12 +388,12 @@ impl World {
         let deadline = [None, Some(Duration::from_secs(self.rng.u64(10..60)))];
         let deadline = deadline[self.rng.usize(..2)];
         let in_flight = record.change.is_some();
-        let command = match self.rng.u32(..10) {
+        let command = match self.rng.u32(..11) {
             0 | 1 if in_flight => Command::Pause,
             2 | 3 if in_flight => Command::Resume,
             4 if in_flight => Command::Abort,
             5 | 6 if in_flight => Command::Rate(Some(self.rng.u64(1..100) << 20)),
-            0..=3 => Command::Drain { id, deadline },
+            0..=3 | 10 => Command::Drain { id, deadline },
             4 => Command::Undrain(id),
             5..=7 => {
                 let Some(entry) = record.entry(&id).filter(|entry| entry.state.in_ring()) else {

@@ -105,10 +105,11 @@ impl Scene<'_> {
         // What came before is no rest: the reader's start, or another change.
         self.reader.take()?;
         let wanted = READS_AT_REST.saturating_sub(self.at_rest.count()).max(READS_BEFORE);
+        let end = self.watch.context.now() + REST_MAX;
         self.watch.until("the reader gets on", || {
             let count = self.reader.count()?;
             self.progress.say(&format!("reading from a ring at rest: {count} of {wanted} batches"));
-            Ok(count >= wanted)
+            Ok(count >= wanted || (count > 0 && self.watch.context.now() >= end))
         })?;
         self.at_rest.extend(self.reader.take()?);
         let bytes_read = members.bytes_read()?;
