@@ -53,7 +53,7 @@ pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use given::GivenMemory;
 pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
-pub use larder_wire::{Advice, ErrorKind, data::RowRef};
+pub use larder_wire::{Advice, ErrorKind, data::RowRef, printable, printable_line};
 pub use loader::{
     Batch, BatchTensor, Epoch, Loader, LoaderBuilder, PreparedEpoch, Schedule, ScheduledBatch,
     ShuffleMode, SlowBatch,

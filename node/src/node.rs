@@ -127,8 +127,9 @@ impl Node {
             // That it died is no reason to stay.
             let _ = self.runtime.block_on(part);
         }
-        self.servers.drain(grace);
+        // Nobody fills any more: who waits for a shard is told so at once, and asks the next node.
         self.shared.cache.close();
+        self.servers.drain(grace);
         self.runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
     }
 }

@@ -82,7 +82,7 @@ impl Server {
 
 fn router(context: &Arc<Context>) -> Router {
     let service = NodeServer::new(Service(Arc::clone(context)))
-        .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(limits::CONTROL_REQUEST_BYTES_MAX)
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let service = InterceptedService::new(service, doorkeeper(context));
     let admin = AdminServer::new(Admin::new(context))

@@ -6,7 +6,7 @@
 //! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
 //! - [`ring`]: which members own which shards; computed alike by every process.
 //! - [`placement`]: the ring with the exceptions that a plan made to it, as handed out to clients.
-//! - [`parse_size`]: sizes as people type them.
+//! - [`parse_size`]: sizes as people type them; [`printable`]: words from outside as people may see them.
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
 //!
@@ -16,6 +16,7 @@ pub mod limits;
 
 mod address;
 mod error;
+mod printable;
 mod size;
 
 pub mod control;
@@ -26,5 +27,6 @@ pub mod ring;
 pub use address::data_address;
 pub use error::{Advice, Error, ErrorKind};
 pub use placement::Placement;
+pub use printable::{printable, printable_line};
 pub use ring::{Member, Ring};
 pub use size::{SizeError, parse_size};

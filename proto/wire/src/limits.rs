@@ -133,6 +133,10 @@ pub const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of one control message, either way. Holds a full ring or page of shards.
 pub const CONTROL_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
+/// Most bytes of what clients ask a node: an address or two. Bounds what a connection may have a node keep
+/// that sends its requests but for the last byte: 64 of them at once.
+pub const CONTROL_REQUEST_BYTES_MAX: usize = 64 << 10;
+
 /// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is fastest.
 pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
 

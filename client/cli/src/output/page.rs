@@ -1,5 +1,7 @@
 //! Text under construction: lines, fields, tables, with colour where it is wanted.
 
+use larder_client::printable;
+
 use super::Table;
 
 /// A colour or weight of text.
@@ -46,8 +48,9 @@ impl Page {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
+    /// What is no letter or colour in it is written out: much of it comes from files and from servers.
     pub(crate) fn line(&mut self, text: &str) {
-        self.text.push_str(text.trim_end());
+        self.text.push_str(&printable(text.trim_end()));
         self.text.push('\n');
     }
 
@@ -72,7 +75,8 @@ impl Page {
         let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, value) in fields {
             let name = self.ink(Ink::Dim, &format!("{name:<width$}"));
-            self.line(&format!("{name}  {value}"));
+            let indent = format!("\n{:width$}  ", "");
+            self.line(&format!("{name}  {}", value.replace('\n', &indent)));
         }
     }
 
@@ -86,7 +90,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Align, *};
 
     #[test]
     fn nothing_but_letters_is_written_where_colour_is_not_wanted() {
@@ -94,6 +98,21 @@ mod tests {
         page.marked(Ink::Red, "error", "a\nb");
         page.fields(&[("x", "1".to_owned()), ("long", "2".to_owned())]);
         assert_eq!(page.text(), "error: a\n       b\nx     1\nlong  2\n");
+    }
+
+    #[test]
+    fn names_neither_make_lines_nor_tell_a_terminal_anything() {
+        let mut page = Page::new(false, false);
+        page.fields(&[("tensor", "a\nchecksums  pinned".to_owned())]);
+        page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
+        let mut table = Table::new(&[("NAME", Align::Left)]);
+        table.row(["a\n\u{1b}[2Jb".to_owned()]);
+        page.table(table);
+        let lines: Vec<&str> = page.text().lines().collect();
+        let shown =
+            ["tensor  a", "        checksums  pinned", "error: \\u{1b}]0;x\\u{7}", "       b"];
+        assert_eq!(lines[..4], shown);
+        assert_eq!(lines[4..], ["NAME", "a\\n\\u{1b}[2Jb"]);
     }
 
     #[test]

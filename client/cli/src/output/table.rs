@@ -1,5 +1,7 @@
 //! Tables: columns with headings, ruled on a terminal and plain when piped.
 
+use larder_client::printable_line;
+
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle, presets};
 
 /// A line under the headings and nothing else.
@@ -26,7 +28,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| printable_line(&cell).into_owned()).collect());
     }
 
     pub(super) fn render(self, ruled: bool) -> String {

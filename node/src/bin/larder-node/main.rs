@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
-use larder_wire::ErrorKind;
+use larder_wire::{ErrorKind, printable_line};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;
@@ -90,8 +90,25 @@ fn start_logging() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colours)
-        .with_writer(io::stderr)
+        .with_writer(|| OneLine(io::stderr()))
         .init();
+}
+
+/// Writes each event on one line, whatever names and messages from outside are in it.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    /// An event comes as a whole, with the end of its line.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = printable_line(text.trim_end_matches('\n'));
+        self.0.write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Each shard is a file, and its memory is locked: takes all that this process may have of both.

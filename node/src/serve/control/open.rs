@@ -25,7 +25,9 @@ pub(super) async fn open(
     };
     let opened = open_on_a_thread(context, &wanted, manifest).await?;
     let manifest = opened.dataset.manifest();
-    tracing::info!(dataset = %wanted, client = %request.client_name, "opened");
+    let name = &request.client_name;
+    let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];
+    tracing::info!(dataset = %wanted, client = %name, "opened");
     Ok(OpenDatasetResponse {
         snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
         samples: manifest.samples(),

@@ -1,0 +1,76 @@
+//! Text from outside, as terminals and logs may have it.
+
+use std::borrow::Cow;
+
+/// What begins a sequence that tells a terminal something.
+const ESCAPE: char = '\u{1b}';
+
+/// The text with its control characters written out (`\u{7}`), but for line ends and what only colours: names come from
+/// files and messages from servers, and neither is to move a cursor, set a title or ring a bell.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_active) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let taken = match colour(rest) {
+            Some(sequence) => {
+                plain.push_str(sequence);
+                sequence.len()
+            }
+            None if is_active(character) => {
+                plain.extend(character.escape_default());
+                character.len_utf8()
+            }
+            None => {
+                plain.push(character);
+                character.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    Cow::Owned(plain)
+}
+
+/// The same on one line: line ends are written out too, so that nothing looks like another line.
+#[must_use]
+pub fn printable_line(text: &str) -> Cow<'_, str> {
+    let plain = printable(text);
+    if plain.contains('\n') { Cow::Owned(plain.replace('\n', "\\n")) } else { plain }
+}
+
+fn is_active(character: char) -> bool {
+    character.is_control() && character != '\n'
+}
+
+/// The sequence at the beginning that sets a colour or weight, if there is one.
+fn colour(text: &str) -> Option<&str> {
+    let sequence = text.strip_prefix(ESCAPE)?.strip_prefix('[')?;
+    let end = sequence.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
+    let length = ESCAPE.len_utf8() + 1 + end + 1;
+    sequence[end..].starts_with('m').then(|| &text[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_a_terminal_something_is_written_out() {
+        assert_eq!(printable("a\u{1b}]0;title\u{7}b"), "a\\u{1b}]0;title\\u{7}b");
+        assert_eq!(printable("\u{1b}[2J\r\t\u{9b}1m"), "\\u{1b}[2J\\r\\t\\u{9b}1m");
+        assert_eq!(printable("\u{1b}[31;1"), "\\u{1b}[31;1");
+        assert_eq!(printable("\u{1b}"), "\\u{1b}");
+    }
+
+    #[test]
+    fn words_colours_and_lines_stay() {
+        for text in ["größe 漢字 ✓", "\u{1b}[1;31merror\u{1b}[0m: a\nb", ""] {
+            assert!(matches!(printable(text), Cow::Borrowed(_)) || text.contains(ESCAPE));
+            assert_eq!(printable(text), text);
+        }
+        assert_eq!(printable_line("a\nb"), "a\\nb");
+    }
+}
