@@ -23,6 +23,7 @@ use crate::{
 };
 
 mod origin;
+mod path;
 
 pub(crate) use origin::origin_error;
 
@@ -177,9 +178,16 @@ pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
 }
 
 fn not_an_address(text: &str, error: UriError) -> Error {
+    let hint = match path::address_of(text) {
+        Some(address) => format!("for the local folder write {address}"),
+        None => "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, \
+                 with @tag or without"
+            .to_owned(),
+    };
     Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
+        .because(error.why())
         .with_source(error)
-        .hint("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, with @tag or without")
+        .hint(hint)
 }
 
 impl Dataset {

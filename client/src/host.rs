@@ -26,6 +26,7 @@ mod folder;
 mod launch;
 mod served;
 mod settings;
+mod words;
 
 use std::{
     fmt,

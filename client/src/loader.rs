@@ -50,7 +50,7 @@ pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
 pub(crate) use fetch::{Gather, Look, lend, take};
-pub(crate) use layout::tensor_index;
+pub(crate) use layout::{common_tensors, tensor_index};
 pub use schedule::{Schedule, ScheduledBatch};
 pub use shuffle::ShuffleMode;
 pub use slowest::SlowBatch;

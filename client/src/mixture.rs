@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     Dataset, Error, ErrorKind, LoaderBuilder,
+    loader::common_tensors,
     sampler::{self, Stop, View},
 };
 
@@ -41,11 +42,12 @@ impl Mixture {
     /// A mixture of `datasets`, each with its weight: its share of all samples is its weight divided
     /// by the sum of all. `seed` chooses among the equally even ways to interleave them.
     ///
-    /// Their tensors must agree, those at least that are loaded; that is checked when a loader is
-    /// built.
+    /// They need one tensor in common, with the same name, elements and shape. A loader has those that all
+    /// have, unless it is told which.
     ///
     /// # Errors
-    /// `InvalidArgument` for weights that say no mixture; see [`sampler::Mixture::new`].
+    /// `InvalidArgument` for weights that say no mixture, see [`sampler::Mixture::new`]; and for datasets that have
+    /// no tensor in common.
     pub fn new(
         datasets: impl IntoIterator<Item = (Dataset, f64)>,
         seed: u64,
@@ -57,6 +59,9 @@ impl Mixture {
             sampler::Mixture::new(views.into_iter().zip(weights), seed, stop).map_err(|error| {
                 Error::new(ErrorKind::InvalidArgument, "cannot mix").with_source(error)
             })?;
+        let mut manifests = datasets.iter().map(Dataset::manifest);
+        let first = manifests.next().expect("a mixture has a source");
+        common_tensors(first, manifests)?;
         Ok(Self { datasets: datasets.into(), mixture })
     }
 

@@ -23,6 +23,7 @@ mod lock;
 mod mixture;
 mod stats;
 mod wait;
+mod warnings;
 
 use pyo3::prelude::*;
 
@@ -44,11 +45,14 @@ mod _larder {
     use crate::mixture::Mixture;
     #[pymodule_export]
     use crate::stats::stats;
+    #[pymodule_export]
+    use crate::warnings::hand_over;
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::warnings::listen();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -25,6 +25,7 @@ use crate::{
     lock::Lock,
     stats,
     wait::LOOK_UP,
+    warnings,
 };
 
 /// Settings of a loader, each as its method of the Rust client's builder describes it.
@@ -46,7 +47,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn apply(&self, py: Python<'_>, builder: LoaderBuilder) -> PyResult<LoaderBuilder> {
-        let shuffle: ShuffleMode = parse(&self.shuffle).or_raise(py)?;
+        let shuffle = shuffle(&self.shuffle).or_raise(py)?;
         let builder = builder
             .batch_size(self.batch_size)
             .shuffle(shuffle)
@@ -79,9 +80,17 @@ fn last(text: &str) -> Result<Last, Error> {
     }
 }
 
-fn parse<T: std::str::FromStr<Err = sampler::Error>>(text: &str) -> Result<T, Error> {
+fn shuffle(text: &str) -> Result<ShuffleMode, Error> {
     text.parse().map_err(|error: sampler::Error| {
-        Error::new(ErrorKind::InvalidArgument, "a setting can't be read").with_source(error)
+        Error::new(ErrorKind::InvalidArgument, "the shuffle can't be read").with_source(error)
+    })
+}
+
+fn saved(text: &str) -> Result<LoaderState, Error> {
+    text.parse().map_err(|error: sampler::Error| {
+        Error::new(ErrorKind::InvalidArgument, "this is no state of a loader")
+            .with_source(error)
+            .hint("pass what state_dict() returned")
     })
 }
 
@@ -133,7 +142,7 @@ impl Loader {
 
     /// Goes on where a state stands: its epoch comes next.
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
-        let state: LoaderState = parse(state).or_raise(py)?;
+        let state: LoaderState = saved(state).or_raise(py)?;
         self.inner.with(|inner| inner.resume(state)).or_raise(py)?;
         let epoch = state.plan().epoch();
         self.turn_to(epoch);
@@ -157,7 +166,7 @@ impl Loader {
 
     /// Which samples the batches from a state on have.
     fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
-        let state: LoaderState = parse(state).or_raise(py)?;
+        let state: LoaderState = saved(state).or_raise(py)?;
         let schedule = self.inner.with(|inner| inner.schedule(state));
         Ok(Schedule { inner: schedule.or_raise(py)? })
     }
@@ -288,7 +297,10 @@ impl Epoch {
             match py.detach(|| epoch.poll(LOOK_UP)) {
                 Poll::Ready(next) => return next.transpose().or_raise(py),
                 Poll::Pending if self.stand.with(|stand| stand.is_closed()) => return Ok(None),
-                Poll::Pending => py.check_signals()?,
+                Poll::Pending => {
+                    warnings::hand_over(py)?;
+                    py.check_signals()?;
+                }
             }
         }
     }
@@ -321,6 +333,7 @@ impl Epoch {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let_go(py);
+        warnings::hand_over(py)?;
         let mut epoch = match self.stand.with(Stand::take) {
             Stand::Ready(epoch) => epoch,
             Stand::Closed => return Ok(None),

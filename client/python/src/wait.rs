@@ -14,7 +14,7 @@ use std::{
 use larder_client::{CancelToken, Error, ErrorKind};
 use pyo3::{intern, prelude::*};
 
-use crate::error::OrRaise;
+use crate::{error::OrRaise, warnings};
 
 /// How long a waiting main thread does not look for signals.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
@@ -27,7 +27,9 @@ pub(crate) fn interruptible<T: Send + 'static>(
     work: impl FnOnce(&CancelToken) -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     if !is_main_thread(py)? {
-        return py.detach(|| work(&CancelToken::never())).or_raise(py);
+        let done = py.detach(|| work(&CancelToken::never()));
+        warnings::hand_over(py)?;
+        return done.or_raise(py);
     }
     let cancel = CancelToken::new();
     let given = cancel.clone();
@@ -63,7 +65,9 @@ pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     started.map_err(no_thread).or_raise(py)?;
     loop {
         let said = &mut said;
-        match py.detach(move || said.recv_timeout(LOOK_UP)) {
+        let message = py.detach(move || said.recv_timeout(LOOK_UP));
+        warnings::hand_over(py)?;
+        match message {
             Ok(Message::Done(outcome)) => return outcome.or_raise(py),
             Ok(Message::Progress(progress)) => watch(progress)?,
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,

@@ -44,9 +44,47 @@ def test_a_selection_is_a_dataset(dataset: larder.Dataset) -> None:
     odd = dataset.select(range(1, 300, 2))
     assert labels(odd.select(slice(2, 4))) == [5, 7]
     assert int(odd[-1]["label"]) == 299
-    for wrong in (np.zeros(7, bool), [[1]], [0.5], [300], [3, 2]):
+    for wrong in (np.zeros(7, bool), [[1]], [0.5], [3, 2], [[1], [2, 3]], ["a"], None):
         with pytest.raises(larder.InvalidArgument):
             dataset.select(wrong)
+
+
+def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> None:
+    for dtype in (np.uint8, np.int16, np.uint64, np.int64):
+        assert labels(dataset.select(np.array([5, 200], dtype=dtype))) == [5, 200]
+    assert labels(dataset.select(np.array([-100, -1], dtype=np.int8))) == [200, 299]
+    assert labels(dataset.select(range(-5, 0))) == [295, 296, 297, 298, 299]
+    assert labels(dataset.select(range(-5, -300))) == []
+    for wrong, sample in [
+        (np.array([2**63], dtype=np.uint64), 2**63),
+        ([2**64 - 1], 2**64 - 1),
+        ([300], 300),
+        ([-301], -301),
+        (range(-301, 0), -301),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=f"no sample {sample}") as raised:
+            dataset.select(wrong)
+        assert "the dataset has 300" in str(raised.value)
+    with pytest.raises(larder.InvalidArgument, match="can't be chosen"):
+        dataset.select([2**64])
+
+
+def test_what_is_out_of_range_is_refused_by_name(dataset: larder.Dataset, tmp_path: Path) -> None:
+    for wrong, says in [
+        (lambda: dataset.rows(-5, -1), "start is -5: a whole number from 0 to 300 is needed"),
+        (lambda: dataset.rows(5, 1), "stop is 1: a whole number from 5 to 300 is needed"),
+        (lambda: dataset.rows(0, 301), "stop is 301"),
+        (lambda: dataset.rows(0, None), "stop is None"),
+        (lambda: dataset.split(0.5, seed=-1), "seed is -1"),
+        (lambda: larder.index(f"file://{tmp_path}", shard_bytes=-1), "shard_bytes is -1"),
+        (lambda: larder.index(f"file://{tmp_path}", window="9"), "window is '9'"),
+        (lambda: larder.index(f"file://{tmp_path}", tag=3), "tag is 3"),
+        (lambda: larder.mix({dataset: 1}, seed=-1), "seed is -1"),
+        (lambda: larder.mix({dataset: 1}, stop=1.5), "stop is 1.5"),
+        (lambda: larder.mix({dataset: 1}, stop=None), "stop is None"),
+    ]:
+        with pytest.raises(larder.InvalidArgument, match=says):
+            wrong()
 
 
 def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> None:
@@ -124,6 +162,24 @@ def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}", dtype="uint16")
 
 
+def test_a_path_is_answered_with_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hint = f"for the local folder write file://{tmp_path}/data"
+    for path in (f"{tmp_path}/data", "./data", "data", "~/data", tmp_path / "data"):
+        for read in (larder.open, larder.index):
+            with pytest.raises(
+                larder.InvalidArgument, match="not the address of a dataset"
+            ) as raised:
+                read(path)
+            assert raised.value.hint == hint
+    with pytest.raises(larder.InvalidArgument, match="uri is None"):
+        larder.open(None)
+
+
 def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
     with pytest.raises(larder.NotFound) as caught:
         larder.open(f"file://{tmp_path}/nothing-here", cluster="none")
@@ -132,4 +188,5 @@ def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
         larder.open("imagenet")
     assert isinstance(caught.value, larder.Error)
     assert "hint: write s3://" in str(caught.value)
+    assert str(caught.value).count("imagenet") == 1
     assert pickle.loads(pickle.dumps(caught.value)).hint == caught.value.hint

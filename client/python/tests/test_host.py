@@ -88,6 +88,27 @@ def test_a_served_node_is_read_through_and_ends_with_its_block() -> None:
     node.stop()
 
 
+def test_a_served_node_needs_origins_and_says_itself_why_it_does_not_start(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(TypeError, match="'origins'"):
+        larder.serve("256MiB")
+    with pytest.raises(larder.InvalidArgument, match="needs the prefixes") as raised:
+        larder.serve("256MiB", origins=[])
+    assert "s3://bucket/data" in raised.value.hint
+    with pytest.raises(larder.Unavailable, match="did not start") as raised:
+        larder.serve("256MiB", origins=["nonsense"])
+    assert "'nonsense'" in raised.value.why
+    assert "nonsense" not in capfd.readouterr().err
+
+
+def test_what_a_served_node_says_later_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUST_LOG", "info")
+        larder.serve("256MiB", origins=["file:///tmp"]).stop()
+    assert "INFO" in capfd.readouterr().err
+
+
 def test_without_the_program_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LARDER_NODE_BIN", "/nowhere/larder-node")
     monkeypatch.setenv("LARDER_HOST_NODE", "nowhere")

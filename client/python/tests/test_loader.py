@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
 import larder
 from harness import Node
+from larder.grain import DataSource
 
 URI = "s3://data/images"
 
@@ -59,6 +62,17 @@ def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
     assert samples_of(resumed) == samples_of(batches[4:])
 
 
+NO_STATES = [{}, "x", None, {"larder": {}}, {"larder": "x"}, {"larder": None}, 7]
+
+
+@pytest.mark.parametrize("wrong", NO_STATES)
+def test_what_is_no_state_is_refused(dataset: larder.Dataset, wrong: object) -> None:
+    loader = dataset.loader(32)
+    with pytest.raises(larder.InvalidArgument, match="is no state of a loader") as raised:
+        loader.load_state_dict(wrong)
+    assert raised.value.hint == "pass what state_dict() returned"
+
+
 def test_ranks_share_an_epoch_and_padding_is_marked(dataset: larder.Dataset) -> None:
     seen, padding = [], 0
     for rank in range(4):
@@ -77,6 +91,18 @@ def test_tensors_are_those_asked_for_in_that_order(dataset: larder.Dataset) -> N
     assert list(batch) == ["label"]
     batch = next(iter(dataset.loader(4, tensors=["label", "image"])))
     assert list(batch) == ["label", "image"]
+
+
+def test_names_of_tensors_are_a_list(dataset: larder.Dataset) -> None:
+    for read in (dataset.loader, partial(dataset.rows, 0, 1), partial(DataSource, dataset)):
+        with pytest.raises(larder.InvalidArgument, match="tensors is 'image'") as raised:
+            read(tensors="image")
+        assert raised.value.hint == "give a list: tensors=['image']"
+        for wrong in (7, ["image", 7]):
+            with pytest.raises(larder.InvalidArgument, match="a list of names is needed"):
+                read(tensors=wrong)
+    with pytest.raises(larder.InvalidArgument, match="no tensor is asked for"):
+        dataset.rows(0, 1, tensors=())
 
 
 def test_two_loaders_are_used_side_by_side(dataset: larder.Dataset) -> None:
@@ -102,17 +128,58 @@ def test_batches_are_arrays_of_the_framework_asked_for(
 
 def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
     for wrong, says in [
-        ({"batch_size": 0}, "batch size is 0"),
+        ({"batch_size": 0}, "batch_size is 0: a whole number from 1 to 65,536 is needed"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_size": 65_537}, "batch_size is 65537"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"batch_size": 2.0}, "batch_size is 2.0"),
+        ({"seed": -1}, "seed is -1: a whole number from 0 to 18,446,744,073,709,551,615"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"shuffle": None}, "shuffle is None: True, False, 'auto'"),
+        ({"last": None}, "last is None: 'drop', 'pad' or 'uneven' is needed"),
+        ({"locality": "x"}, "locality is 'x': True, False or a larder.Locality is needed"),
+        ({"prefetch": 65}, "prefetch is 65: a whole number from 1 to 64"),
+        ({"prefetch": None}, "prefetch is None"),
+        ({"tensors": []}, "no tensor is asked for"),
         ({"shuffle": "some"}, "`some`"),
         ({"last": "keep"}, "'keep'"),
         ({"output": "tensorflow"}, "'tensorflow'"),
-        ({"prefetch": 0}, "0 batches ahead"),
+        ({"prefetch": 0}, "prefetch is 0"),
         ({"rank": 2, "world_size": 2}, "rank 2"),
         ({"pin_memory": "yes"}, "pin_memory is 'yes'"),
         ({"pin_memory": True, "output": "numpy"}, "batches of numpy can't be page-locked"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**wrong)
+    for epoch in (-1, 2**64, 0.0, None, False):
+        with pytest.raises(larder.InvalidArgument, match=f"epoch is {epoch}"):
+            dataset.loader().set_epoch(epoch)
+
+
+def test_a_loader_without_batches_warns_at_the_line_that_makes_it(
+    dataset: larder.Dataset,
+) -> None:
+    with pytest.warns(
+        UserWarning, match="300 samples do not fill a batch of batch_size=301"
+    ) as said:
+        assert len(dataset.loader(301)) == 0
+    (warning,) = said
+    assert warning.filename == __file__
+    assert "last='uneven'" in str(warning.message)
+    with pytest.warns(UserWarning, match="batch_size=200 on each of 2 ranks"):
+        dataset.loader(200, rank=0, world_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(dataset.loader(301, last="uneven")) == 1
+        assert len(dataset.select([]).loader(301)) == 0
+
+
+def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:
+    """What is allowed here is allowed by the native module, too."""
+    loader = dataset.loader(65_536, prefetch=64, seed=2**64 - 1, last="uneven")
+    assert samples_of(loader) == samples_of(dataset.loader(np.int16(300), seed=2**64 - 1))
+    loader.set_epoch(2**64 - 1)
+    assert sorted(samples_of(loader)) == list(range(300))
 
 
 def test_what_it_did_is_told(dataset: larder.Dataset) -> None:

@@ -126,11 +126,25 @@ def test_what_can_not_be_mixed_is_refused(
         (lambda: larder.mix({one: 1, two: 0}), "weight 0"),
         (lambda: larder.mix({one: 1, two: float("nan")}), "weight NaN"),
         (lambda: larder.mix({one: 1}, stop="last"), "'last'"),
-        (lambda: larder.mix({one: 1}, stop=0), "0 samples"),
+        (lambda: larder.mix({one: 1}, stop=0), "stop is 0"),
         (lambda: larder.mix({one: 1, two.select([]): 1}), "has no samples"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             wrong()
     types = larder.open("s3://data/types", cluster=node.address)
-    with pytest.raises(larder.InvalidArgument, match="cannot mix"):
-        larder.mix({one: 1, types: 1}).loader(4)
+    with pytest.raises(larder.InvalidArgument, match="cannot mix s3://data/images with") as raised:
+        larder.mix({one: 1, types: 1})
+    assert "no tensor has the same name" in raised.value.why
+
+
+def test_tensors_are_those_that_all_datasets_have(
+    node: Node, parts: tuple[larder.Dataset, larder.Dataset]
+) -> None:
+    ragged = larder.open("s3://data/ragged", cluster=node.address)
+    mixture = larder.mix({parts[0]: 1, ragged: 1})
+    assert list(mixture.tensors) == ["label"]
+    batch = next(iter(mixture.loader(20, output="numpy")))
+    assert list(batch) == ["label"]
+    assert batch["label"].tolist() == batch.samples.tolist()
+    with pytest.raises(larder.InvalidArgument, match="no tensor 'image'"):
+        mixture.loader(4, tensors=["image"])

@@ -179,7 +179,7 @@ def test_what_a_transform_raises_says_of_which_sample(
     ("transform", "says"),
     [
         (transforms.ragged, "'caption' is float64 of shape"),
-        (transforms.wrong, "returned a ndarray where a dict"),
+        (transforms.wrong, "returned a ndarray where a dict of arrays"),
     ],
 )
 def test_what_can_not_be_stacked_is_refused(
@@ -188,6 +188,35 @@ def test_what_can_not_be_stacked_is_refused(
     with pytest.raises(larder.TransformError) as raised:
         list(dataset.loader(16, transform=transform, output="numpy", **where))
     assert says in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_what_the_output_can_not_have_says_of_which_sample(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    options = {"shuffle": "none", "output": "jax", **where}
+    loader = dataset.loader(16, transform=transforms.name, **options)
+    with pytest.raises(larder.TransformError, match="sample 0 in epoch 0: 'name' is <U4") as raised:
+        next(iter(loader))
+    assert (raised.value.samples, raised.value.epoch) == ([0], 0)
+    assert "output='numpy'" in raised.value.hint
+    assert isinstance(raised.value.__cause__, TypeError)
+    loader = dataset.loader(16, batch_transform=transforms.name, **options)
+    with pytest.raises(larder.TransformError, match="'name' is <U4") as raised:
+        next(iter(loader))
+    assert raised.value.samples == list(range(16))
+    plain = dataset.loader(16, transform=transforms.name, **{**options, "output": "numpy"})
+    assert next(iter(plain))["name"].tolist() == ["some"] * 16
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_batch_transform_returns_a_dict_of_anything(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    loader = dataset.loader(16, batch_transform=transforms.wrong, output="numpy", **where)
+    with pytest.raises(larder.TransformError) as raised:
+        next(iter(loader))
+    assert "a ndarray where a dict, of anything, is needed" in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("where", PLACES[1:])
@@ -346,7 +375,7 @@ def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> 
 def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> None:
     for options, says in [
         ({"workers": 2}, "nothing to do"),
-        ({"workers": -1, "transform": dict}, "-1 workers"),
+        ({"workers": -1, "transform": dict}, "workers is -1"),
         ({"workers": 1, "transform": dict, "worker_kind": "fork"}, "'fork'"),
         ({"transform": "resize"}, "can't be called"),
         ({"transform": lambda s: s, "workers": 1, "worker_kind": "process"}, "can't be sent"),

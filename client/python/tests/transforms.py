@@ -60,6 +60,11 @@ def wrong(sample: dict[str, Any]) -> Any:
     return sample["image"]
 
 
+def name(_: dict[str, Any]) -> dict[str, Any]:
+    """What only numpy has a type for."""
+    return {"name": np.array("some")}
+
+
 def whoami(batch: dict[str, Any]) -> dict[str, Any]:
     return {"pid": np.array(os.getpid()), "label": batch["label"]}
 

@@ -126,7 +126,11 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 fn tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
+    last_lines(&fs::read_to_string(log).unwrap_or_default())
+}
+
+/// What a node said last.
+pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     match &lines[lines.len().saturating_sub(LOG_LINES)..] {
         [] => "it said nothing".to_owned(),

@@ -16,7 +16,7 @@ use nix::{
 };
 use serde::Deserialize;
 
-use super::{binary, folder, launch};
+use super::{binary, folder, launch, words::Words};
 use crate::Error;
 
 /// After this a node that was told to stop is killed: longer than it drains.
@@ -58,10 +58,15 @@ struct Listening {
 /// Starts a node for this process and whoever is told its address.
 ///
 /// # Errors
-/// `NotFound` when there is no program to start, `Unavailable` when it does not start; it has said why
-/// on standard error.
+/// `InvalidArgument` without an origin, `NotFound` when there is no program to start, `Unavailable` with the
+/// last that it said when it does not start.
 pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
+    if options.origins.is_empty() {
+        let what = "a node needs the prefixes that it may read";
+        return Err(Error::new(ErrorKind::InvalidArgument, what)
+            .hint("name at least one origin, such as s3://bucket/data"));
+    }
     let program = binary::find(options.node_bin.as_deref())?;
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("served-{}-{number}/larder.sock", std::process::id());
@@ -76,26 +81,24 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
         .args(&options.args)
         .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()))
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let failed = |why: String| launch::not_started(&program).because(why);
     let mut child = command.spawn().map_err(|why| failed(why.to_string()))?;
+    let words = Words::of(child.stderr.take().expect("it was piped"));
     let said = launch::first_line(child.stdout.take().expect("it was piped"));
-    let listening = said.map_err(|why| why.to_string()).and_then(|line| {
-        serde_json::from_str::<Listening>(&line).map_err(|_| format!("it said {line:?}"))
-    });
     let mut node =
         ServedNode { child, owner: fork_count(), address: String::new(), socket: PathBuf::new() };
-    match listening {
-        Ok(listening) => {
-            node.address = format!("http://{}", listening.listen);
-            node.socket = listening.socket;
-            Ok(node)
-        }
-        Err(why) => {
-            let hint = "it says why on standard error; larder-node --help lists its settings";
-            Err(failed(why).hint(hint))
-        }
-    }
+    let words = words.map_err(|why| failed(why.to_string()))?;
+    let listening = said.ok().and_then(|line| serde_json::from_str::<Listening>(&line).ok());
+    let Some(listening) = listening else {
+        let _ = node.child.kill();
+        return Err(failed(words.last()).hint("larder-node --help lists its settings"));
+    };
+    words.pass_on();
+    node.address = format!("http://{}", listening.listen);
+    node.socket = listening.socket;
+    Ok(node)
 }
 
 impl ServedNode {

@@ -122,7 +122,7 @@ impl LoaderBuilder {
     }
 
     /// Which tensors a batch has, in this order: by default all of the dataset's. The datasets of a
-    /// mixture must have the same, with the same elements and shape.
+    /// mixture must have the same, with the same elements and shape; by default those that all have.
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         Self { tensors: Some(names), ..self }
@@ -163,8 +163,8 @@ impl LoaderBuilder {
     /// The loader. Asks the cluster for its memory if the shuffle is `auto`; no row is read yet.
     ///
     /// # Errors
-    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, a locality of
-    /// other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
+    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, no tensor at all, a locality
+    /// of other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;
@@ -197,20 +197,16 @@ impl LoaderBuilder {
 
     /// The tensors of a batch; all datasets have them.
     fn layout(&self) -> Result<Arc<Layout>, Error> {
-        let (names, of) =
-            (self.tensors.as_deref(), |source: &Source| source.manifest.uri().clone());
-        let first = &self.sources[0];
-        let layout = Layout::new(&first.manifest, names, self.batch_size)?;
-        for source in &self.sources[1..] {
-            let count = source.manifest.tensors().len();
-            let context = || format!("cannot mix {} with {}", of(first), of(source));
-            layout.tensors_in(&source.manifest).map_err(|error| error.context(context()))?;
-            if names.is_none() && count != layout.columns().len() {
-                let why = format!("one has {} tensors, the other {count}", layout.columns().len());
-                return Err(invalid(context())
-                    .because(why)
-                    .hint("name those to load: tensors([...])"));
-            }
+        let mut manifests = self.sources.iter().map(|source| &source.manifest);
+        let first = manifests.next().expect("a loader has a source");
+        let names = match &self.tensors {
+            Some(names) => names.clone(),
+            None => layout::common_tensors(first, manifests.clone())?,
+        };
+        let layout = Layout::new(first, Some(&names), self.batch_size)?;
+        for other in manifests {
+            let context = || format!("cannot mix {} with {}", first.uri(), other.uri());
+            layout.tensors_in(other).map_err(|error| error.context(context()))?;
         }
         Ok(layout)
     }

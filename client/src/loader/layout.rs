@@ -34,8 +34,8 @@ impl Layout {
     /// Batches of up to `rows` rows of the tensors with these names, or of all tensors.
     ///
     /// # Errors
-    /// For a name that the dataset has not or that is given twice, and for a batch that can't be
-    /// addressed.
+    /// For a name that the dataset has not or that is given twice, for no names, and for a batch that
+    /// can't be addressed.
     pub(super) fn new(
         manifest: &Manifest,
         names: Option<&[String]>,
@@ -47,6 +47,10 @@ impl Layout {
             }
             None => (0..manifest.tensors().len()).collect(),
         };
+        if tensors.is_empty() {
+            return Err(invalid("no tensor is asked for")
+                .hint("name at least one, or leave tensors out to get all"));
+        }
         let mut columns = Vec::with_capacity(tensors.len());
         let mut buffer_bytes = 0;
         for (slot, &index) in tensors.iter().enumerate() {
@@ -247,6 +251,33 @@ pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     Err(invalid(format!(
         "the batch size is {rows} where at most {limit} samples are fetched at once"
     )))
+}
+
+/// The names of the tensors that all datasets have, with the same elements and shape of a sample, in the order of
+/// the first.
+///
+/// # Errors
+/// `InvalidArgument` if there is none.
+pub(crate) fn common_tensors<'a>(
+    first: &'a Manifest,
+    others: impl Iterator<Item = &'a Manifest>,
+) -> Result<Vec<String>, Error> {
+    let mut common: Vec<&Tensor> = first.tensors().iter().collect();
+    for other in others {
+        common.retain(|tensor| other.tensors().iter().any(|its| alike(tensor, its)));
+        if common.is_empty() {
+            let (first, other) = (first.uri(), other.uri());
+            return Err(invalid(format!("cannot mix {first} with {other}"))
+                .because("no tensor has the same name, elements and shape in all")
+                .hint("mix datasets that have some tensor in common"));
+        }
+    }
+    Ok(common.into_iter().map(|tensor| tensor.name().to_owned()).collect())
+}
+
+fn alike(one: &Tensor, other: &Tensor) -> bool {
+    let kind = |tensor: &Tensor| (tensor.dtype(), tensor.sample_shape());
+    one.name() == other.name() && kind(one) == kind(other)
 }
 
 pub(super) fn invalid(what: impl Into<String>) -> Error {

@@ -420,6 +420,13 @@ fn a_part_of_the_samples_and_of_the_tensors_can_be_asked_for() {
 }
 
 #[test]
+fn a_loader_of_no_tensors_is_refused() {
+    let error = builder().tensors([""; 0]).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("no tensor is asked for"), "{error}");
+}
+
+#[test]
 fn two_ways_to_iterate_one_loader_do_not_disturb_each_other() {
     let mut loader = builder().batch_size(50).seed(9).build().unwrap();
     let (mut one, mut other) = (loader.epoch(0).unwrap(), loader.epoch(1).unwrap());

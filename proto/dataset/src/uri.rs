@@ -16,6 +16,13 @@ pub struct UriError {
     why: &'static str,
 }
 
+impl UriError {
+    /// The reason alone, for whoever says with words of their own what was wrong.
+    pub fn why(&self) -> &'static str {
+        self.why
+    }
+}
+
 /// The kinds of origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {

@@ -6,6 +6,9 @@
 ...     train(batch["image"], batch["label"])
 """
 
+import atexit as _atexit
+
+from larder import _larder as _native
 from larder._dataset import Dataset, TensorSpec, open
 from larder._errors import (
     DataChanged,
@@ -61,6 +64,8 @@ __all__ = [
     "serve",
     "stats",
 ]
+
+_atexit.register(_native.hand_over)
 
 for _public in (
     Batch,

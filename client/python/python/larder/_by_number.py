@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from larder import _arguments
 from larder._dataset import Dataset
 from larder._errors import InvalidArgument
 from larder._output import Output, convert_all, converter, each_row
@@ -24,7 +25,7 @@ class ByNumber:
     def __init__(self, dataset: Dataset, *, tensors: Sequence[str] | None = None) -> None:
         require_numbers(dataset)
         self._dataset = dataset
-        self._tensors = None if tensors is None else list(tensors)
+        self._tensors = _arguments.names("tensors", tensors)
 
     def __len__(self) -> int:
         return len(self._dataset)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
-from larder import _larder
+from larder import _arguments, _larder
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
@@ -105,7 +105,11 @@ def open(
             again".
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
-    return Dataset(_Source(uri, cluster, manifest, local, patience))
+    return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
+
+
+#: What a selection may be.
+_CHOICES = "give a range, ascending indices, or a mask"
 
 
 class Dataset(Loads):
@@ -168,7 +172,10 @@ class Dataset(Loads):
         self, start: int, stop: int, *, tensors: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """Samples ``start`` to ``stop`` stacked, without a copy if they lie in one local shard."""
-        names = None if tensors is None else list(tensors)
+        names = _arguments.names("tensors", tensors)
+        hint = f"rows are counted from 0; dataset[{start}:{stop}] counts also from the end"
+        start = _arguments.integer("start", start, most=len(self), hint=hint)
+        stop = _arguments.integer("stop", stop, start, len(self), hint=hint)
         return convert_all(self._native.slice(start, stop, names), to_numpy)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
@@ -176,10 +183,10 @@ class Dataset(Loads):
         if isinstance(chosen, slice):
             chosen = range(*chosen.indices(len(self)))
         step: _Step
-        if isinstance(chosen, range) and chosen.step == 1:
+        if isinstance(chosen, range) and chosen.step == 1 and chosen.start >= 0:
             step = _Range(chosen.start, max(chosen.start, chosen.stop))
         else:
-            step = _Indices(self._indices(np.asarray(chosen)))
+            step = _Indices(self._indices(chosen))
         return self._then(step)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
@@ -188,6 +195,7 @@ class Dataset(Loads):
         ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What
         is missing to 1 is one more part.
         """
+        seed = _arguments.integer("seed", seed)
         rest = 1.0 - math.fsum(fractions)
         sizes = fractions if abs(rest) < 1e-9 else (*fractions, rest)
         parts = self._native.split(list(sizes), seed)
@@ -202,7 +210,15 @@ class Dataset(Loads):
     def _with(self, step: _Step) -> _Source:
         return replace(self._source, steps=(*self._source.steps, step))
 
-    def _indices(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _indices(
+        self, chosen: range | Sequence[int] | np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        try:
+            chosen = np.asarray(chosen)
+        except (ValueError, OverflowError) as error:
+            raise InvalidArgument(
+                "samples can't be chosen by this", str(error), _CHOICES
+            ) from error
         if chosen.dtype == bool:
             if chosen.shape != (len(self),):
                 raise InvalidArgument(
@@ -213,9 +229,17 @@ class Dataset(Loads):
         if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
             raise InvalidArgument(
                 f"samples can't be chosen by an array of {chosen.dtype} of shape {chosen.shape}",
-                hint="give a range, ascending indices, or a mask",
+                hint=_CHOICES,
             )
-        return np.where(chosen < 0, chosen + len(self), chosen).astype(np.int64)
+        outside = (chosen >= len(self)) | (chosen < -len(self))
+        if outside.any():
+            raise InvalidArgument(
+                f"there is no sample {chosen[outside][0]}",
+                f"the dataset has {len(self)}, counted from 0; -1 is the last one",
+            )
+        # Every type has room for these numbers, but a small one has none for the sum.
+        chosen = chosen.astype(np.int64)
+        return np.where(chosen < 0, chosen + len(self), chosen)
 
     def _take(
         self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None

@@ -68,8 +68,8 @@ class Node:
 
 def serve(
     memory: str | None = None,
-    origins: Sequence[str] | str = (),
     *,
+    origins: Sequence[str] | str,
     listen: str | None = None,
     args: Sequence[str] = (),
 ) -> Node:
@@ -77,7 +77,7 @@ def serve(
 
     Args:
         memory: for shards, such as ``"8GiB"`` or ``"50%"`` of what is available; by default half.
-        origins: the prefixes it may read, such as ``["s3://bucket/data"]``.
+        origins: the prefixes it may read, such as ``["s3://bucket/data"]``; at least one.
         listen: ``host:port``; by default any port that only this host reaches.
         args: further arguments of ``larder-node``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from larder import _larder
+from larder import _arguments, _larder
 from larder._dataset import TensorSpec
 
 if TYPE_CHECKING:
@@ -62,16 +62,17 @@ def index(
         progress: called with what is being done, how much of it is done, and how much there is
             (None if that is not known).
     """
+    optional = _arguments.optional
     report = _larder.index(
         {
-            "uri": uri,
-            "tag": tag,
-            "dtype": dtype,
-            "window": window,
-            "stride": stride,
-            "shard_bytes": shard_bytes,
-            "checksum": checksum,
-            "manifest": manifest,
+            "uri": _arguments.address("uri", uri),
+            "tag": optional(_arguments.text, "tag", tag, "a name"),
+            "dtype": optional(_arguments.text, "dtype", dtype, "a name such as 'uint16'"),
+            "window": optional(_arguments.integer, "window", window, 1),
+            "stride": optional(_arguments.integer, "stride", stride, 1),
+            "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
+            "checksum": bool(checksum),
+            "manifest": optional(_arguments.address, "manifest", manifest),
         },
         progress,
     )

@@ -151,5 +151,8 @@ class Mixture:
 def index(
     request: Mapping[str, Any], progress: Callable[[str, int, int | None], object] | None
 ) -> dict[str, Any]: ...
+def hand_over() -> None:
+    """Logs what threads of the native module have warned of."""
+
 def stats() -> dict[str, float]:
     """Bytes that this process was handed, by the way they came, and how often they were copied."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
-from larder import _distributed, _locality, _pinned
+from larder import _arguments, _distributed, _locality, _pinned
 from larder._iteration import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._pinned import PinMemory, Pinning
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 Shuffle = Literal["auto", "none", "window", "global"] | str
 #: What becomes of a last batch that is not full.
 Last = Literal["drop", "pad", "uneven"]
+
+
+_SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
 
 
 class Settings(TypedDict):
@@ -62,18 +66,31 @@ def settings_of(
     if isinstance(shuffle, bool):
         shuffle = "auto" if shuffle else "none"
     return {
-        "batch_size": batch_size,
-        "shuffle": shuffle,
-        "seed": seed,
+        "batch_size": _arguments.integer("batch_size", batch_size, 1, _arguments.BATCH_SIZE_MAX),
+        "shuffle": _arguments.text("shuffle", shuffle, _SHUFFLES),
+        "seed": _arguments.integer("seed", seed),
         "rank": coordinates.rank,
         "world_size": coordinates.world_size,
         "worker": 0,
         "workers": 1,
-        "last": last,
-        "tensors": None if tensors is None else list(tensors),
-        "prefetch": prefetch,
+        "last": _arguments.choice("last", last, get_args(Last)),
+        "tensors": _arguments.names("tensors", tensors),
+        "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
     }
+
+
+def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel: int = 3) -> None:
+    """Say that epochs have no batches although there are samples, at the user's line."""
+    if batches > 0 or samples == 0 or settings["last"] != "drop":
+        return
+    size, ranks = settings["batch_size"], settings["world_size"]
+    batch = f"batch_size={size}" + (f" on each of {ranks} ranks" if ranks > 1 else "")
+    warnings.warn(
+        f"each epoch has 0 batches: {samples:,} samples do not fill a batch of {batch}, and "
+        "last='drop' drops them; say last='uneven', or a smaller batch_size",
+        stacklevel=stacklevel,
+    )
 
 
 class Batch(dict[str, Any]):
@@ -214,7 +231,7 @@ class Loader:
 
         The epoch that a loaded state stands in goes on where it stands.
         """
-        self._native.turn_to(epoch)
+        self._native.turn_to(_arguments.integer("epoch", epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands after the batch that was handed out last: a few integers as text."""
@@ -223,7 +240,7 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a saved state stands, also with another batch size or number of ranks."""
-        self._native.resume(state["larder"])
+        self._native.resume(_arguments.state(state))
         self._turn = None
 
     def stats(self) -> dict[str, float]:
@@ -361,8 +378,9 @@ class Loads:
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
                 depend on seed, epoch and sample only (in a mixture, on how often that dataset was
                 gone through before instead of the epoch).
-            batch_transform: applied to each batch, after ``transform``; likewise. Its random
-                numbers depend on the batch's first sample.
+            batch_transform: applied to each batch, after ``transform``; likewise, but what it
+                returns is a dict of anything: arrays become those of the output, the rest stays as
+                it is. Its random numbers depend on the batch's first sample.
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
                 each when it is asked for.
             worker_kind: whether they are transformed by threads, or by processes of their own: then
@@ -391,4 +409,5 @@ class Loads:
         transforms = Transform(transform, batch_transform, output)
         transformed = Transformed.of(transforms, workers, worker_kind)
         native = self._native.loader(settings)
+        warn_if_empty(native.batches_per_epoch, len(self._native), settings)
         return Loader(native, convert, coordinates, pinning, transformed)

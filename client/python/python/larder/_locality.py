@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+from larder._arguments import wrong
 from larder._errors import Error, InvalidArgument
 from larder._frameworks import imported
+from larder._larder import Locality
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from larder._distributed import Coordinates
-    from larder._larder import Locality
 
 _BY_HAND = (
     "make one in one process by dataset.locality(hosts), send it to all ranks (it pickles), and "
@@ -39,6 +40,8 @@ def agreed(
     wanted: Locality | bool, placed: Placed, coordinates: Coordinates, group: Any
 ) -> Locality | None:
     """What this rank divides batches by: the same on all ranks, or an error on all of them."""
+    if not isinstance(wanted, bool | Locality):
+        raise wrong("locality", wanted, "True, False or a larder.Locality")
     if wanted is False:
         return None
     exchange = Exchange.among(coordinates, group)

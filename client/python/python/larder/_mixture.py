@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from larder import _larder
-from larder._errors import InvalidArgument
+from larder import _arguments, _larder
 from larder._loader import Loads
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ def mix(
     that its samples come equally often to within one, however long one trains.
 
     Args:
-        datasets: each with its weight, which is above 0. Those tensors that are loaded must be the
-            same in all of them.
+        datasets: each with its weight, which is above 0. They must have some tensor in common: a
+            loader has those that all have (:attr:`Mixture.tensors`), unless it is told which.
         seed: chooses among the equally even ways to interleave them.
         stop: how long an epoch is: until the ``"first"`` dataset is used up, until ``"all"`` were,
             or a number of samples.
@@ -47,10 +46,10 @@ class Mixture(Loads):
     """
 
     def __init__(self, weighted: tuple[tuple[Dataset, float], ...], seed: int, stop: Stop) -> None:
-        if not isinstance(stop, str) and stop < 1:
-            raise InvalidArgument(f"an epoch of a mixture can't have {stop} samples")
+        if not isinstance(stop, str):
+            stop = _arguments.integer("stop", stop, 1, hint="or say 'first' or 'all'")
         self._weighted = weighted
-        self._seed = seed
+        self._seed = seed = _arguments.integer("seed", seed)
         self._stop = stop
         native = [(dataset._native, weight) for dataset, weight in weighted]
         self._mixed = _larder.Mixture(native, seed, stop)

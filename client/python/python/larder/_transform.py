@@ -103,9 +103,36 @@ class Transform:
         rng = {} if streams is None else {"rng": streams.at(*rows.draw(0))}
         given = {name: self._as_column(column) for name, column in columns.items()}
         try:
-            return dict(_mapping(self.whole(given, **rng)))
+            return dict(_mapping(self.whole(given, **rng), "a dict, of anything,"))
         except Exception as error:
             raise _failed("batch_transform", rows, None) from error
+
+    def as_output(self, values: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+        """What :meth:`apply` made of the rows, with arrays of numpy as those of the output.
+
+        What the functions made otherwise stays as it is.
+        """
+        done = {}
+        for name, value in values.items():
+            try:
+                done[name] = _converted(value, self.output)
+            except Exception as error:
+                raise self._unfit(name, value, rows) from error
+        return done
+
+    def _unfit(self, name: str, value: Any, rows: Rows) -> TransformError:
+        """The error for an array that the output has nothing for."""
+        last = self.whole is not None
+        which, row = ("batch_transform", None) if last else ("transform", 0)
+        instead = "return numbers or a list" if last else "return numbers"
+        array = value.data if isinstance(value, Ragged) else value
+        return _failed(
+            which,
+            rows,
+            row,
+            f"{name!r} is {array.dtype} of shape {array.shape}, which {self.output} can't have",
+            f"{instead}, or say output='numpy'",
+        )
 
     def _as_column(self, column: Any) -> Any:
         if isinstance(column, Ragged):
@@ -117,6 +144,12 @@ class Transform:
         return from_numpy(array, "torch") if self.output == "torch" else array
 
 
+def _converted(value: Any, output: Output) -> Any:
+    if isinstance(value, Ragged):
+        return Ragged(*(_converted(part, output) for part in value))
+    return from_numpy(value, output) if isinstance(value, np.ndarray) else value
+
+
 def _streams(function: Callable[..., Any], rows: Rows, use: int) -> _random.Streams | None:
     """Random numbers, if the function has a parameter ``rng``."""
     try:
@@ -126,9 +159,9 @@ def _streams(function: Callable[..., Any], rows: Rows, use: int) -> _random.Stre
     return _random.Streams(rows.seed, use) if takes else None
 
 
-def _mapping(result: Any) -> Mapping[str, Any]:
+def _mapping(result: Any, wanted: str) -> Mapping[str, Any]:
     if not isinstance(result, Mapping):
-        raise TypeError(f"it returned a {type(result).__name__} where a dict of arrays is needed")
+        raise TypeError(f"it returned a {type(result).__name__} where {wanted} is needed")
     return result
 
 
@@ -167,7 +200,7 @@ class Stack:
 
     def add(self, result: Any) -> None:
         """What was returned for the next sample."""
-        values = dict(_mapping(result))
+        values = dict(_mapping(result, "a dict of arrays"))
         arrays = {n: _array(n, v) for n, v in values.items() if not self._is_ragged(n, v)}
         rows = {n: _ragged_row(n, v) for n, v in values.items() if n not in arrays}
         if self._done == 0:
@@ -249,7 +282,9 @@ def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
     return row
 
 
-def _failed(which: str, rows: Rows, row: int | None) -> TransformError:
+def _failed(
+    which: str, rows: Rows, row: int | None, why: str | None = None, hint: str | None = None
+) -> TransformError:
     samples = rows.samples.tolist() if row is None else [int(rows.samples[row])]
     if row is not None:
         of = f"sample {samples[0]}"
@@ -257,6 +292,6 @@ def _failed(which: str, rows: Rows, row: int | None) -> TransformError:
         of = f"the batch of {len(samples)} samples that begins with sample {samples[0]}"
     if rows.sources is not None:
         of += f" of dataset {rows.source(row or 0)} of the mixture"
-    error = TransformError(f"the {which} failed on {of} in epoch {rows.epoch}")
+    error = TransformError(f"the {which} failed on {of} in epoch {rows.epoch}", why, hint)
     error.samples, error.epoch = samples, rows.epoch
     return error

@@ -6,7 +6,6 @@ the next one.
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -14,15 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from larder import _process
+from larder import _arguments, _process
 from larder._errors import InvalidArgument
-from larder._output import Output, convert_all, from_numpy, to_numpy
+from larder._output import convert_all, to_numpy
 from larder._pipeline import ahead
-from larder._ragged import Ragged
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
@@ -77,13 +75,8 @@ class Transformed:
     @classmethod
     def of(cls, transform: Transform, workers: int, kind: WorkerKind) -> Self | None:
         """What applies a transform; `None` if it does nothing."""
-        workers = operator.index(workers)
-        if not 0 <= workers <= WORKERS_MAX:
-            raise InvalidArgument(f"{workers} workers where 0 to {WORKERS_MAX} are possible")
-        if kind not in ("thread", "process"):
-            raise InvalidArgument(
-                f"there is no worker kind {kind!r}", hint="say 'thread' or 'process'"
-            )
+        workers = _arguments.integer("workers", workers, 0, WORKERS_MAX)
+        kind = _arguments.choice("worker_kind", kind, get_args(WorkerKind))
         if transform.each is None and transform.whole is None:
             if workers == 0:
                 return None
@@ -99,7 +92,7 @@ class Transformed:
         self, epoch: _larder.Epoch, seed: int, number: int, finish: Finish | None
     ) -> Generator[Transformation, None, None]:
         """The batches of an epoch, in order; ``finish`` is what is done to each value last."""
-        steps = _Steps(seed, number, self._transform.output, finish)
+        steps = _Steps(seed, number, self._transform, finish)
         if self._workers == 0:
             return self._at_once(epoch, steps)
         jobs = [self._job(steps) for _ in range(self._workers)]
@@ -154,7 +147,7 @@ class _Steps:
 
     seed: int
     number: int
-    output: Output
+    transform: Transform
     finish: Finish | None
 
     def take(
@@ -164,7 +157,7 @@ class _Steps:
         facts = Facts.of(native)
         columns = convert_all(native.tensors, to_numpy)
         rows = Rows(columns, facts.samples, facts.sources, facts.passes, self.seed, self.number)
-        values = {name: _converted(value, self.output) for name, value in apply(rows).items()}
+        values = self.transform.as_output(apply(rows), rows)
         if self.finish is not None:
             values = {name: self.finish(value) for name, value in values.items()}
         return values, facts
@@ -193,10 +186,3 @@ class _Job:
             self._idle.append(self._worker)
         else:
             self._worker.close()
-
-
-def _converted(value: Any, output: Any) -> Any:
-    """An array of numpy as one of the output; what a transform made otherwise stays as it is."""
-    if isinstance(value, Ragged):
-        return Ragged(*(_converted(part, output) for part in value))
-    return from_numpy(value, output) if isinstance(value, np.ndarray) else value

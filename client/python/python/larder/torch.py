@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.utils.data
 
-from larder import _distributed, _locality
+from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._iteration import Iteration
-from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of
+from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of, warn_if_empty
 from larder._output import convert_all, converter, each_row
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class _Plan:
         # What "auto" comes to is decided here, once: workers could find other nodes alive.
         self.settings = {**settings, "shuffle": native.shuffle}
         self.batches = native.batches_per_epoch
+        warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
@@ -209,6 +210,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
         if self._resume is not None and epoch != self.epoch:
             self._resume = None
         self._epoch.fill_(epoch)
@@ -281,12 +283,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands: a batch's, a loader's, or one that this class made."""
-        text = state["larder"]
+        text = _arguments.state(state)
         if state.get("place") is None:
             place = _Place(text, 0, 1, 0, ended=False)
         else:
-            worker, workers, samples, ended, *cut = state["place"]
-            place = _Place(text, worker, workers, samples, ended)
+            place, cut = _place(state, text)
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         epoch = self._plan.resume(text)
@@ -300,6 +301,14 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __repr__(self) -> str:
         return f"larder.torch.IterableDataset({self._plan!r})"
+
+
+def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
+    """Where a state of one worker stands, and by what its batches were divided."""
+    match state["place"]:
+        case [int(worker), int(workers), int(samples), bool(ended), int(size), int(world)]:
+            return _Place(text, worker, workers, samples, ended), [size, world]
+    raise _arguments.no_state(state)
 
 
 def _check_workers(saved: int, workers: int) -> None:
@@ -368,6 +377,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        epoch = _arguments.integer("epoch", epoch)
         if epoch != self._epoch:
             self._resume = None
         self._epoch = epoch
@@ -397,8 +407,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands, also with another number of ranks or batch size."""
-        self._epoch = self._plan.resume(state["larder"])
-        self._resume = state["larder"]
+        text = _arguments.state(state)
+        self._epoch = self._plan.resume(text)
+        self._resume = text
 
     def __repr__(self) -> str:
         return f"larder.torch.BatchSampler({self._plan!r})"

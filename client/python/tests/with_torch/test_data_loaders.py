@@ -236,3 +236,11 @@ def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node
     assert list(rebuilt) == ["image", "label"]
     with pytest.raises(AttributeError, match="lost its padding"):
         _ = rebuilt.padding
+
+
+def test_a_dataset_without_batches_warns_at_the_line_that_makes_it(node: Node) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    for kind in (larder.torch.IterableDataset, larder.torch.BatchSampler):
+        with pytest.warns(UserWarning, match="300 samples do not fill a batch") as said:
+            kind(ds, 301)
+        assert said[0].filename == __file__

@@ -26,6 +26,24 @@ MAKE = {
 }
 
 
+@pytest.mark.parametrize("wrong", [{}, "x", None, {"larder": {}}, {"larder": "x"}])
+def test_what_is_no_state_is_refused(node: Node, wrong: object) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    for kind in (larder.torch.IterableDataset, larder.torch.BatchSampler):
+        with pytest.raises(larder.InvalidArgument, match="is no state of a loader") as raised:
+            kind(ds, 32).load_state_dict(wrong)
+        assert raised.value.hint == "pass what state_dict() returned"
+
+
+def test_a_workers_state_with_a_part_missing_is_refused(node: Node) -> None:
+    data = larder.torch.IterableDataset(larder.open("s3://data/images", cluster=node.address), 32)
+    next(iter(data))
+    state = data.state_dict()
+    data.load_state_dict(state)
+    with pytest.raises(larder.InvalidArgument, match="is no state of a loader"):
+        data.load_state_dict({**state, "place": state["place"][:-1]})
+
+
 @pytest.fixture
 def stateful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the loaders of test_data_loaders StatefulDataLoaders."""

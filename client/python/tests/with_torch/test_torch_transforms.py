@@ -35,3 +35,12 @@ def test_transforms_take_and_return_tensors(
     for batch in again:
         rows = zip(batch["label"].tolist(), batch["noise"].tolist(), strict=True)
         assert all(noise[label] == numbers for label, numbers in rows)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_what_torch_has_no_type_for_says_of_which_sample(node: Node, where: dict[str, Any]) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    loader = dataset.loader(50, shuffle="none", transform=torch_transforms.name, **where)
+    with pytest.raises(larder.TransformError, match="sample 0 in epoch 0: 'name' is <U4") as raised:
+        next(iter(loader))
+    assert raised.value.samples == [0]

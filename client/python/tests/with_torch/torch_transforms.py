@@ -20,6 +20,11 @@ def to_bfloat16(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, A
     }
 
 
+def name(_: dict[str, Any]) -> dict[str, Any]:
+    """What torch has no type for."""
+    return {"name": "some"}
+
+
 def center(batch: dict[str, Any]) -> dict[str, Any]:
     assert batch["image"].dtype == torch.bfloat16
     return {**batch, "mean": batch["image"].float().mean(dim=(1, 2, 3))}

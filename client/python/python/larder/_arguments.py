@@ -1,0 +1,95 @@
+"""What users pass, checked where they pass it.
+
+An error names the argument, its value and what it may be.
+
+Thread rule: pure functions.
+Non-goals: what only the native module knows, such as which tensors there are.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from larder._errors import InvalidArgument
+
+T = TypeVar("T")
+
+#: The most that the native module can be told: seeds, epochs and counts.
+COUNT_MAX = 2**64 - 1
+#: Samples of a batch on a rank, and batches fetched ahead: limits of the native module.
+BATCH_SIZE_MAX = 65_536
+PREFETCH_MAX = 64
+
+
+def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
+    """The error for an argument that is not what is wanted."""
+    return InvalidArgument(f"{name} is {reprlib.repr(value)}", f"{wanted} is needed", hint)
+
+
+def integer(
+    name: str, value: Any, least: int = 0, most: int = COUNT_MAX, *, hint: str | None = None
+) -> int:
+    """A whole number of any type that is one; `True` and `False` are none."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        raise wrong(name, value, f"a whole number from {least:,} to {most:,}", hint)
+    return number
+
+
+def text(name: str, value: Any, wanted: str) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise wrong(name, value, wanted)
+    return value
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """One of some words."""
+    if not (isinstance(value, str) and value in choices):
+        *most, last = map(repr, choices)
+        raise wrong(name, value, f"{', '.join(most)} or {last}")
+    return value
+
+
+def names(name: str, value: Iterable[str] | None) -> list[str] | None:
+    """Names of tensors, or `None` for all of them."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        raise wrong(name, value, "a list of names", f"give a list: {name}=[{value!r}]")
+    listed = list(value) if isinstance(value, Iterable) else [value]
+    if not isinstance(value, Iterable) or not all(isinstance(one, str) for one in listed):
+        raise wrong(name, value, "a list of names", "ds.tensors has the names that there are")
+    return listed
+
+
+def address(name: str, value: str | os.PathLike[str]) -> str:
+    """The address of a dataset; of a path its text, which the native module answers with advice."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return text(name, path, "the address of a dataset")
+
+
+def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T | None:
+    """What `check` makes of an argument that may be left out."""
+    return None if value is None else check(name, value, *wanted)
+
+
+def state(value: Any) -> str:
+    """What a saved state says of the job."""
+    saved = value.get("larder") if isinstance(value, Mapping) else None
+    if not isinstance(saved, str):
+        raise no_state(value)
+    return saved
+
+
+def no_state(value: object) -> InvalidArgument:
+    """The error for what is not as ``state_dict()`` returned it."""
+    what = f"{reprlib.repr(value)} is no state of a loader"
+    return InvalidArgument(what, hint="pass what state_dict() returned")

@@ -1,0 +1,165 @@
+//! What the client warns of, handed to Python's `logging`: an event from any thread, a record in a call that has
+//! the interpreter anyway.
+//!
+//! ```text
+//! data thread ──tracing──▶ SLOTS, without a lock or the interpreter
+//!                             │
+//! next batch, open, a read, the end of the program: hand_over() ──▶ logging.getLogger("larder")
+//! ```
+//!
+//! A thread that warns never waits: not for the interpreter, which may be held by whoever waits for that thread,
+//! and not for a lock, which a fork could leave locked for ever. What finds no room is counted and left out.
+//!
+//! Thread rule: as above; any thread may warn and any may hand over. A forked child leaves out what its
+//! parent had not handed over: the parent does that.
+//! Non-goals: events below warnings; spans.
+
+use std::{
+    fmt::{self, Write as _},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwapOption;
+use pyo3::{intern, prelude::*};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+    subscriber::{Interest, set_global_default},
+};
+
+/// Warnings that wait to be handed over: a program that asks for batches fetches them often.
+const WAITING_MAX: usize = 32;
+
+/// Longest text of a warning, in bytes.
+const TEXT_BYTES_MAX: usize = 4 << 10;
+
+static SLOTS: [ArcSwapOption<Warning>; WAITING_MAX] =
+    [const { ArcSwapOption::const_empty() }; WAITING_MAX];
+/// Whether there may be something in the slots.
+static WAITING: AtomicBool = AtomicBool::new(false);
+/// Warnings so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Warnings that found no room since the last were handed over.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+struct Warning {
+    /// Their order.
+    number: u64,
+    process: u32,
+    level: Level,
+    text: String,
+}
+
+/// From now on warnings of this library wait to be handed over.
+pub(crate) fn listen() {
+    // Nobody else can have set one in this library, unless it is imported anew.
+    let _ = set_global_default(Listener);
+}
+
+/// Logs what threads have warned of. Costs the reading of a flag if that is nothing.
+///
+/// What logging raises is returned: a signal handler may run in it.
+#[pyfunction]
+pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
+    if !WAITING.load(Ordering::Relaxed) || !WAITING.swap(false, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let mut waiting: Vec<Arc<Warning>> = SLOTS.iter().filter_map(|slot| slot.swap(None)).collect();
+    waiting.retain(|warning| warning.process == process::id());
+    waiting.sort_unstable_by_key(|warning| warning.number);
+    let left_out = LEFT_OUT.swap(0, Ordering::AcqRel);
+    let logging = py.import(intern!(py, "logging"))?;
+    let logger = logging.call_method1(intern!(py, "getLogger"), ("larder",))?;
+    let log = |level, text: &str| logger.call_method1(intern!(py, "log"), (level, "%s", text));
+    for warning in waiting {
+        log(if warning.level == Level::ERROR { 40 } else { 30 }, &warning.text)?;
+    }
+    if left_out > 0 {
+        log(30, &format!("{left_out} more warnings came too fast and were left out"))?;
+    }
+    Ok(())
+}
+
+fn put(level: Level, text: String) {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let warning = Arc::new(Warning { number, process: process::id(), level, text });
+    let none = None::<Arc<Warning>>;
+    let took = |slot: &ArcSwapOption<Warning>| {
+        slot.compare_and_swap(&none, Some(Arc::clone(&warning))).is_none()
+    };
+    if !SLOTS.iter().any(took) {
+        LEFT_OUT.fetch_add(1, Ordering::AcqRel);
+    }
+    WAITING.store(true, Ordering::Release);
+}
+
+/// Hears warnings of this library's crates.
+struct Listener;
+
+impl Subscriber for Listener {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.enabled(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let ours = metadata.target().starts_with("larder_");
+        ours && metadata.is_event() && *metadata.level() <= Level::WARN
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::WARN)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        put(*event.metadata().level(), text.whole());
+    }
+
+    // There are no spans, so these are never called.
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// An event in words: its message, then what it names.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Text {
+    fn whole(self) -> String {
+        let Self { message, fields } = self;
+        let mut whole = if fields.is_empty() { message } else { format!("{message} ({fields})") };
+        whole.truncate(whole.floor_char_boundary(TEXT_BYTES_MAX));
+        whole
+    }
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            let comma = if self.fields.is_empty() { "" } else { ", " };
+            write!(self.fields, "{comma}{}: {value:?}", field.name())
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
