@@ -23,8 +23,10 @@ use crate::{
 };
 
 mod origin;
+mod indexed;
 mod path;
 
+pub use indexed::IndexedNow;
 pub(crate) use origin::origin_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
@@ -35,7 +37,7 @@ pub struct Dataset {
     fetcher: Arc<Fetcher>,
     /// Which of the snapshot's samples it has.
     view: View,
-    indexed_now: bool,
+    indexed_now: Option<Arc<IndexedNow>>,
     opened_by_node: bool,
 }
 
@@ -109,11 +111,15 @@ impl OpenOptions {
         };
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
+        if let Some(indexed) = &indexed_now {
+            tracing::warn!("{} {indexed}", name.reference.uri());
+        }
         if opened_by_node {
             fetcher.learn_owners();
         }
         Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
+        let indexed_now = indexed_now.map(Arc::new);
 }
 
 /// The node of this host, told what it is to read.
@@ -122,16 +128,20 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
     Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
-/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
+/// A manifest, and what came of indexing if it was made for this.
+type Opened = (Manifest, Option<IndexedNow>);
+
+/// What a node says; `None` when no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, bool)>, Error> {
+) -> Result<Option<Opened>, Error> {
     let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, opened.indexed_now))
+        let indexed = IndexedNow::by_node(&manifest, opened);
+        Ok((manifest, indexed))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -155,10 +165,11 @@ fn whose(cluster: &Cluster, error: Error) -> Error {
     }
 }
 
-fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
     let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
-    Ok((opened.manifest, opened.indexed_now))
+    let indexed = IndexedNow::of(&opened);
+    Ok((opened.manifest, indexed))
 }
 
 /// The view of every sample of a snapshot.
@@ -285,10 +296,10 @@ impl Dataset {
         &self.fetcher
     }
 
-    /// Whether it had no manifest, and was indexed when it was opened.
+    /// What came of indexing it, if it had no manifest when it was opened.
     #[must_use]
-    pub fn indexed_now(&self) -> bool {
-        self.indexed_now
+    pub fn indexed_now(&self) -> Option<&IndexedNow> {
+        self.indexed_now.as_deref()
     }
 
     /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes

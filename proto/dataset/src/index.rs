@@ -16,6 +16,8 @@ mod ragged;
 mod safetensors;
 mod tokens;
 
+use std::fmt;
+
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, limits, origin::Target, uri::check_tag,
@@ -110,6 +112,17 @@ impl LeftOut {
 
     fn tensor(key: &str, tensor: &str, why: impl Into<String>) -> Self {
         Self { object: key.into(), tensor: Some(tensor.into()), why: why.into() }
+    }
+}
+
+/// In one clause: `notes.txt is empty`.
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, tensor, why } = self;
+        match tensor {
+            Some(tensor) => write!(f, "tensor '{tensor}' of {object} {why}"),
+            None => write!(f, "{object} {why}"),
+        }
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) fn open(
         return Err(Failure::new(Exit::Unavailable, format!("no node of {cluster} answers"))
             .hint("larder doctor says why; without --cluster the origin itself is read"));
     }
-    if dataset.indexed_now() {
-        context.output.note(&format!("{reference} had no manifest and was indexed now"));
+    if let Some(indexed) = dataset.indexed_now() {
+        context.output.note(&format!("{} {indexed}", dataset.name().reference.uri()));
     }
     Ok(dataset)
 }
