@@ -149,6 +149,23 @@ impl From<DatasetError> for Failure {
                     .why(format!("somebody else moved it {attempts} times meanwhile"))
                     .hint("try again")
             }
+            E::NoManifest { dataset, home } => {
+                let (uri, tag) = (dataset.uri(), dataset.tag());
+                let what = format!("there is no manifest of {dataset} under {home}");
+                Self::new(Exit::NotFound, what).hint(format!(
+                    "correct --manifest, or index into it: larder dataset index {uri} --manifest {home} \
+                     --tag {tag}"
+                ))
+            }
+            E::Moved { object, indexed, opened } => Self::new(
+                Exit::Data,
+                format!("{object} is not the manifest of {opened}"),
+            )
+            .why(format!("it was made of the data at {indexed}"))
+            .hint(format!(
+                "if it was moved or copied, index it again: larder dataset index {opened}; if \
+                         both are one place, open it as {indexed}"
+            )),
             other => Self::new(Exit::Failed, other.to_string()),
         }
     }

@@ -100,7 +100,7 @@ def open(
             default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
             process that needs it starts and the last one out stops. ``"none"`` reads the origin
             directly.
-        manifest: where the manifest lies when it is not beside the data.
+        manifest: where the manifest lies when it is not beside the data; it is not made there.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try
             again".

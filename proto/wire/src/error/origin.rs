@@ -43,12 +43,12 @@ impl From<&DatasetError> for ErrorKind {
         match error {
             DatasetError::Origin(error) => error.into(),
             DatasetError::Fetch(error) => error.into(),
-            DatasetError::NoSuchVersion { .. } | DatasetError::NothingToIndex { .. } => {
-                Self::NotFound
-            }
+            DatasetError::NoSuchVersion { .. }
+            | DatasetError::NoManifest { .. }
+            | DatasetError::NothingToIndex { .. } => Self::NotFound,
             DatasetError::TagContended { .. } => Self::ResourceExhausted,
             // Another node would read the same one: index the dataset again.
-            DatasetError::Manifest { .. } => Self::DataChanged,
+            DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
             _ => Self::InvalidArgument,
         }
     }
