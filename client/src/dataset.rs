@@ -17,6 +17,7 @@ use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, RowRef,
     fetch::{self, Asking},
+    files,
     loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
@@ -95,6 +96,7 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
+        files::check()?;
         let cluster = match (&self.cluster, &self.host) {
             (Some(addresses), _) => Some(Cluster::new(addresses)?),
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),

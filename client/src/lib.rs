@@ -20,6 +20,7 @@
 
 mod copies;
 mod error;
+mod files;
 mod patience;
 mod process;
 mod runtime;

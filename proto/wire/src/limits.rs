@@ -489,6 +489,10 @@ pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A ring older than this is asked for anew.
 pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
+/// File descriptors that must be left to a process that opens a dataset: the runtime takes some six, each
+/// node two or three, and a read of the origin one.
+pub const FILES_LEFT_MIN: usize = 16;
+
 /// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
 /// pays for each.
 pub const CONNECTIONS_PER_NODE_MAX: usize = 2;
