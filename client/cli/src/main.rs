@@ -10,6 +10,7 @@ mod output;
 mod progress;
 
 mod context;
+mod nodes;
 
 mod commands;
 
