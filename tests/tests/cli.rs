@@ -72,3 +72,11 @@ fn what_goes_wrong_is_said_with_its_reason_a_hint_and_an_exit_code() {
     assert!(said.starts_with("error: ") && said.contains("hint: "), "{said}");
     assert_eq!(larder(&["dataset", "show", "ftp://x/y"], &[]).status.code(), Some(2));
 }
+
+#[test]
+fn a_demo_that_is_told_of_a_cluster_refuses_to_show_another() {
+    let refused = larder(&["demo", "--cluster", "http://127.0.0.1:7070"], &[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("takes no address") && said.contains("larder bench"), "{said}");
+}

@@ -25,18 +25,26 @@ pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
     bare_cluster: bool,
+    /// Else it stands in the environment.
+    cluster_was_typed: bool,
 }
 
 impl Context {
-    pub(crate) fn new(global: &Global) -> Self {
+    /// From what was typed; `cluster_was_typed` says whether `--cluster` was.
+    pub(crate) fn new(global: &Global, cluster_was_typed: bool) -> Self {
         let cluster = global.cluster.clone().flatten().filter(|address| !address.is_empty());
         let bare_cluster = global.cluster == Some(None);
-        Self { output: Output::new(global), cluster, bare_cluster }
+        Self { output: Output::new(global), cluster, bare_cluster, cluster_was_typed }
     }
 
     /// Whether `--cluster` was typed without an address.
     pub(crate) fn bare_cluster(&self) -> bool {
         self.bare_cluster
+    }
+
+    /// Whether `--cluster` was typed with an address.
+    pub(crate) fn was_given_an_address(&self) -> bool {
+        self.cluster_was_typed && self.cluster.is_some()
     }
 
     /// The nodes to read through: those that are named, else the node of this host, if it runs.

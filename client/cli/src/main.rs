@@ -16,14 +16,12 @@ mod commands;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::Cli;
 use context::Context;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let context = Context::new(&cli.global);
+    let (cli, cluster_was_typed) = Cli::read();
+    let context = Context::new(&cli.global, cluster_was_typed);
     match commands::run(&context, cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
