@@ -7,8 +7,8 @@ pub use crate::cluster::{Answer, Operator, PlannedChange, Seen, ShardCounts};
 pub use larder_dataset::{
     DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress, Indexed,
     LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri, PartRead,
-    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, index, open, open_with,
-    shard_checksum,
+    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, cache_home, index, open,
+    open_with, shard_checksum,
 };
 pub use larder_extent::{
     PageSize,

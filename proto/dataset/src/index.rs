@@ -24,8 +24,8 @@ use crate::{
 };
 pub use checksum::shard_checksum;
 use group::Plan;
-pub use publish::ManifestLocation;
-pub(crate) use publish::{cache_home, home_beside, manifest_uri, read_tag, tag_uri};
+pub use publish::{ManifestLocation, cache_home};
+pub(crate) use publish::{home_beside, manifest_uri, read_tag, tag_uri};
 
 /// How a dataset is indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
