@@ -150,6 +150,18 @@ def test_what_raises_in_a_progress_callback_ends_the_call(tmp_path: Path) -> Non
         larder.index(f"file://{tmp_path}", progress=progress)
 
 
+def test_a_prefix_that_opens_as_a_version_of_another_is_not_indexed(tmp_path: Path) -> None:
+    (tmp_path / "data@v1").mkdir()
+    save_file({"label": np.arange(5)}, tmp_path / "data@v1/a.safetensors")
+    uri = f"file://{tmp_path}/data@v1"
+    with pytest.raises(larder.InvalidArgument, match="names a version, not a prefix") as raised:
+        larder.index(uri)
+    assert f"to index 'file://{tmp_path}/data' as the version 'v1'" in str(raised.value)
+    assert larder.index(uri + "/").samples == 5
+    dataset = larder.open(uri + "/", cluster="none")
+    assert len(dataset) == len(pickle.loads(pickle.dumps(dataset))) == 5
+
+
 @pytest.mark.parametrize("cluster", [None, "none"])
 def test_a_manifest_that_is_not_where_it_is_said_to_be_is_not_made_there(
     cluster: str | None, tmp_path: Path
