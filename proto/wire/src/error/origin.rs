@@ -11,6 +11,7 @@ impl From<&OriginError> for ErrorKind {
             OriginError::Credentials { .. } | OriginError::Denied { .. } => Self::PermissionDenied,
             OriginError::NotFound { .. } => Self::NotFound,
             OriginError::Settings { .. }
+            | OriginError::Loop { .. }
             | OriginError::TooLarge { .. }
             | OriginError::TooMany { .. }
             | OriginError::Unsupported { .. } => Self::InvalidArgument,
