@@ -343,6 +343,7 @@ fn what_prevents_a_start_is_said_with_its_reason_and_remedy() {
     );
     let said = failure(&host, &[("LARDER_MEMORY", "9000TiB")]);
     assert!(said.contains("did not start") && said.contains("does not fit"), "{said}");
+    assert!(said.contains("LARDER_MEMORY") && !said.contains("--memory"), "{said}");
     let said = failure(&host, &[("LARDER_HOST_NODE", "../escape")]);
     assert!(said.contains("../escape"), "{said}");
     fs::set_permissions(host.run.path().join("larder"), fs::Permissions::from_mode(0o777))
@@ -381,7 +382,6 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
     assert_eq!(host.nodes(), [node.pid]);
 }
 
-#[test]
 #[test]
 fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_origin() {
     let host = Host::new();
@@ -429,6 +429,7 @@ fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_or
     }
 }
 
+#[test]
 fn the_folder_is_for_its_user_alone() {
     let host = Host::new();
     let mut training = host.train(WORDS, 1, "60s");
