@@ -32,7 +32,7 @@ pub use larder_wire::{
 
 use crate::{
     Error, ErrorKind,
-    dataset::{origin_error, parse_uri},
+    dataset::{index_error, parse_uri},
     runtime,
 };
 

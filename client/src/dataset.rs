@@ -23,12 +23,12 @@ use crate::{
     sampler::{self, DatasetShape, Selection, View},
 };
 
-mod origin;
 mod indexed;
+mod origin;
 mod path;
 
 pub use indexed::IndexedNow;
-pub(crate) use origin::origin_error;
+pub(crate) use origin::index_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
 /// of it. Cheap to clone; what is made of it shares its connections and maps.
@@ -111,17 +111,17 @@ impl OpenOptions {
             Some(opened) => opened,
             None => from_origin(&name)?,
         };
-        let view = all_samples(&manifest)?;
-        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
         if let Some(indexed) = &indexed_now {
             tracing::warn!("{} {indexed}", name.reference.uri());
         }
+        let view = all_samples(&manifest)?;
+        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
         if opened_by_node {
             fetcher.learn_owners();
         }
+        let indexed_now = indexed_now.map(Arc::new);
         Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
-        let indexed_now = indexed_now.map(Arc::new);
 }
 
 /// The node of this host, told what it is to read.
@@ -151,7 +151,10 @@ fn through_cluster(
             cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
-        Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
+        Err(error) => {
+            let uri = name.reference.uri();
+            Err(origin::with_hint(error.context(format!("cannot open {uri}")), uri))
+        }
     }
 }
 
