@@ -58,7 +58,8 @@ pub(super) struct Gathering<'a, 'b> {
     strikes: Vec<Strikes>,
     /// Why to wait before the next round.
     again: Option<Error>,
-    /// A node said that bytes of the origin are not those the snapshot pins.
+    /// A node said that bytes of the origin are not those the snapshot pins. It stays for the whole
+    /// gather, whatever becomes of that node.
     lost: Option<Error>,
     /// The last thing that went wrong with a node.
     last: Option<Error>,
@@ -97,14 +98,13 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 Some(routes) => self.ask_nodes(&routes)?,
                 None => std::mem::take(&mut self.work),
             };
-            match self.lost.take() {
+            match &self.lost {
                 // What a node found damaged is not read past it: here no checksum would notice.
                 Some(error) if !orphans.is_empty() => {
                     self.work.extend(orphans);
-                    self.again = Some(error);
+                    self.again = Some(error.clone());
                 }
-                lost => {
-                    self.lost = lost;
+                _ => {
                     for job in orphans {
                         self.ask_origin(job)?;
                     }

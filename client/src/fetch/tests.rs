@@ -297,6 +297,20 @@ fn bytes_that_a_node_found_damaged_are_not_read_past_it_from_the_origin() {
 }
 
 #[test]
+fn bytes_that_a_node_found_damaged_are_not_read_past_it_when_it_goes_away_later() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, false);
+    let options = FetchOptions { patience: Duration::from_secs(2), ..FetchOptions::default() };
+    let cluster = Cluster::connect(&address).unwrap();
+    let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
+    // From then on it breaks off each time, and so is down.
+    let breaks_off = (0..1000).map(|_| Act::Die { frames: 0 });
+    nodes[0].plan([Act::Fail(ErrorKind::DataLoss)].into_iter().chain(breaks_off));
+    let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
+}
+
+#[test]
 fn a_node_that_lacks_the_dataset_is_passed_over() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
