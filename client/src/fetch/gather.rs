@@ -215,22 +215,16 @@ impl<'a, 'b> Gathering<'a, 'b> {
         if new.is_empty() {
             return Ok(());
         }
-        let (left, Means { target, session, .. }) = (self.patience.left(), self.means);
-        let opened = join_all(new.iter().map(async |&node| {
-            let open = routes.nodes[node].open(target, &session.slots);
-            tokio::time::timeout(left, open).await
-        }));
+        let Means { target, session, .. } = self.means;
+        let opened = join_all(
+            new.iter()
+                .map(async |&node| routes.nodes[node].open_soon(target, &session.slots).await),
+        );
         let opened = runtime::block_on(self.patience.cancel().unless(opened))?;
         for (node, opened) in new.into_iter().zip(opened) {
-            let failure = match opened {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => match error.kind() {
-                    ErrorKind::NotFound | ErrorKind::PermissionDenied => Failure::Unwilling(error),
-                    _ => Failure::Answer(error),
-                },
-                Err(_) => Failure::Silent,
-            };
-            self.node_failed(routes, node, &failure, false)?;
+            if let Err(failure) = opened {
+                self.node_failed(routes, node, &failure, false)?;
+            }
         }
         Ok(())
     }
@@ -244,7 +238,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         lanes: &mut Lanes<'_>,
         wait: bool,
     ) -> Result<(), Error> {
-        let mut started = Vec::new();
+        let (mut started, mut busy) = (Vec::new(), false);
         for (index, jobs) in plan {
             let node = &routes.nodes[index];
             self.ask_for_maps(routes, index, &jobs);
@@ -253,6 +247,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 None if wait => {
                     let begun = process::now();
                     let slot = node.pool.take(&self.patience);
+                    busy |= slot.is_none();
                     let (waited, shard) = (process::now() - begun, self.shard(jobs[0].at[0]));
                     self.gathered.sources.wait_queue += waited;
                     self.gathered.note(Hop::Queue, waited, shard, Some(&node.member.id));
@@ -266,7 +261,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 None => self.work.extend(jobs),
             }
         }
-        if wait && started.is_empty() && self.patience.slice().is_none() {
+        // Where a node was passed over instead, the next one or the origin is still to be asked.
+        if busy && started.is_empty() {
             self.patience.cancel().check()?;
             let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use");
             return Err(self.last.take().unwrap_or(busy));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use larder_wire::{ErrorKind, data::Ticket, data_address};
+use larder_wire::{ErrorKind, data::Ticket, data_address, limits};
 
 use super::target::Target;
 use crate::{
@@ -48,8 +48,25 @@ impl Node {
         self.socket.get()
     }
 
+    /// As [`open`](Self::open), for those who have somebody else to ask: a node that takes long is silent.
+    /// It goes on by itself, and whoever asks it later finds it done.
+    pub(super) async fn open_soon(
+        &self,
+        target: &Target,
+        slots: &Arc<Slots>,
+    ) -> Result<(), Failure> {
+        let opened = tokio::time::timeout(limits::OPEN_NODE_TIMEOUT, self.open(target, slots));
+        match opened.await {
+            Ok(opened) => opened.map_err(|error| match error.kind() {
+                ErrorKind::NotFound | ErrorKind::PermissionDenied => Failure::Unwilling(error),
+                _ => Failure::Answer(error),
+            }),
+            Err(_) => Err(Failure::Silent),
+        }
+    }
+
     /// Asks for the right to read, and where to.
-    pub(super) async fn open(&self, target: &Target, slots: &Arc<Slots>) -> Result<(), Error> {
+    async fn open(&self, target: &Target, slots: &Arc<Slots>) -> Result<(), Error> {
         let cluster = target.cluster.as_deref().expect("a node is a member of a cluster");
         let (node, open) = match cluster.open_on(&self.member, &target.pinned).await {
             // Where the prefix can't be written to, each node keeps a manifest of its own, which it

@@ -13,6 +13,7 @@ use crate::{
     local::Slots,
     patience::CancelToken,
     process,
+    remote::Failure,
     route::Router,
     runtime,
 };
@@ -69,7 +70,12 @@ impl Session {
         let id = || target.manifest.shard(shard).id;
         let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
         if !node.is_open() {
-            runtime::block_on(cancel.unless(node.open(target, &self.slots))).ok()?.ok()?;
+            let opened = cancel.unless(node.open_soon(target, &self.slots));
+            let opened = runtime::block_on(opened).ok()?;
+            if let Err(Failure::Silent) = opened {
+                node.member.health.fail(process::uptime());
+            }
+            opened.ok()?;
         }
         let (socket, patience) = (node.socket()?, limits::OWNER_SILENT_TIMEOUT);
         if !socket.wait_connected(patience) || cancel.is_cancelled() {

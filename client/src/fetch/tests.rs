@@ -6,6 +6,7 @@ mod fake;
 mod fixture;
 mod late;
 mod nearness;
+mod opening;
 mod ragged;
 mod ring;
 mod waits;

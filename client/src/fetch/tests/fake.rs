@@ -107,6 +107,8 @@ pub(super) struct State {
     pub(super) asked: Mutex<Vec<Asked>>,
     pub(super) connections: AtomicUsize,
     pub(super) opened: AtomicUsize,
+    /// Whether it never comes to an end with opening a dataset.
+    pub(super) opens_slowly: AtomicBool,
     pub(super) attaches: AtomicUsize,
     /// Which references are answered with NOT_FOUND: all whose text ends so.
     pub(super) unknown: Mutex<Option<&'static str>>,
@@ -169,6 +171,7 @@ impl FakeNode {
             asked: Mutex::default(),
             connections: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
+            opens_slowly: AtomicBool::new(false),
             attaches: AtomicUsize::new(0),
             unknown: Mutex::default(),
             releases: Mutex::default(),
@@ -503,6 +506,9 @@ impl node_server::Node for Control {
     ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
         if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
             return Err(WireFailure::new(ErrorKind::NotFound, "no such dataset").into());
+        }
+        if self.0.opens_slowly.load(SeqCst) {
+            std::future::pending::<()>().await;
         }
         self.0.opened.fetch_add(1, SeqCst);
         let manifest = &self.0.fixture.manifest;
