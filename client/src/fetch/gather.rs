@@ -132,7 +132,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let (plan, orphans) = self.assign(routes);
         self.open(routes, &plan)?;
         let cancel = self.patience.cancel().clone();
-        let mut lanes = Lanes::new(&cancel);
+        // Others may have to wait as long for a fill, and the user may want to for longer.
+        let longest = limits::FILL_DEADLINE.max(self.means.target.options.patience);
+        let mut lanes = Lanes::new(&cancel, longest);
         self.start(routes, plan, &mut lanes, true)?;
         let mut origin_until = begun;
         while let Some(event) = lanes.next(&mut self.wanted) {

@@ -107,7 +107,12 @@ impl Lane {
     }
 
     /// Sends the next request, if there is one.
-    fn ask(&mut self, wanted: &Wanted<'_, '_>, cancel: &CancelToken) -> Result<(), Failure> {
+    fn ask(
+        &mut self,
+        wanted: &Wanted<'_, '_>,
+        cancel: &CancelToken,
+        longest: Duration,
+    ) -> Result<(), Failure> {
         let Some(job) = self.jobs.front() else {
             return Ok(());
         };
@@ -116,7 +121,7 @@ impl Lane {
         self.moved = self.heard;
         self.longest = Wait { waited: Duration::ZERO, at: job.at[0] };
         self.asked = true;
-        self.slot.ask(wanted, job, cancel)
+        self.slot.ask(wanted, job, cancel, longest)
     }
 
     /// Takes one frame. An event when it was the last of an answer.
@@ -153,12 +158,14 @@ impl Lane {
 pub(super) struct Lanes<'a> {
     lanes: Vec<Lane>,
     cancel: &'a CancelToken,
+    longest: Duration,
 }
 
 impl<'a> Lanes<'a> {
-    /// None yet. They go on until `cancel` is used.
-    pub(super) fn new(cancel: &'a CancelToken) -> Self {
-        Self { lanes: Vec::new(), cancel }
+    /// None yet. They go on until `cancel` is used. A node that brings no rows for `longest` counts as
+    /// silent, whatever signs of life it gives.
+    pub(super) fn new(cancel: &'a CancelToken, longest: Duration) -> Self {
+        Self { lanes: Vec::new(), cancel, longest }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -175,7 +182,7 @@ impl<'a> Lanes<'a> {
         let connected = connect_all(&mut started, self.cancel);
         let mut failed = Vec::new();
         for (mut lane, connected) in started.into_iter().zip(connected) {
-            match connected.and_then(|()| lane.ask(wanted, self.cancel)) {
+            match connected.and_then(|()| lane.ask(wanted, self.cancel, self.longest)) {
                 Ok(()) => self.lanes.push(lane),
                 Err(failure) => failed.push((lane, failure)),
             }
@@ -214,12 +221,15 @@ impl<'a> Lanes<'a> {
     /// is read without polling first: its socket has the same timeout.
     fn next_ready(&mut self, wanted: &Wanted<'_, '_>) -> Result<usize, (usize, Failure)> {
         for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.asked) {
-            lane.ask(wanted, self.cancel).map_err(|failure| (index, failure))?;
-        }
-        if self.lanes.len() == 1 {
-            return Ok(0);
+            lane.ask(wanted, self.cancel, self.longest).map_err(|failure| (index, failure))?;
         }
         loop {
+            if self.cancel.is_cancelled() {
+                return Err((0, Failure::Broken("it is not needed any more".to_owned())));
+            }
+            if self.lanes.len() == 1 {
+                return Ok(0);
+            }
             let (oldest, heard) = self.oldest();
             let silent_at = heard + limits::OWNER_SILENT_TIMEOUT;
             let left = silent_at.saturating_duration_since(process::now());
@@ -229,9 +239,6 @@ impl<'a> Lanes<'a> {
                 // Lanes before it had nothing, so they are next in turn.
                 self.lanes.rotate_left(index);
                 return Ok(0);
-            }
-            if self.cancel.is_cancelled() {
-                return Err((oldest, Failure::Broken("it is not needed any more".to_owned())));
             }
             if process::now() >= silent_at {
                 return Err((oldest, Failure::Silent));

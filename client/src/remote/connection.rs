@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     process,
+    time::Duration,
 };
 
 use larder_wire::{
@@ -60,7 +61,7 @@ impl Connection {
         ticket: Ticket,
         cancel: &CancelToken,
     ) -> Result<(Self, HelloOk), Failure> {
-        let stream = Stream::new(connect(addresses)?, cancel.clone());
+        let stream = Stream::new(connect(addresses)?, cancel);
         let stream = stream.map_err(|error| Failure::from_io(&error))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
@@ -92,16 +93,18 @@ impl Connection {
         }
     }
 
-    /// Asks for the rows of a job, for as long as the call is not cancelled.
+    /// Asks for the rows of a job. The answer is given up when the call is cancelled, or when no rows
+    /// came for `longest`.
     pub(crate) fn ask(
         &mut self,
         wanted: &Wanted<'_, '_>,
         job: &Job,
         cancel: &CancelToken,
+        longest: Duration,
     ) -> Result<(), Failure> {
         self.request += 1;
         self.busy = true;
-        self.reader.get_mut().serve(cancel);
+        self.reader.get_mut().serve(cancel, longest);
         let rows: Vec<RowRef> = job.at.iter().map(|&at| wanted.rows[at as usize]).collect();
         let gather = GatherParts {
             snapshot: wanted.snapshot,
@@ -141,6 +144,7 @@ impl Connection {
             Kind::Data => {
                 self.data.decode_into(&header, &self.body)?;
                 self.receive_rows(job, progress, wanted)?;
+                self.reader.get_mut().progress();
                 Ok(Received::Rows)
             }
             Kind::GatherEnd if job.is_complete(*progress) => {

@@ -5,31 +5,45 @@ use std::{
     io::{self, IoSliceMut, Read, Write},
     net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 use larder_wire::limits;
 
-use crate::{patience::CancelToken, process};
+use crate::{
+    patience::{CancelToken, Patience},
+    process,
+};
 
-/// A socket on which a peer may be silent for [`limits::OWNER_SILENT_TIMEOUT`], unless the call that
-/// uses it is cancelled before.
+/// A socket on which a peer may be silent for [`limits::OWNER_SILENT_TIMEOUT`], and may say things that
+/// get nobody further for longer, unless the call that uses it is cancelled before.
 pub(super) struct Stream {
     socket: TcpStream,
     /// Of the call that uses it now, or that did last.
-    cancel: CancelToken,
+    patience: Patience,
+    /// How long that call goes on without getting further.
+    longest: Duration,
 }
 
 impl Stream {
-    pub(super) fn new(socket: TcpStream, cancel: CancelToken) -> io::Result<Self> {
+    /// For a HELLO at first.
+    pub(super) fn new(socket: TcpStream, cancel: &CancelToken) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
-        Ok(Self { socket, cancel })
+        let longest = limits::HANDSHAKE_TIMEOUT;
+        Ok(Self { socket, patience: Patience::new(longest, cancel), longest })
     }
 
-    /// From now on it serves another call.
-    pub(super) fn serve(&mut self, cancel: &CancelToken) {
-        self.cancel.clone_from(cancel);
+    /// From now on it serves another call, which goes on for `longest` without getting further.
+    pub(super) fn serve(&mut self, cancel: &CancelToken, longest: Duration) {
+        self.patience = Patience::new(longest, cancel);
+        self.longest = longest;
+    }
+
+    /// The call got further.
+    pub(super) fn progress(&mut self) {
+        self.patience = Patience::new(self.longest, self.patience.cancel());
     }
 
     /// Goes on with what times out, which has moved no byte then.
@@ -39,14 +53,16 @@ impl Stream {
     ) -> io::Result<T> {
         let mut silent_at = None;
         loop {
+            if self.patience.cancel().is_cancelled() {
+                return Err(io::Error::other("nobody needs the answer any more"));
+            }
+            if self.patience.left().is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             let error = match step(&mut self.socket) {
                 Err(error) if is_timeout(&error) => error,
                 done => return done,
             };
-            if self.cancel.is_cancelled() {
-                return Err(io::Error::other("nobody needs the answer any more"));
-            }
-            // The clock is read only where there was time for it.
             let (now, rest) =
                 (process::now(), limits::OWNER_SILENT_TIMEOUT - limits::CANCEL_CHECK_INTERVAL);
             if now >= *silent_at.get_or_insert(now + rest) {
@@ -92,8 +108,10 @@ mod tests {
 
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
     /// Both ends of a connection, over which nothing is sent.
-    fn silent(cancel: CancelToken) -> (Stream, TcpStream) {
+    fn silent(cancel: &CancelToken) -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (Stream::new(near, cancel).unwrap(), listener.accept().unwrap().0)
@@ -101,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_peer_may_be_silent_for_a_while_and_no_longer() {
-        let (mut stream, _peer) = silent(CancelToken::never());
+        let (mut stream, _peer) = silent(&CancelToken::never());
         let before = process::now();
         let error = stream.read(&mut [0; 8]).unwrap_err();
         assert!(is_timeout(&error), "{error}");
@@ -111,16 +129,30 @@ mod tests {
     #[test]
     fn a_wait_ends_when_it_is_cancelled_as_something_else_than_silence() {
         let cancel = CancelToken::new();
-        let (mut stream, mut peer) = silent(CancelToken::never());
-        stream.serve(&cancel);
+        let (mut stream, mut peer) = silent(&CancelToken::never());
+        stream.serve(&cancel, HOUR);
+        peer.write_all(b"1").unwrap();
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 1);
         thread::scope(|scope| {
-            let reading = scope.spawn(move || {
-                let first = stream.read(&mut [0; 8]).map_err(|error| error.kind());
-                (first, stream.read(&mut [0; 8]).map_err(|error| error.kind()))
-            });
-            peer.write_all(b"1").unwrap();
+            let reading = scope.spawn(move || stream.read(&mut [0; 8]).unwrap_err().kind());
             cancel.cancel();
-            assert_eq!(reading.join().unwrap(), (Ok(1), Err(io::ErrorKind::Other)));
+            assert_eq!(reading.join().unwrap(), io::ErrorKind::Other);
         });
+    }
+
+    #[test]
+    fn a_call_that_is_cancelled_or_gets_no_further_ends_though_bytes_keep_coming() {
+        let cancel = CancelToken::new();
+        let (mut stream, mut peer) = silent(&CancelToken::never());
+        peer.write_all(b"123").unwrap();
+        let read = |stream: &mut Stream| stream.read(&mut [0]).map_err(|error| error.kind());
+        stream.serve(&cancel, HOUR);
+        assert_eq!(read(&mut stream), Ok(1));
+        stream.patience = Patience::new(Duration::ZERO, &cancel);
+        assert_eq!(read(&mut stream), Err(io::ErrorKind::TimedOut));
+        stream.progress();
+        assert_eq!(read(&mut stream), Ok(1));
+        cancel.cancel();
+        assert_eq!(read(&mut stream), Err(io::ErrorKind::Other));
     }
 }

@@ -90,6 +90,26 @@ fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() 
 }
 
 #[test]
+fn a_gather_is_cancelled_though_its_nodes_never_stop_to_show_signs_of_life() {
+    for count in [1, 2] {
+        let fixture = Fixture::new();
+        let (nodes, address) = cluster(&fixture, count, false);
+        let (fetcher, cancel, rows) =
+            (patient(&fixture, &address), CancelToken::new(), shuffled(&fixture));
+        nodes.iter().for_each(|node| node.plan([Act::Chatter]));
+        thread::scope(|scope| {
+            let gathering = scope.spawn(|| {
+                let mut labels = vec![0; rows.len() * LABEL_BYTES];
+                fetcher.gather_unless(rows[..].into(), &[1], &mut [&mut labels], &cancel).map(drop)
+            });
+            wait_until("a node is asked", || nodes.iter().any(|node| !node.asked().is_empty()));
+            cancel.cancel();
+            gathering.join().unwrap().unwrap_err();
+        });
+    }
+}
+
+#[test]
 fn what_was_cancelled_before_it_began_asks_nobody() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);

@@ -38,6 +38,12 @@ pub(super) const FRAME_ROWS: usize = 5;
 
 const PONG_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Less than [`limits::CANCEL_CHECK_INTERVAL`].
+const CHATTER_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Some ten seconds of it.
+const CHATTER_PONGS: usize = 2_000;
+
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the node does with its next gather. Without a script it serves.
@@ -58,6 +64,9 @@ pub(super) enum Act {
     Half,
     /// Shows signs of life and gives nothing, until the client hangs up.
     Busy,
+    /// Shows signs of life, so many that the client never waits for the next one for long, and serves
+    /// after a while.
+    Chatter,
     /// Shows signs of life, then serves.
     Slow {
         pongs: usize,
@@ -301,6 +310,15 @@ impl State {
                 out.clear();
                 thread::park_timeout(PONG_INTERVAL);
             },
+            Act::Chatter => {
+                for _ in 0..CHATTER_PONGS {
+                    out.clear();
+                    Pong.encode(request, &mut out);
+                    stream.write_all(&out).ok()?;
+                    thread::park_timeout(CHATTER_INTERVAL);
+                }
+                self.send(stream, request, gather, usize::MAX, None)?;
+            }
             Act::Slow { pongs } => {
                 for _ in 0..pongs {
                     Pong.encode(request, &mut out);
