@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{
             AtomicU32, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -74,9 +74,9 @@ impl Slots {
     }
 
     /// The answer was a map.
-    pub(crate) fn put(&self, shard: u32, map: Attached) {
+    pub(crate) fn put(&self, shard: u32, map: Arc<Attached>) {
         let slot = self.slot(shard);
-        if slot.map.swap(Some(Arc::new(map))).is_none() {
+        if slot.map.swap(Some(map)).is_none() {
             self.mapped.fetch_add(1, AcqRel);
         }
         slot.ask_at.store(0, Release);
@@ -91,6 +91,17 @@ impl Slots {
             self.mapped.fetch_sub(1, AcqRel);
         }
         map
+    }
+
+    /// As [`take`](Self::take), but of this map only: another one came since from elsewhere.
+    pub(crate) fn take_this(
+        &self,
+        shard: u32,
+        map: &Weak<Attached>,
+        ask_again: Duration,
+    ) -> Option<Arc<Attached>> {
+        let current = self.get(shard).filter(|current| Arc::as_ptr(current) == map.as_ptr());
+        current.and_then(|_| self.take(shard, ask_again))
     }
 
     /// Drops every map: in a forked child, whose parent holds the leases.

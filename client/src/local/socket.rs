@@ -1,12 +1,12 @@
 //! The session on a node's unix socket, and the thread that looks after it.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io::Write,
     net::Shutdown,
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::Duration,
 };
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut keeper = Keeper { shared: self, held: HashSet::new(), lingering: Vec::new() };
+        let mut keeper = Keeper { shared: self, held: HashMap::new(), lingering: Vec::new() };
         let mut wait = RECONNECT_MIN;
         loop {
             match Session::connect(&self.path, &self.node_id) {
@@ -182,10 +182,10 @@ impl Shared {
     }
 }
 
-/// What the thread of a socket knows: which maps came over it.
+/// What the thread of a socket knows: which maps came over it. They do not outlive it.
 struct Keeper<'a> {
     shared: &'a Shared,
-    held: HashSet<u32>,
+    held: HashMap<u32, Weak<Attached>>,
     /// Recalled while somebody used them.
     lingering: Vec<(u32, Arc<Attached>)>,
 }
@@ -219,10 +219,7 @@ impl Keeper<'_> {
     /// A new session holds nothing: maps of the one before are dropped, and asked for again when
     /// they are needed. While there was no session they were as good as ever.
     fn begin(&mut self, session: &Session) -> bool {
-        self.lingering.clear();
-        for shard in self.held.drain() {
-            drop(self.shared.slots.take(shard, process::uptime()));
-        }
+        self.let_go();
         let Ok(writer) = session.stream().try_clone() else {
             return false;
         };
@@ -235,6 +232,14 @@ impl Keeper<'_> {
         drop(state);
         self.shared.changed.notify_all();
         true
+    }
+
+    /// Drops what came over sessions that ended.
+    fn let_go(&mut self) {
+        self.lingering.clear();
+        for (shard, map) in self.held.drain() {
+            drop(self.shared.slots.take_this(shard, &map, process::uptime()));
+        }
     }
 
     fn end(&mut self) {
@@ -313,21 +318,29 @@ impl Keeper<'_> {
         let id = ExtentId::from_bytes(*self.shared.manifest.shard(shard).id.as_bytes());
         let map = Attached::lending(fd, id).map_err(|error| error.to_string())?;
         fits(&self.shared.manifest, shard, &map)?;
+        let map = Arc::new(map);
+        let before = self.held.insert(shard, Arc::downgrade(&map));
         let state = self.shared.state();
         self.shared.slots.put(shard, map);
         drop(state);
-        self.held.insert(shard);
         self.shared.changed.notify_all();
+        if before.is_some() {
+            // A reader found the map before damaged and took it out of the table: the node counts both.
+            self.release(shard);
+        }
         Ok(())
     }
 
     /// The node wants an extent back: at once when nothing uses it, else when that is so.
     fn recall(&mut self, recall: Recall) {
-        if recall.snapshot != self.shared.manifest.snapshot() || !self.held.remove(&recall.shard) {
+        if recall.snapshot != self.shared.manifest.snapshot() {
             return;
         }
+        let Some(held) = self.held.remove(&recall.shard) else {
+            return;
+        };
         let again = process::uptime() + ASK_AGAIN_RECALLED;
-        match self.shared.slots.take(recall.shard, again) {
+        match self.shared.slots.take_this(recall.shard, &held, again) {
             Some(map) => self.lingering.push((recall.shard, map)),
             None => self.release(recall.shard),
         }
@@ -350,6 +363,12 @@ impl Keeper<'_> {
         let (snapshot, mut frame) = (self.shared.manifest.snapshot(), Vec::new());
         Release { snapshot, shard }.encode(u64::from(shard), &mut frame);
         self.shared.state().send(&frame);
+    }
+}
+
+impl Drop for Keeper<'_> {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -1,6 +1,7 @@
 //! A ring that changes while rows are read.
 
 use super::*;
+use crate::runtime;
 
 #[test]
 fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
@@ -24,4 +25,48 @@ fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
     // What a node says that has the older ring changes nothing.
     gather(&fixture, &fetcher, &rows).unwrap();
     assert_eq!(nodes[0].state.asked_by_ring.load(SeqCst), 2);
+}
+
+#[test]
+fn maps_do_not_outlive_the_node_they_came_from() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, true);
+    let fetcher = fetcher(&fixture, &address, true);
+    let rows = shuffled(&fixture);
+    let deadline = process::now() + Duration::from_secs(60);
+    while gather(&fixture, &fetcher, &rows).unwrap().rows_local < SAMPLES {
+        assert!(process::now() < deadline, "not all shards were mapped");
+    }
+    let attaches = |node: &FakeNode| node.state.attaches.load(SeqCst);
+    assert!(attaches(&nodes[0]) < 12, "the other node has some");
+    let members = nodes[0].state.members.lock().unwrap()[..1].to_vec();
+    *nodes[0].state.members.lock().unwrap() = members;
+    nodes.iter().for_each(|node| node.state.ring_version.store(2, SeqCst));
+    while attaches(&nodes[0]) < 12 {
+        assert!(process::now() < deadline, "maps of a node that left are still in use");
+        runtime::block_on(fetcher.cluster().unwrap().refresh());
+        drop(fetcher.session().routes(&fetcher.target));
+        gather(&fixture, &fetcher, &rows).unwrap();
+    }
+    assert_eq!(attaches(&nodes[0]), 12);
+}
+
+#[test]
+fn a_shard_that_is_mapped_again_is_leased_once() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 1, true);
+    let fetcher = fetcher(&fixture, &address, true);
+    let row = RowRef { shard: 3, row: 5 };
+    assert!(fetcher.view(row, 0).is_some());
+    // As whoever finds a damaged row in it does.
+    drop(fetcher.session().slots.take(3, Duration::ZERO));
+    assert!(fetcher.view(row, 0).is_some());
+    let deadline = process::now() + Duration::from_secs(60);
+    while nodes[0].state.releases.lock().unwrap().is_empty() {
+        assert!(process::now() < deadline, "the lease before was not given back");
+        thread::yield_now();
+    }
+    assert_eq!(*nodes[0].state.releases.lock().unwrap(), [3]);
+    assert!(fetcher.view(row, 0).is_some());
+    assert_eq!(nodes[0].state.attaches.load(SeqCst), 2);
 }
