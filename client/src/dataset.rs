@@ -435,7 +435,8 @@ impl Dataset {
     /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is mapped.
     ///
     /// # Errors
-    /// `InvalidArgument` when there is no such sample or tensor.
+    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
+    /// have.
     pub fn slice_mapped(
         &self,
         samples: Range<u64>,
@@ -447,6 +448,20 @@ impl Dataset {
         })
     }
 
+    /// Whether a slice may have so many samples, before anything is made of them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for more than one gather may have (65,536).
+    pub fn check_slice(samples: u64) -> Result<(), Error> {
+        let limit = u64::from(limits::GATHER_ROWS_MAX);
+        if samples <= limit {
+            return Ok(());
+        }
+        let what = format!("a slice of {samples} samples, at most {limit}");
+        let hint = "iterate a loader, or slice smaller";
+        Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
+    }
+
     fn lend(
         &self,
         samples: &Range<u64>,
@@ -454,6 +469,7 @@ impl Dataset {
         asking: Asking<'_>,
     ) -> Result<Option<Vec<HostTensor>>, Error> {
         self.check(samples, 0)?;
+        Self::check_slice(samples.end - samples.start)?;
         let Some((shard, rows)) = self.in_one_shard(samples) else {
             return Ok(None);
         };

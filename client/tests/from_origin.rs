@@ -85,6 +85,23 @@ fn a_read_that_nobody_needs_ends_and_without_a_node_nothing_is_mapped() {
 }
 
 #[test]
+fn a_slice_of_more_than_is_read_at_once_is_refused_before_anything_is_made_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tokens.bin"), vec![7; 70_000]).unwrap();
+    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1, stride: 1 });
+    let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
+    let uri = uri_of(folder.path());
+    admin::index_prefix(&uri, &options, &|_| {}).unwrap();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let sliced = dataset.slice(0..65_537, None).map(drop);
+    let mapped = dataset.slice_mapped(0..65_537, None).map(drop);
+    for error in [sliced.unwrap_err(), mapped.unwrap_err()] {
+        assert_eq!(error.what(), "a slice of 65537 samples, at most 65536");
+    }
+    assert!(dataset.slice(0..65_536, None).is_ok());
+}
+
+#[test]
 fn what_is_not_there_is_an_error_that_says_what_is() {
     let (folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();

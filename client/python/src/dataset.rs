@@ -151,6 +151,12 @@ impl Dataset {
         arrays(py, taken?)
     }
 
+    /// Refuses a slice of more samples than are read at once.
+    #[staticmethod]
+    fn check_slice(py: Python<'_>, samples: u64) -> PyResult<()> {
+        larder_client::Dataset::check_slice(samples).or_raise(py)
+    }
+
     /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
     /// are rows of one shard in the memory of a node on this host.
     fn slice<'py>(

@@ -207,6 +207,18 @@ def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}", dtype="uint16")
 
 
+def test_a_slice_of_more_than_is_read_at_once_is_refused_before_it_is_listed(
+    tmp_path: Path,
+) -> None:
+    np.zeros(200_000, dtype=np.uint8).tofile(tmp_path / "tokens.bin")
+    larder.index(f"file://{tmp_path}", dtype="uint8", window=1, stride=1)
+    dataset = larder.open(f"file://{tmp_path}", cluster="none")
+    for wanted in (slice(None), slice(None, None, 2), slice(None, None, -3)):
+        with pytest.raises(larder.InvalidArgument, match="a slice of .* samples, at most 65536"):
+            dataset[wanted]
+    assert len(dataset[::4]) == 1
+
+
 def test_a_path_is_answered_with_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,9 @@ class Dataset(Loads):
             start, stop, step = index.indices(len(self))
             if step == 1:
                 return self.rows(start, max(start, stop))
-            return convert_all(self._native.take(list(range(start, stop, step)), None), to_numpy)
+            wanted = range(start, stop, step)
+            self._native.check_slice(len(wanted))
+            return convert_all(self._native.take(list(wanted), None), to_numpy)
         return convert_all(self._native.sample(self._position(operator.index(index))), to_numpy)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
