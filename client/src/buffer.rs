@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
-use crate::GivenMemory;
+use crate::{Error, ErrorKind, GivenMemory};
 
 /// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
@@ -62,15 +62,18 @@ impl BufferPool {
     }
 
     /// A buffer of `bytes` bytes, an idle one if there is any that is large enough.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Buffer {
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the system has not so much memory.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Error> {
         let fits = |idle: &mut Vec<Memory>| {
             // The last to be given back is the one most likely in a cache.
             let index = idle.iter().rposition(|memory| memory.room() >= bytes)?;
             Some(idle.remove(index))
         };
         let idle = self.with_idle(fits).flatten();
-        let memory = Some(idle.unwrap_or_else(|| Memory::new(bytes)));
-        Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } }
+        let memory = Some(idle.map_or_else(|| Memory::new(bytes), Ok)?);
+        Ok(Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } })
     }
 
     /// Keeps the memory, and hands back what is too much then: the smallest.
@@ -108,12 +111,23 @@ impl BufferPool {
     }
 }
 
+/// The system refused so many bytes.
+pub(crate) fn no_memory(bytes: usize) -> Error {
+    Error::new(ErrorKind::ResourceExhausted, format!("there is no memory for {bytes} bytes"))
+        .hint("lower the batch size, or read fewer samples at once")
+}
+
 impl Memory {
-    /// Zeroed, and so without pages until it is written.
-    fn new(bytes: usize) -> Self {
-        let bytes = vec![0; bytes + ALIGNMENT];
+    /// Zeroed, and so without pages until it is written. Who asks for zeros can't be told that there is
+    /// no memory, and the process ends; so the same is asked for without them before.
+    fn new(bytes: usize) -> Result<Self, Error> {
+        let with_room = bytes.saturating_add(ALIGNMENT);
+        let mut tried = Vec::<u8>::new();
+        tried.try_reserve_exact(with_room).map_err(|_| no_memory(bytes))?;
+        drop(hint::black_box(tried));
+        let bytes = vec![0; with_room];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Self { bytes, start }
+        Ok(Self { bytes, start })
     }
 
     /// Bytes from the first aligned one on that a buffer can have.
@@ -196,7 +210,7 @@ mod tests {
     #[test]
     fn a_buffer_is_aligned_and_as_long_as_asked_for() {
         for bytes in [0, 1, 4095, 4096, 1_000_000] {
-            let mut buffer = BufferPool::new(1).take(bytes);
+            let mut buffer = BufferPool::new(1).take(bytes).unwrap();
             assert_eq!(buffer.len(), bytes);
             assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
             buffer.fill(7);
@@ -204,9 +218,19 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_there_is_not_is_an_error_and_no_abort() {
+        let pool = BufferPool::new(1);
+        for bytes in [usize::MAX, isize::MAX.unsigned_abs() - 2 * ALIGNMENT] {
+            let error = pool.take(bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+            assert!(error.advice_text().unwrap().contains("lower the batch size"), "{error:?}");
+        }
+    }
+
+    #[test]
     fn a_dropped_buffer_is_used_again_and_no_more_are_kept_than_may_lie_idle() {
         let pool = BufferPool::new(2);
-        let take = || pool.take(10_000);
+        let take = || pool.take(10_000).unwrap();
         let buffers = [take(), take(), take()];
         let addresses = buffers.each_ref().map(|buffer| buffer.as_ptr());
         drop(buffers);
@@ -218,14 +242,14 @@ mod tests {
     #[test]
     fn of_buffers_of_several_sizes_the_largest_are_kept_and_serve_smaller_batches_too() {
         let pool = BufferPool::new(2);
-        drop([pool.take(10), pool.take(20_000)]);
-        drop(pool.take(500_000));
+        drop([pool.take(10).unwrap(), pool.take(20_000).unwrap()]);
+        drop(pool.take(500_000).unwrap());
         let mut idle: Vec<usize> = pool.idle.lock().unwrap().iter().map(Memory::room).collect();
         idle.sort_unstable();
         assert_eq!(idle, [20_000, 500_000], "the smallest went");
-        let small = pool.take(15);
+        let small = pool.take(15).unwrap();
         assert_eq!((small.len(), pool.idle.lock().unwrap().len()), (15, 1));
-        assert_eq!(pool.take(600_000).len(), 600_000);
+        assert_eq!(pool.take(600_000).unwrap().len(), 600_000);
     }
 
     #[test]
@@ -238,15 +262,15 @@ mod tests {
         let whole = buffer.home().unwrap().bytes();
         assert_eq!(whole, [[7; 60].as_slice(), &[0; 40]].concat());
         assert!(Buffer::given(Box::new(vec![0_u8; 59]), 60).is_none());
-        assert!(BufferPool::new(1).take(60).home().is_none());
+        assert!(BufferPool::new(1).take(60).unwrap().home().is_none());
     }
 
     #[test]
     fn a_lock_that_nobody_will_ever_release_holds_nobody_up() {
         let pool = BufferPool::new(2);
-        drop(pool.take(10));
+        drop(pool.take(10).unwrap());
         let held = pool.idle.lock().unwrap();
-        let buffer = pool.take(10);
+        let buffer = pool.take(10).unwrap();
         assert_eq!(buffer.len(), 10);
         drop(buffer);
         assert_eq!(held.len(), 1);

@@ -16,6 +16,7 @@ use larder_wire::limits;
 use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, RowRef,
+    buffer::no_memory,
     fetch::{self, Asking},
     files,
     loader::{self, Gather, Look, Source, tensor_index},
@@ -329,14 +330,16 @@ impl Dataset {
     pub fn rows(&self, samples: Range<u64>, tensor: &str) -> Result<Vec<u8>, Error> {
         let index = tensor_index(self.manifest(), tensor)?;
         let size = self.check(&samples, self.tensors()[index].row_bytes())?;
-        let mut bytes = Vec::with_capacity(size);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).map_err(|_| no_memory(size))?;
         let per_gather = u64::from(limits::GATHER_ROWS_MAX);
         let mut next = samples.start;
         while next < samples.end {
             let end = samples.end.min(next + per_gather);
             let rows: Vec<RowRef> = (next..end).filter_map(|sample| self.locate(sample)).collect();
-            let begin = bytes.len();
-            bytes.resize(begin + self.bytes_of(&rows, index)?, 0);
+            let (begin, more) = (bytes.len(), self.bytes_of(&rows, index)?);
+            bytes.try_reserve(more).map_err(|_| no_memory(more))?;
+            bytes.resize(begin + more, 0);
             self.fetcher.gather(&rows, &[index], &mut [&mut bytes[begin..]])?;
             next = end;
         }

@@ -57,9 +57,13 @@ impl Memory {
     }
 
     /// A copy of some bytes, which begins at a multiple of 4096.
+    ///
+    /// # Panics
+    /// When there is no memory for it.
     #[must_use]
     pub fn copied(bytes: &[u8]) -> Self {
-        let mut buffer = BufferPool::new(0).take(bytes.len());
+        let mut buffer =
+            BufferPool::new(0).take(bytes.len()).expect("memory for as much as there is already");
         buffer.copy_from_slice(bytes);
         Self::buffer(buffer)
     }

@@ -102,6 +102,22 @@ fn a_slice_of_more_than_is_read_at_once_is_refused_before_anything_is_made_of_it
 }
 
 #[test]
+fn rows_that_no_memory_can_hold_are_an_error_and_no_abort() {
+    let folder = tempfile::tempdir().unwrap();
+    // Windows that overlap: 48 million of 16 MiB.
+    let (window, bytes) = (1 << 24, 1 << 26);
+    fs::File::create(folder.path().join("tokens.bin")).unwrap().set_len(bytes).unwrap();
+    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1 });
+    let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
+    let uri = uri_of(folder.path());
+    admin::index_prefix(&uri, &options, &|_| {}).unwrap();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let name = dataset.tensors()[0].name().to_owned();
+    let error = dataset.rows(0..dataset.samples(), &name).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+}
+
+#[test]
 fn what_is_not_there_is_an_error_that_says_what_is() {
     let (folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();

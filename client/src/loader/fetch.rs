@@ -174,7 +174,7 @@ impl BatchFetcher {
         let ragged = self.ragged(samples, &rows)?;
         let bytes = ragged.buffer_bytes(&self.layout);
         let given = given.and_then(|memory| Buffer::given(memory, bytes));
-        let mut buffer = given.unwrap_or_else(|| self.buffers.take(bytes));
+        let mut buffer = given.map_or_else(|| self.buffers.take(bytes), Ok)?;
         let mut parts = self.layout.split(&mut buffer, rows.len(), &ragged);
         let begins = ragged.begins();
         let gathered = match &*self.shelves {
