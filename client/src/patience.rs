@@ -94,7 +94,7 @@ pub(crate) struct Patience {
 impl Patience {
     /// For `time` from now on.
     pub(crate) fn new(time: Duration, cancel: &CancelToken) -> Self {
-        Self { deadline: process::now() + time, cancel: cancel.clone() }
+        Self { deadline: process::after(time), cancel: cancel.clone() }
     }
 
     pub(crate) fn cancel(&self) -> &CancelToken {
@@ -115,7 +115,7 @@ impl Patience {
 
     /// Waits for `time`, unless it is cancelled.
     pub(crate) fn sleep(&self, time: Duration) {
-        let pause = Self { deadline: process::now() + time, cancel: self.cancel.clone() };
+        let pause = Self::new(time, &self.cancel);
         while let Some(slice) = pause.slice() {
             thread::park_timeout(slice);
         }
@@ -149,6 +149,13 @@ mod tests {
         assert!(runtime::block_on(token.unless(pending::<()>())).is_err());
         assert_eq!(patience.slice(), None);
         patience.sleep(Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn patience_without_end_is_as_good_as_any() {
+        let patience = Patience::new(Duration::MAX, &CancelToken::never());
+        assert!(patience.left() > Duration::from_secs(86_400));
+        assert!(patience.slice().is_some());
     }
 
     #[test]

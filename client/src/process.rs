@@ -15,10 +15,19 @@ use std::{
 use arc_swap::ArcSwapOption;
 use larder_extent::fork_count;
 
+/// A century: no call is waited for so long.
+const FAR_OFF: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// The time now. The one place where the client reads a clock.
 #[expect(clippy::disallowed_methods, reason = "the edge at which time enters")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The moment when so much time has passed: one far off, if it is more than a clock can say.
+pub(crate) fn after(time: Duration) -> Instant {
+    let now = now();
+    now.checked_add(time).unwrap_or_else(|| now + FAR_OFF)
 }
 
 /// Time since this library was first used: small numbers, to be kept in atomics.
