@@ -18,6 +18,7 @@
 
 mod lease;
 mod manifest;
+mod places;
 mod session;
 mod slots;
 mod socket;

@@ -5,7 +5,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{
             AtomicU32, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
+            Ordering::{AcqRel, Acquire, Relaxed},
         },
     },
     time::Duration,
@@ -13,7 +13,8 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use larder_extent::Attached;
-use larder_wire::limits;
+
+use super::places::{Place, Places};
 
 /// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that a
 /// dataset of millions of shards costs what is used of it.
@@ -31,16 +32,30 @@ struct Slot {
     ask_at: AtomicU32,
 }
 
+impl Slot {
+    /// From `when` on it may be asked for. Whether an answer was outstanding, for which a place is taken.
+    fn answer(&self, when: Duration) -> bool {
+        self.ask_at.swap(tick(when), AcqRel) == ASKED
+    }
+}
+
 /// The attach table of one snapshot.
 pub(crate) struct Slots {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     mapped: AtomicUsize,
+    /// One is taken for each map, and for each shard that was asked for.
+    places: Arc<Places>,
 }
 
 impl Slots {
     pub(crate) fn new(shards: u32) -> Self {
+        Self::within(shards, Places::of_process())
+    }
+
+    fn within(shards: u32, places: Arc<Places>) -> Self {
         let chunks = (shards as usize).div_ceil(CHUNK_SHARDS);
-        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), mapped: AtomicUsize::new(0) }
+        let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
+        Self { chunks, mapped: AtomicUsize::new(0), places }
     }
 
     /// The map of a shard, if there is one.
@@ -57,10 +72,14 @@ impl Slots {
     pub(crate) fn claim(&self, shard: u32, now: Duration) -> bool {
         let slot = self.slot(shard);
         let ask_at = slot.ask_at.load(Relaxed);
-        ask_at <= tick(now)
-            && self.mapped.load(Relaxed) < limits::MAPPED_EXTENTS_MAX
-            && slot.map.load().is_none()
-            && slot.ask_at.compare_exchange(ask_at, ASKED, AcqRel, Relaxed).is_ok()
+        if ask_at > tick(now) || slot.map.load().is_some() || !self.places.claim() {
+            return false;
+        }
+        let claimed = slot.ask_at.compare_exchange(ask_at, ASKED, AcqRel, Relaxed).is_ok();
+        if !claimed {
+            self.places.give_back();
+        }
+        claimed
     }
 
     /// Whether an answer about a shard is outstanding.
@@ -70,23 +89,29 @@ impl Slots {
 
     /// The answer was that it can't be had now; it may be asked for again from `when` on.
     pub(crate) fn refuse(&self, shard: u32, when: Duration) {
-        self.slot(shard).ask_at.store(tick(when), Release);
+        if self.slot(shard).answer(when) {
+            self.places.give_back();
+        }
     }
 
     /// The answer was a map.
-    pub(crate) fn put(&self, shard: u32, map: Arc<Attached>) {
+    pub(crate) fn put(&self, shard: u32, map: Attached) -> Weak<Attached> {
         let slot = self.slot(shard);
+        let map = Arc::new(map.kept_with(Place::taken(&self.places)));
+        let put = Arc::downgrade(&map);
         if slot.map.swap(Some(map)).is_none() {
             self.mapped.fetch_add(1, AcqRel);
         }
-        slot.ask_at.store(0, Release);
+        if !slot.answer(Duration::ZERO) {
+            self.places.take();
+        }
+        put
     }
 
     /// Takes a map out of the table. Readers that have it keep it; the last reference unmaps it.
     pub(crate) fn take(&self, shard: u32, ask_again: Duration) -> Option<Arc<Attached>> {
-        let slot = self.slot(shard);
-        slot.ask_at.store(tick(ask_again), Release);
-        let map = slot.map.swap(None);
+        self.refuse(shard, ask_again);
+        let map = self.slot(shard).map.swap(None);
         if map.is_some() {
             self.mapped.fetch_sub(1, AcqRel);
         }
@@ -140,5 +165,18 @@ mod tests {
         assert!(!slots.claim(4321, SECOND * 4));
         assert!(slots.claim(4321, SECOND * 5));
         assert!(slots.claim(4320, Duration::ZERO));
+    }
+
+    #[test]
+    fn places_are_shared_by_the_tables_of_a_process_and_given_back() {
+        let places = Places::new(2);
+        let [one, other] = [0, 1].map(|_| Slots::within(100, Arc::clone(&places)));
+        assert!(one.claim(7, SECOND) && other.claim(7, SECOND));
+        assert!(!one.claim(8, SECOND) && !other.claim(8, SECOND));
+        one.refuse(7, SECOND);
+        // What was not asked for has no place to give back.
+        one.refuse(7, SECOND);
+        assert!(other.claim(8, SECOND));
+        assert!(!one.claim(7, SECOND));
     }
 }

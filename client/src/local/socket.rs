@@ -318,11 +318,10 @@ impl Keeper<'_> {
         let id = ExtentId::from_bytes(*self.shared.manifest.shard(shard).id.as_bytes());
         let map = Attached::lending(fd, id).map_err(|error| error.to_string())?;
         fits(&self.shared.manifest, shard, &map)?;
-        let map = Arc::new(map);
-        let before = self.held.insert(shard, Arc::downgrade(&map));
         let state = self.shared.state();
-        self.shared.slots.put(shard, map);
+        let map = self.shared.slots.put(shard, map);
         drop(state);
+        let before = self.held.insert(shard, map);
         self.shared.changed.notify_all();
         if before.is_some() {
             // A reader found the map before damaged and took it out of the table: the node counts both.

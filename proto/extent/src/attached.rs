@@ -1,5 +1,6 @@
 //! An extent that another process filled, as its readers see it.
 
+use std::any::Any;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,8 @@ use crate::{ExtentError, ExtentId, ExtentView, memfd};
 pub struct Attached {
     view: ExtentView,
     pub(crate) lender: Option<Lender>,
+    /// The last to be dropped.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Attached {
@@ -46,11 +49,17 @@ impl Attached {
         Ok(attached)
     }
 
+    /// The same extent, which drops this once the memory is unmapped.
+    #[must_use]
+    pub fn kept_with(self, kept: impl Any + Send + Sync) -> Self {
+        Self { _kept: Some(Box::new(kept)), ..self }
+    }
+
     fn attach(file: &File, id: ExtentId) -> Result<Self, ExtentError> {
         memfd::check_sealed(file)?;
         let layout = read_header(file, id)?;
         let map = ReadMap::shared(file).map_err(ExtentError::os("mapping the extent"))?;
-        Ok(Self { view: ExtentView::new(id, layout, map), lender: None })
+        Ok(Self { view: ExtentView::new(id, layout, map), lender: None, _kept: None })
     }
 }
 
