@@ -7,8 +7,8 @@ pub use crate::cluster::{Answer, Operator, PlannedChange, Seen, ShardCounts};
 pub use larder_dataset::{
     DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress, Indexed,
     LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri, PartRead,
-    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, index, open, open_with,
-    shard_checksum,
+    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, cache_home, index, open,
+    open_with, shard_checksum,
 };
 pub use larder_extent::{
     PageSize,
@@ -31,8 +31,8 @@ pub use larder_wire::{
 };
 
 use crate::{
-    Error,
-    dataset::{origin_error, parse_uri},
+    Error, ErrorKind,
+    dataset::{index_error, parse_uri},
     runtime,
 };
 
@@ -47,10 +47,41 @@ pub fn index_prefix(
     options: &IndexOptions,
     progress: &(dyn Fn(IndexProgress) + Send + Sync),
 ) -> Result<Indexed, Error> {
-    let prefix = &parse_uri(uri)?;
+    let prefix = &parse_prefix(uri)?;
     let indexed = runtime::block_on(async {
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, progress)).await
     });
-    indexed.map_err(|error| origin_error(format!("cannot index {prefix}"), error))
+    indexed.map_err(|error| index_error(prefix, error))
+}
+
+/// The address of a prefix. One that ends like a tag is refused: whoever opens it would be taken to mean that tag.
+fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
+    let prefix = parse_uri(uri)?;
+    let Some((before, tag)) = uri.rsplit_once('@').filter(|(_, tag)| !tag.contains('/')) else {
+        return Ok(prefix);
+    };
+    let what = format!("'{uri}' names a version, not a prefix");
+    let hint = format!(
+        "to index '{before}' as the version '{tag}', give the tag apart; if '@' is part of its name, end the \
+         prefix with '/', here and where it is opened"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_that_would_be_opened_as_a_version_of_another_is_refused() {
+        let refused = parse_prefix("s3://bucket/data@v3").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        let hint = refused.advice_text().unwrap();
+        assert!(hint.contains("'s3://bucket/data'") && hint.contains("'v3'"), "{hint}");
+        for prefix in ["s3://bucket/data", "s3://bucket/me@home/data", "s3://bucket/data@v3/"] {
+            let opened = DatasetRef::parse(prefix).unwrap();
+            assert_eq!((&parse_prefix(prefix).unwrap(), "latest"), (opened.uri(), opened.tag()));
+        }
+    }
 }

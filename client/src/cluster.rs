@@ -117,6 +117,10 @@ pub struct OpenDataset {
     pub indexed_now: bool,
     /// Where its manifest lies, as the node says.
     pub manifest_uri: String,
+    /// If it was indexed: the first of what was left out, each with the reason.
+    pub left_out: Vec<String>,
+    /// How much was left out.
+    pub left_out_count: u64,
     pub(crate) ticket: Ticket,
 }
 

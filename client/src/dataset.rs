@@ -17,15 +17,18 @@ use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, RowRef,
     fetch::{self, Asking},
+    files,
     loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
 
+mod indexed;
 mod origin;
 mod path;
 
-pub(crate) use origin::origin_error;
+pub use indexed::IndexedNow;
+pub(crate) use origin::index_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
 /// of it. Cheap to clone; what is made of it shares its connections and maps.
@@ -35,7 +38,7 @@ pub struct Dataset {
     fetcher: Arc<Fetcher>,
     /// Which of the snapshot's samples it has.
     view: View,
-    indexed_now: bool,
+    indexed_now: Option<Arc<IndexedNow>>,
     opened_by_node: bool,
 }
 
@@ -93,6 +96,7 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
+        files::check()?;
         let cluster = match (&self.cluster, &self.host) {
             (Some(addresses), _) => Some(Cluster::new(addresses)?),
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),
@@ -107,11 +111,15 @@ impl OpenOptions {
             Some(opened) => opened,
             None => from_origin(&name)?,
         };
+        if let Some(indexed) = &indexed_now {
+            tracing::warn!("{} {indexed}", name.reference.uri());
+        }
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
         if opened_by_node {
             fetcher.learn_owners();
         }
+        let indexed_now = indexed_now.map(Arc::new);
         Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
     }
 }
@@ -122,16 +130,20 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
     Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
-/// What a node says, and whether it indexed the dataset for that; `None` when no node answers.
+/// A manifest, and what came of indexing if it was made for this.
+type Opened = (Manifest, Option<IndexedNow>);
+
+/// What a node says; `None` when no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<(Manifest, bool)>, Error> {
+) -> Result<Option<Opened>, Error> {
     let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        Ok((manifest, opened.indexed_now))
+        let indexed = IndexedNow::by_node(&manifest, opened);
+        Ok((manifest, indexed))
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -139,7 +151,10 @@ fn through_cluster(
             cluster.report_outage(name.reference.uri(), Some(&error));
             Ok(None)
         }
-        Err(error) => Err(error.context(format!("cannot open {}", name.reference.uri()))),
+        Err(error) => {
+            let uri = name.reference.uri();
+            Err(origin::with_hint(error.context(format!("cannot open {uri}")), uri))
+        }
     }
 }
 
@@ -155,10 +170,11 @@ fn whose(cluster: &Cluster, error: Error) -> Error {
     }
 }
 
-fn from_origin(name: &DatasetName) -> Result<(Manifest, bool), Error> {
+fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
     let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
-    Ok((opened.manifest, opened.indexed_now))
+    let indexed = IndexedNow::of(&opened);
+    Ok((opened.manifest, indexed))
 }
 
 /// The view of every sample of a snapshot.
@@ -285,10 +301,10 @@ impl Dataset {
         &self.fetcher
     }
 
-    /// Whether it had no manifest, and was indexed when it was opened.
+    /// What came of indexing it, if it had no manifest when it was opened.
     #[must_use]
-    pub fn indexed_now(&self) -> bool {
-        self.indexed_now
+    pub fn indexed_now(&self) -> Option<&IndexedNow> {
+        self.indexed_now.as_deref()
     }
 
     /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes

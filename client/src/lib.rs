@@ -20,6 +20,7 @@
 
 mod copies;
 mod error;
+mod files;
 mod patience;
 mod process;
 mod runtime;
@@ -47,7 +48,7 @@ pub mod admin;
 
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use copies::Copies;
-pub use dataset::{Dataset, OpenOptions};
+pub use dataset::{Dataset, IndexedNow, OpenOptions};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use given::GivenMemory;

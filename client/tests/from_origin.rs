@@ -44,11 +44,18 @@ fn image(sample: u16) -> Vec<u8> {
 
 #[test]
 fn an_unindexed_folder_is_indexed_once_and_read_as_it_was_written() {
-    let (_folder, uri) = folder();
+    let (folder, uri) = folder();
+    fs::write(folder.path().join("notes.txt"), b"of mine").unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
-    assert!(dataset.indexed_now());
+    let indexed = dataset.indexed_now().expect("it had no manifest").to_string();
+    let manifest = format!("manifest {uri}/.larder/{}.manifest", dataset.snapshot());
+    assert!(indexed.contains(&manifest) && indexed.contains("3 files"), "{indexed}");
+    assert!(
+        indexed.ends_with("left out: notes.txt is not of a kind that can be indexed"),
+        "{indexed}"
+    );
     let again = Dataset::open(&uri, None).unwrap();
-    assert!(!again.indexed_now());
+    assert!(again.indexed_now().is_none());
     assert_eq!(again.snapshot(), dataset.snapshot());
     assert_eq!(dataset.samples(), u64::from(FILES * ROWS));
     for sample in [0, 39, 40, 119] {

@@ -13,11 +13,12 @@ mod health;
 mod tests;
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_dataset::{
-    DatasetRef, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
 };
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
@@ -58,6 +59,14 @@ pub struct Opened {
     pub dataset: Arc<Dataset>,
     /// It had no manifest, and was indexed for this call.
     pub indexed_now: bool,
+    /// What was left out then.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Opened {
+    fn as_it_was(dataset: Arc<Dataset>) -> Self {
+        Self { dataset, indexed_now: false, left_out: Vec::new() }
+    }
 }
 
 impl Catalog {
@@ -108,7 +117,7 @@ impl Catalog {
         manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
         let reference = (wanted.to_string(), manifest.cloned());
         if let Some(dataset) = self.pinned(wanted) {
-            return Ok(Opened { dataset, indexed_now: false });
+            return Ok(Opened::as_it_was(dataset));
         }
         let turn = self.turn(&reference);
         let _one_at_a_time = turn.lock().await;
@@ -121,11 +130,12 @@ impl Catalog {
             resolving.await
         };
         match resolved {
-            Ok(resolved) => {
+            Ok(mut resolved) => {
                 let indexed_now = resolved.indexed_now;
+                let left_out = mem::take(&mut resolved.left_out);
                 let dataset = self.keep(resolved).await?;
                 self.lock().resolved.insert(reference, dataset.snapshot());
-                Ok(Opened { dataset, indexed_now })
+                Ok(Opened { dataset, indexed_now, left_out })
             }
             Err(error) => self.last_known(&reference, error),
         }
@@ -256,7 +266,7 @@ impl Catalog {
             Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
                 let (named, snapshot) = (&reference.0, dataset.snapshot());
                 tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
-                Ok(Opened { dataset, indexed_now: false })
+                Ok(Opened::as_it_was(dataset))
             }
             _ => Err(error),
         }

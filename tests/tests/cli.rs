@@ -72,3 +72,32 @@ fn what_goes_wrong_is_said_with_its_reason_a_hint_and_an_exit_code() {
     assert!(said.starts_with("error: ") && said.contains("hint: "), "{said}");
     assert_eq!(larder(&["dataset", "show", "ftp://x/y"], &[]).status.code(), Some(2));
 }
+
+#[test]
+fn a_prefix_that_was_indexed_into_the_users_cache_is_listed() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let folder = dir.path().join("images");
+    assert_eq!(PythonDataset::images(&folder, 1, 8, &[4, 4, 3]).samples(), 8);
+    // A file in the place of the folder refuses everybody, root too.
+    std::fs::write(folder.join(".larder"), "").expect("a file");
+    let uri = format!("file://{}", folder.display());
+    let cache = dir.path().join("cache").display().to_string();
+    let env = [("XDG_CACHE_HOME".to_owned(), cache)];
+    let missing = larder(&["dataset", "ls", &uri], &env);
+    assert_eq!(missing.status.code(), Some(3));
+    let index = json(&larder(&["dataset", "index", &uri, "--tag", "v1", "-o", "json"], &env));
+    let listed = json(&larder(&["dataset", "ls", &uri, "-o", "json"], &env));
+    let (tag, snapshot) = (&listed["tags"][0], &listed["snapshots"][0]);
+    assert_eq!((&tag["tag"], &tag["lies"]), (&"v1".into(), &"cache".into()));
+    assert_eq!((&snapshot["snapshot"], &snapshot["lies"]), (&index["snapshot"], &"cache".into()));
+    let page = larder(&["dataset", "ls", &uri], &env);
+    assert!(String::from_utf8_lossy(&page.stdout).contains("in this user's cache"));
+}
+
+#[test]
+fn a_demo_that_is_told_of_a_cluster_refuses_to_show_another() {
+    let refused = larder(&["demo", "--cluster", "http://127.0.0.1:7070"], &[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("takes no address") && said.contains("larder bench"), "{said}");
+}

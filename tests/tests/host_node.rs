@@ -343,6 +343,7 @@ fn what_prevents_a_start_is_said_with_its_reason_and_remedy() {
     );
     let said = failure(&host, &[("LARDER_MEMORY", "9000TiB")]);
     assert!(said.contains("did not start") && said.contains("does not fit"), "{said}");
+    assert!(said.contains("LARDER_MEMORY") && !said.contains("--memory"), "{said}");
     let said = failure(&host, &[("LARDER_HOST_NODE", "../escape")]);
     assert!(said.contains("../escape"), "{said}");
     fs::set_permissions(host.run.path().join("larder"), fs::Permissions::from_mode(0o777))
@@ -379,6 +380,53 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
     let said = text(&stranger.stderr) + &text(&stranger.stdout);
     assert!(!stranger.status.success() && said.contains("one user"), "{said}");
     assert_eq!(host.nodes(), [node.pid]);
+}
+
+#[test]
+fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_origin() {
+    let host = Host::new();
+    let mut training = host.train(WORDS, 1, "60s");
+    node_of(&mut training);
+    finish(&mut training);
+    let larder = |words: &[&str]| {
+        let mut larder = Command::new(binary("larder"));
+        larder.args(words).args(["-o", "json"]).envs(host.env("60s"));
+        larder.output().expect("larder runs")
+    };
+    let json = |words: &[&str]| -> serde_json::Value {
+        let output = larder(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {said}"))
+    };
+    host.server.reset_counts();
+    let verified = json(&["dataset", "verify", WORDS]);
+    assert_eq!((&verified["read_from"], &verified["rows_origin"]), (&"host".into(), &0.into()));
+    let file = host.run.path().join("sample.npy");
+    let file = file.to_str().expect("UTF-8");
+    let sample = json(&["dataset", "sample", WORDS, "3", "--out", file]);
+    assert_eq!(sample["read_from"], "host");
+    assert_eq!(host.read_again(), 0, "the node had it all");
+    let compared = json(&["dataset", "verify", WORDS, "--against-source"]);
+    assert_eq!((&compared["verified"], &compared["against_source"]), (&true.into(), &true.into()));
+    let bench = json(&["bench", WORDS, "--seconds", "1"]);
+    let ways = bench["ways"].as_array().expect("ways").iter();
+    assert_eq!(ways.map(|way| &way["way"]).collect::<Vec<_>>(), ["origin", "network", "local"]);
+    let doctor = json(&["doctor"]);
+    let checks = doctor["checks"].as_array().expect("checks");
+    let found = |name: &str| checks.iter().find(|check| check["name"] == name).expect("a check");
+    assert_eq!(found("cluster")["found"], "1 node, all up and of one mind");
+    let socket = host.folders()[0].join("larder.sock").display().to_string();
+    let said = found("socket")["found"].as_str().expect("words");
+    assert!(said.starts_with(&format!("{socket} connects")), "{said}");
+
+    let direct = json(&["dataset", "verify", WORDS, "--cluster", "none"]);
+    assert_eq!(direct["read_from"], "origin");
+    for option in ["--against-source", "--remote-only"] {
+        let refused = larder(&["dataset", "verify", WORDS, "--cluster", "none", option]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(option) && said.contains("no nodes to read through"), "{said}");
+    }
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! What can be typed: the options every command has. Each command's own arguments stand beside its
 //! code, under `commands`.
 
-use clap::{Args, Parser, ValueEnum};
+use std::ffi::OsString;
+
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum, parser::ValueSource,
+};
 
 use crate::commands::Command;
 
@@ -15,6 +19,21 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// What was typed, and whether `--cluster` was, and does not come from the environment.
+    pub(crate) fn read() -> (Self, bool) {
+        Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_words<T: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = T>,
+    ) -> Result<(Self, bool), clap::Error> {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let typed = matches.value_source("cluster") == Some(ValueSource::CommandLine);
+        Ok((Self::from_arg_matches(&matches)?, typed))
+    }
+}
+
 /// Options of every command; shown after its own.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
@@ -23,8 +42,8 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
 
-    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs.
-    /// Without an address only for 'larder demo --cluster'
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs;
+    /// 'none' asks no node. Without an address only for 'larder demo --cluster'
     #[arg(
         long,
         global = true,
@@ -77,8 +96,6 @@ Try it without anything configured: larder demo";
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -96,6 +113,15 @@ mod tests {
         assert_eq!(global("larder --cluster http://h:1 node ls").cluster, at);
         let after = global("larder node ls -o json --cluster http://h:1");
         assert_eq!((after.output, after.cluster), (Format::Json, at));
+    }
+
+    #[test]
+    fn whether_a_cluster_was_typed_is_known_wherever_it_stands() {
+        let typed = |words: &str| Cli::from_words(words.split(' ')).unwrap().1;
+        assert!(typed("larder --cluster http://h:1 demo"));
+        assert!(typed("larder dataset --cluster http://h:1 ls"));
+        assert!(typed("larder dataset ls --cluster http://h:1"));
+        assert!(!typed("larder dataset ls"));
     }
 
     #[test]

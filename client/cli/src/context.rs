@@ -2,28 +2,39 @@
 
 use std::{future::Future, sync::Arc, time::Instant};
 
-use larder_client::{Cluster, HostOptions};
+use larder_client::{Cluster, HostNode, HostOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     args::Global,
     error::{Exit, Failure},
+    nodes::Nodes,
     output::Output,
     progress::{Board, Progress},
 };
+
+/// In the place of addresses: the origin itself is read.
+const NO_NODES: &str = "none";
+
+/// What to do where nodes are missing.
+pub(crate) const NAME_NODES: &str =
+    "say --cluster http://host:port of any node, or set LARDER_CLUSTER";
 
 /// The surroundings of a command.
 pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
     bare_cluster: bool,
+    /// Else it stands in the environment.
+    cluster_was_typed: bool,
 }
 
 impl Context {
-    pub(crate) fn new(global: &Global) -> Self {
+    /// From what was typed; `cluster_was_typed` says whether `--cluster` was.
+    pub(crate) fn new(global: &Global, cluster_was_typed: bool) -> Self {
         let cluster = global.cluster.clone().flatten().filter(|address| !address.is_empty());
         let bare_cluster = global.cluster == Some(None);
-        Self { output: Output::new(global), cluster, bare_cluster }
+        Self { output: Output::new(global), cluster, bare_cluster, cluster_was_typed }
     }
 
     /// Whether `--cluster` was typed without an address.
@@ -31,20 +42,27 @@ impl Context {
         self.bare_cluster
     }
 
-    /// The addresses of the cluster, if one is named.
-    pub(crate) fn cluster_address(&self) -> Option<&str> {
-        self.cluster.as_deref()
+    /// Whether `--cluster` was typed with an address.
+    pub(crate) fn was_given_an_address(&self) -> bool {
+        self.cluster_was_typed && self.cluster.is_some()
     }
 
-    /// The cluster, for commands that make no sense without one: that which is named, else the node of
-    /// this host, if one runs.
+    /// The nodes to read through: those that are named, else the node of this host, if it runs.
+    pub(crate) fn nodes(&self) -> Result<Option<Nodes>, Failure> {
+        Ok(match self.cluster.as_deref() {
+            Some(NO_NODES) => None,
+            Some(addresses) => Some(Nodes::Named(addresses.to_owned())),
+            None => HostNode::attach(&HostOptions::default())?.map(Nodes::OfHost),
+        })
+    }
+
+    /// The same as a cluster, for commands that make no sense without one.
     pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
-        if let Some(address) = &self.cluster {
-            return Ok(Cluster::connect(address)?);
-        }
-        Cluster::of_running_host(HostOptions::default())?.ok_or_else(|| {
+        let nodes = self.nodes()?;
+        let cluster = nodes.as_ref().map(Nodes::connect).transpose()?.flatten();
+        cluster.ok_or_else(|| {
             Failure::new(Exit::Usage, "no cluster is named, and no node of this host runs")
-                .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER")
+                .hint(NAME_NODES)
         })
     }
 

@@ -10,19 +10,18 @@ mod output;
 mod progress;
 
 mod context;
+mod nodes;
 
 mod commands;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::Cli;
 use context::Context;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let context = Context::new(&cli.global);
+    let (cli, cluster_was_typed) = Cli::read();
+    let context = Context::new(&cli.global, cluster_was_typed);
     match commands::run(&context, cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -150,6 +150,51 @@ def test_what_raises_in_a_progress_callback_ends_the_call(tmp_path: Path) -> Non
         larder.index(f"file://{tmp_path}", progress=progress)
 
 
+def test_a_prefix_that_opens_as_a_version_of_another_is_not_indexed(tmp_path: Path) -> None:
+    (tmp_path / "data@v1").mkdir()
+    save_file({"label": np.arange(5)}, tmp_path / "data@v1/a.safetensors")
+    uri = f"file://{tmp_path}/data@v1"
+    with pytest.raises(larder.InvalidArgument, match="names a version, not a prefix") as raised:
+        larder.index(uri)
+    assert f"to index 'file://{tmp_path}/data' as the version 'v1'" in str(raised.value)
+    assert larder.index(uri + "/").samples == 5
+    dataset = larder.open(uri + "/", cluster="none")
+    assert len(dataset) == len(pickle.loads(pickle.dumps(dataset))) == 5
+
+
+@pytest.mark.parametrize("cluster", [None, "none"])
+def test_a_manifest_that_is_not_where_it_is_said_to_be_is_not_made_there(
+    cluster: str | None, tmp_path: Path
+) -> None:
+    data, home = tmp_path / "data", tmp_path / "manifests"
+    for folder in (data, home):
+        folder.mkdir()
+    save_file({"label": np.arange(5)}, data / "a.safetensors")
+    uri, manifest = f"file://{data}", f"file://{home}"
+    with pytest.raises(larder.NotFound, match="there is no manifest of") as raised:
+        larder.open(uri, manifest=manifest, cluster=cluster)
+    assert f"larder dataset index {uri} --manifest {manifest}" in str(raised.value)
+    assert not list(home.iterdir())
+    larder.index(uri, manifest=manifest)
+    assert len(larder.open(uri, manifest=manifest, cluster=cluster)) == 5
+
+
+@pytest.mark.parametrize("cluster", [None, "none"])
+def test_a_dataset_that_was_moved_is_told_from_what_was_indexed(
+    cluster: str | None, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    save_file({"label": np.arange(5)}, old / "a.safetensors")
+    larder.index(f"file://{old}")
+    old.rename(new)
+    with pytest.raises(larder.DataChanged, match="was made of the data at") as raised:
+        larder.open(f"file://{new}", cluster=cluster)
+    assert f"larder dataset index file://{new}" in str(raised.value)
+    larder.index(f"file://{new}")
+    assert len(larder.open(f"file://{new}", cluster=cluster)) == 5
+
+
 def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
     tokens = np.arange(1000, dtype=np.uint16)
     tokens.tofile(tmp_path / "tokens.bin")

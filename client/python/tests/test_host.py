@@ -51,6 +51,7 @@ def wait_until_no_node_runs() -> None:
 @pytest.mark.usefixtures("s3")
 def test_eight_processes_share_one_node_which_one_of_them_announces() -> None:
     wait_until_no_node_runs()
+    larder.index(URI)
     command = [sys.executable, "-c", TRAIN, URI]
     ranks = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(8)]
     said = [rank.communicate(timeout=120)[1] for rank in ranks]

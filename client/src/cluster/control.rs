@@ -143,6 +143,8 @@ impl Control {
             manifest_bytes: open.manifest_bytes,
             indexed_now: open.indexed_now,
             manifest_uri: open.manifest_uri,
+            left_out: open.left_out,
+            left_out_count: open.left_out_count,
             ticket: schema::ticket(&open.ticket)?,
         })
     }

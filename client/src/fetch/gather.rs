@@ -24,7 +24,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    Error,
+    Error, files,
     origin::Fallback,
     patience::Patience,
     process,
@@ -382,6 +382,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 return Err(error);
             }
             Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
+            // Nobody can be reached without them, however long one waits.
+            Err(error) if !files::are_left() => return Err(files::none_left().because(error)),
             Err(error) => {
                 self.work.push(job);
                 self.again = Some(match &self.last {

@@ -64,7 +64,7 @@ pub(super) fn start_detached(
     launcher.wait().map_err(failed)?;
     if said.map_err(failed)?.is_empty() {
         return Err(not_started(&program)
-            .because(tail(&folder.log()))
+            .because(in_our_words(&tail(&folder.log()), options))
             .hint(format!("all it said is in {}", folder.log().display())));
     }
     Ok(())
@@ -129,11 +129,34 @@ fn tail(log: &Path) -> String {
     last_lines(&fs::read_to_string(log).unwrap_or_default())
 }
 
+/// What the node says of its arguments, by the names under which we were told what they are.
+fn in_our_words(said: &str, options: &HostOptions) -> String {
+    let name = |given: bool, variable| if given { "HostOptions" } else { variable };
+    said.replace("--memory", name(options.memory.is_some(), "LARDER_MEMORY"))
+        .replace("--exit-when-unused", name(options.linger.is_some(), "LARDER_HOST_NODE_LINGER"))
+}
+
 /// What a node said last.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     match &lines[lines.len().saturating_sub(LOG_LINES)..] {
         [] => "it said nothing".to_owned(),
         last => last.join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_of_its_arguments_is_told_by_the_names_of_the_settings() {
+        let said = "error: --memory: 'lots' is no size; --exit-when-unused: 'soon' is no time";
+        let variables = in_our_words(said, &HostOptions::default());
+        assert!(variables.contains("LARDER_MEMORY: 'lots'"), "{variables}");
+        assert!(variables.contains("LARDER_HOST_NODE_LINGER: 'soon'"), "{variables}");
+        let memory = Some("lots".to_owned());
+        let options = HostOptions { memory, ..HostOptions::default() };
+        assert!(in_our_words(said, &options).contains("HostOptions: 'lots'"));
     }
 }

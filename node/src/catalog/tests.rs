@@ -92,9 +92,14 @@ fn an_unindexed_folder_is_indexed_and_says_so() {
     let path = format!("/{}/inner", folder.uri().path());
     std::fs::create_dir(&path).unwrap();
     std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
+    std::fs::write(format!("{path}/notes.txt"), b"of mine").unwrap();
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
     let open = || kitchen.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
-    assert!(open().indexed_now);
-    assert!(!open().indexed_now);
+    let first = open();
+    let left_out = [first.left_out[0].to_string()];
+    assert!(first.indexed_now);
+    assert_eq!(left_out, ["notes.txt is not of a kind that can be indexed"]);
+    let again = open();
+    assert!(!again.indexed_now && again.left_out.is_empty());
     assert_eq!(open().dataset.uri(), &OriginUri::parse(&inner).unwrap());
 }

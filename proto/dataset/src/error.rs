@@ -1,6 +1,6 @@
 //! The one error that indexing and opening a dataset can end with.
 
-use crate::{BuildError, FetchError, ManifestError, OriginError, OriginUri, UriError};
+use crate::{BuildError, DatasetRef, FetchError, ManifestError, OriginError, OriginUri, UriError};
 
 /// Why a dataset could not be indexed or opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +78,31 @@ pub enum DatasetError {
         /// Which tag or snapshot.
         what: String,
     },
+    /// There is no manifest where it was said to lie.
+    #[error(
+        "there is no manifest of {dataset} under {home}: correct that address, or index the dataset \
+         into it ({})",
+        index_into(dataset, home)
+    )]
+    NoManifest {
+        /// Which dataset, and which version of it.
+        dataset: DatasetRef,
+        /// Where it was said to lie.
+        home: OriginUri,
+    },
+    /// The manifest is of data that lay elsewhere when it was indexed.
+    #[error(
+        "{object} was made of the data at {indexed}, and this is {opened}: if it was moved or copied, index \
+         it again (larder dataset index {opened}); if both are one place, open it as {indexed}"
+    )]
+    Moved {
+        /// The manifest.
+        object: OriginUri,
+        /// Where the data lay.
+        indexed: OriginUri,
+        /// Where it is opened.
+        opened: OriginUri,
+    },
     /// Somebody else keeps moving the tag.
     #[error("{object} was moved by somebody else {attempts} times while it was written: try again")]
     TagContended {
@@ -89,4 +114,11 @@ pub enum DatasetError {
     /// An address can't be.
     #[error(transparent)]
     Uri(#[from] UriError),
+}
+
+/// The command that makes a manifest where one is missing.
+fn index_into(dataset: &DatasetRef, home: &OriginUri) -> String {
+    let (uri, tag) = (dataset.uri(), dataset.tag());
+    let tag = if tag == DatasetRef::TAG_DEFAULT { String::new() } else { format!(" --tag {tag}") };
+    format!("larder dataset index {uri} --manifest {home}{tag}")
 }

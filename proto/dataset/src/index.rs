@@ -16,14 +16,16 @@ mod ragged;
 mod safetensors;
 mod tokens;
 
+use std::fmt;
+
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, limits, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;
-pub use publish::ManifestLocation;
-pub(crate) use publish::{cache_home, home_beside, manifest_uri, read_tag, tag_uri};
+pub use publish::{ManifestLocation, cache_home};
+pub(crate) use publish::{home_beside, manifest_uri, read_tag, tag_uri};
 
 /// How a dataset is indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +112,17 @@ impl LeftOut {
 
     fn tensor(key: &str, tensor: &str, why: impl Into<String>) -> Self {
         Self { object: key.into(), tensor: Some(tensor.into()), why: why.into() }
+    }
+}
+
+/// In one clause: `notes.txt is empty`.
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, tensor, why } = self;
+        match tensor {
+            Some(tensor) => write!(f, "tensor '{tensor}' of {object} {why}"),
+            None => write!(f, "{object} {why}"),
+        }
     }
 }
 

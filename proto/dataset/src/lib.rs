@@ -31,7 +31,7 @@ pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use id::{IdError, ShardId, SnapshotId};
 pub use index::{
-    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, index,
+    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, cache_home, index,
     shard_checksum,
 };
 pub use manifest::{

@@ -34,11 +34,12 @@ pub async fn open(
 
 /// Opens a dataset: finds the manifest its tag points to, beside the data, or in the local cache, or
 /// under `manifest` if that is given (which may also name one `.manifest` object). A tag of 32 hex
-/// digits is the id of a snapshot. A prefix that was never indexed is indexed now, with the defaults.
+/// digits is the id of a snapshot. A prefix that was never indexed is indexed now, with the defaults,
+/// unless it was said where its manifest lies.
 ///
 /// # Errors
-/// When there is no such tag, the manifest is damaged or of another dataset, or the prefix can't be
-/// indexed.
+/// When there is no such tag or no manifest where it was said to be, the manifest is damaged or of other
+/// data, or the prefix can't be indexed.
 pub async fn open_with(
     origin: &Origin,
     dataset: &DatasetRef,
@@ -58,11 +59,15 @@ pub async fn open_with(
     if let Some((manifest, location)) = found {
         return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
     }
+    // An address that is mistyped must not become the home of a new index.
+    if let Some(home) = manifest {
+        return Err(DatasetError::NoManifest { dataset: dataset.clone(), home: home.clone() });
+    }
     if dataset.tag() != DatasetRef::TAG_DEFAULT {
         let what = format!("tag or snapshot '{}'", dataset.tag());
         return Err(DatasetError::NoSuchVersion { dataset: dataset.uri().clone(), what });
     }
-    let options = IndexOptions { manifest: manifest.cloned(), ..IndexOptions::default() };
+    let options = IndexOptions::default();
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
     let (manifest, location) = (indexed.manifest, indexed.location);
     Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
@@ -139,11 +144,8 @@ impl ManifestLocation {
             return refused(format!("it holds the snapshot {}", manifest.snapshot()));
         }
         if manifest.uri() != dataset.uri() {
-            return refused(format!(
-                "it is the manifest of {}, not of {}",
-                manifest.uri(),
-                dataset.uri()
-            ));
+            let (indexed, opened) = (manifest.uri().clone(), dataset.uri().clone());
+            return Err(DatasetError::Moved { object: object.clone(), indexed, opened });
         }
         Ok((manifest, self))
     }

@@ -96,6 +96,16 @@ pub enum OriginError {
         /// The limit.
         limit: u64,
     },
+    /// A link that leads to a folder above it, or to itself, so that listing would never end.
+    #[error(
+        "the files under {prefix} can't be listed: {why}; remove that link, or use a folder without it"
+    )]
+    Loop {
+        /// Which prefix.
+        prefix: OriginUri,
+        /// Which link.
+        why: String,
+    },
     /// Anything else: the network, the store, a name the store can't have.
     #[error("the request for {object} failed: {why}")]
     Failed {
@@ -162,6 +172,9 @@ impl OriginError {
     fn from_store(object: &OriginUri, error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let object = object.clone();
+        if let Some(why) = words::link_loop(error) {
+            return Self::Loop { prefix: object, why };
+        }
         let why = words::plain(error);
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
 use larder_dataset::{
-    DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Manifest, ManifestLocation, Origin,
-    OriginError, OriginUri, PartRead, TokenSpec, index, open,
+    DatasetError, DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Manifest, ManifestLocation,
+    Origin, OriginError, OriginUri, PartRead, TokenSpec, index, open,
 };
 use serde::Deserialize;
 
@@ -200,6 +200,40 @@ async fn a_manifest_may_lie_elsewhere_and_be_named_itself() {
         assert!(!opened.indexed_now);
         assert_eq!(opened.manifest.snapshot(), indexed.manifest.snapshot());
     }
+}
+
+#[tokio::test]
+async fn where_a_manifest_is_said_to_lie_none_is_made() {
+    let (_folder, uri) = copy("npy");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let home = OriginUri::parse(&format!("file://{}", elsewhere.path().display())).unwrap();
+    let dataset = DatasetRef::parse(&format!("{uri}@v1")).unwrap();
+    for dataset in [&dataset, &DatasetRef::latest(uri.clone())] {
+        let error = open(dataset, Some(&home)).await.unwrap_err();
+        assert!(matches!(error, DatasetError::NoManifest { .. }), "{error}");
+        let command = format!("larder dataset index {uri} --manifest {home}");
+        assert!(error.to_string().contains(&command), "{error}");
+    }
+    let made = std::fs::read_dir(elsewhere.path()).unwrap().count();
+    assert_eq!(made, 0);
+}
+
+#[tokio::test]
+async fn data_that_was_moved_is_told_from_what_was_indexed() {
+    let (folder, uri) = copy("npy");
+    open(&DatasetRef::latest(uri.clone()), None).await.unwrap();
+    let new = tempfile::tempdir().unwrap();
+    let path = new.path().join("moved");
+    std::fs::rename(folder.path(), &path).unwrap();
+    let moved = OriginUri::parse(&format!("file://{}", path.display())).unwrap();
+    let moved = DatasetRef::latest(moved);
+    let error = open(&moved, None).await.unwrap_err();
+    assert!(matches!(error, DatasetError::Moved { .. }), "{error}");
+    let said = error.to_string();
+    assert!(said.contains(&format!("larder dataset index {}", moved.uri())), "{said}");
+    assert!(said.contains(&format!("data at {uri}")), "{said}");
+    indexed(moved.uri(), &IndexOptions::default()).await;
+    open(&moved, None).await.unwrap();
 }
 
 #[tokio::test]

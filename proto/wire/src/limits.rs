@@ -143,6 +143,13 @@ pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
 /// Most bytes of a manifest a client takes from a node: 64 bytes for each of 64 million shards.
 pub const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
+/// Things that were left out of a dataset that are named to whoever opened it: enough to see what is wrong,
+/// few enough for one line. `larder dataset index` lists all.
+pub const LEFT_OUT_TOLD_MAX: usize = 4;
+
+/// Most bytes of what is said of one of them: a key, the name of a tensor and a reason; longer ones are cut.
+pub const LEFT_OUT_BYTES_MAX: usize = 512;
+
 /// Most bytes of a URI or tag in a request.
 pub const URI_BYTES_MAX: usize = 4 << 10;
 
@@ -487,6 +494,10 @@ pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A ring older than this is asked for anew.
 pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// File descriptors that must be left to a process that opens a dataset: the runtime takes some six, each
+/// node two or three, and a read of the origin one.
+pub const FILES_LEFT_MIN: usize = 16;
 
 /// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
 /// pays for each.

@@ -13,7 +13,7 @@ use larder_client::{
 };
 use serde::Serialize;
 
-use super::dataset::{open_through_cluster, parse_reference};
+use super::dataset::{open_through_nodes, parse_reference};
 use crate::{
     context::Context,
     error::{Exit, Failure},
@@ -23,7 +23,8 @@ use crate::{
 
 /// Measures a dataset of yours: from the origin, over the network, from memory on this host.
 ///
-/// Without a cluster (--cluster or LARDER_CLUSTER) only the origin is measured.
+/// The nodes are those of --cluster or LARDER_CLUSTER, else the one of this host, if it runs. Without any only the
+/// origin is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
@@ -79,9 +80,10 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         return Err(Failure::new(Exit::NotFound, format!("{uri} has no samples")));
     }
     let mut ways = vec![measure(context, arguments, &direct, "origin", &progress)?];
-    if let Some(cluster) = context.cluster_address() {
+    let nodes = context.nodes()?;
+    if let Some(nodes) = &nodes {
         for (way, local) in [("network", false), ("local", true)] {
-            let dataset = open_through_cluster(context, cluster, uri, None, local)?;
+            let dataset = open_through_nodes(context, nodes, uri, None, local)?;
             ways.push(measure(context, arguments, &dataset, way, &progress)?);
         }
     }
@@ -93,7 +95,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         batch_size: arguments.batch_size,
         ways,
     })?;
-    if context.cluster_address().is_none() {
+    if nodes.is_none() {
         context.output.note("name a cluster (--cluster or LARDER_CLUSTER) to compare its nodes");
     }
     Ok(())

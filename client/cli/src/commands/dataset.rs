@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 use crate::{context::Context, error::Failure};
 
-pub(super) use cluster::open as open_through_cluster;
+pub(super) use cluster::open as open_through_nodes;
 pub(super) use reference::{open, parse_reference};
 
 /// What can be done with datasets.

@@ -67,6 +67,13 @@ const NODE_LOCAL: &str = "a";
 const NODE_REMOTE: &str = "b";
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    if context.was_given_an_address() {
+        return Err(Failure::new(Exit::Usage, "the demo takes no address of a cluster")
+            .why("it starts nodes of its own")
+            .hint(
+                "say larder demo --cluster; larder bench DATASET --cluster ADDRESS measures yours",
+            ));
+    }
     let interrupt = Interrupt::watch()?;
     let finished = match (context.bare_cluster(), arguments.epochs) {
         (false, epochs) => show(context, arguments, epochs.unwrap_or(EPOCHS), &interrupt),

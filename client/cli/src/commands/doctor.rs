@@ -22,7 +22,8 @@ use crate::{
 };
 use check::{Check, State};
 
-/// Checks this host and, if named, an origin and the nodes.
+/// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER, else the one of this
+/// host, if it runs.
 ///
 /// Ends with exit code 1 if a check fails; warnings do not count.
 #[derive(Debug, Args)]
@@ -49,7 +50,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let mut checks = host::checks();
     checks.extend(memory::checks());
     progress.say("asking the nodes");
-    checks.extend(nodes::checks(context.cluster_address(), arguments.socket.as_deref()));
+    checks.extend(nodes::checks(context.nodes(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
         progress.say(&format!("reaching {}", reference.uri()));
         checks.extend(context.block_on(Box::pin(origin::checks(reference.uri())))?);

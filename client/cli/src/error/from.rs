@@ -69,6 +69,11 @@ impl From<OriginError> for Failure {
                 what(Exit::Failed, format!("there are more than {limit} objects under {prefix}"))
                     .hint("index a smaller prefix")
             }
+            E::Loop { prefix, why } => {
+                what(Exit::Failed, format!("the files under {prefix} can't be listed"))
+                    .why(why)
+                    .hint("remove that link, or use a folder without it")
+            }
             E::Failed { object, why } => {
                 what(Exit::Unavailable, format!("the request for {object} failed"))
                     .why(why)
@@ -144,6 +149,23 @@ impl From<DatasetError> for Failure {
                      {dataset} --tag TAG"
                 ))
             }
+            E::NoManifest { dataset, home } => {
+                let (uri, tag) = (dataset.uri(), dataset.tag());
+                let what = format!("there is no manifest of {dataset} under {home}");
+                Self::new(Exit::NotFound, what).hint(format!(
+                    "correct --manifest, or index into it: larder dataset index {uri} --manifest {home} \
+                     --tag {tag}"
+                ))
+            }
+            E::Moved { object, indexed, opened } => Self::new(
+                Exit::Data,
+                format!("{object} is not the manifest of {opened}"),
+            )
+            .why(format!("it was made of the data at {indexed}"))
+            .hint(format!(
+                "if it was moved or copied, index it again: larder dataset index {opened}; if \
+                         both are one place, open it as {indexed}"
+            )),
             E::TagContended { object, attempts } => {
                 Self::new(Exit::Unavailable, format!("{object} could not be moved"))
                     .why(format!("somebody else moved it {attempts} times meanwhile"))

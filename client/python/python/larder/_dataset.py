@@ -94,12 +94,13 @@ def open(
     """Open a dataset where it lies: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
     Args:
-        uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now.
+        uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now,
+            and a warning says where the manifest was written and what was left out.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
             default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
             process that needs it starts and the last one out stops. ``"none"`` reads the origin
             directly.
-        manifest: where the manifest lies when it is not beside the data.
+        manifest: where the manifest lies when it is not beside the data; it is not made there.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try
             again".

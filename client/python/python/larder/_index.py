@@ -51,7 +51,8 @@ def index(
     tokens. Only headers are read, unless ``checksum`` is given.
 
     Args:
-        uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``.
+        uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
+            a tag.
         tag: the tag that is to point to the snapshot; by default ``latest``.
         dtype: the type of a token, such as ``"uint16"``.
         window: tokens in a sample.

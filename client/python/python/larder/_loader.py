@@ -133,6 +133,19 @@ class Batch(dict[str, Any]):
         """Where the job stands once this batch was used; for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
 
+    def __repr__(self) -> str:
+        """Its rows, what comes after it, and the type and shape of each array, without content."""
+        columns = ", ".join(f"{name} {_shown(value)}" for name, value in self.items())
+        if "samples" not in vars(self):
+            return f"<larder.Batch without its facts: {columns}>"
+        # larder-state/1/VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION/NEXT-POSITION
+        stand = self._state.split("/")
+        padding = f", {self.padding} of padding" if self.padding else ""
+        return (
+            f"<larder.Batch of {len(self.samples)} rows{padding}, before position {stand[-1]} "
+            f"of epoch {stand[4]}: {columns}>"
+        )
+
     def __getattr__(self, name: str) -> Any:
         if name in ("samples", "padding", "sources", "_state"):
             raise AttributeError(
@@ -140,6 +153,14 @@ class Batch(dict[str, Any]):
                 "batch's items (by a framework, on its way to a device)"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _shown(value: Any) -> str:
+    """The type and shape of a column."""
+    if isinstance(value, Ragged):
+        return f"ragged {_shown(value.data)}"
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    return type(value).__name__ if dtype is None or shape is None else f"{dtype} {tuple(shape)}"
 
 
 def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

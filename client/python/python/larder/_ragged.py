@@ -16,7 +16,7 @@ class Ragged(NamedTuple):
     """A column whose rows differ in their first dimension: its rows one after the other.
 
     A tuple of two arrays, so that frameworks take it apart and put it together as any other:
-    ``data, offsets = batch["text"]``.
+    ``data, offsets = batch["text"]``. So its ``len()`` is 2; it has ``len(ragged.lengths)`` rows.
 
     Attributes:
         data: the elements of all rows.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use larder_dataset::{DatasetRef, OriginUri};
+use larder_dataset::{DatasetRef, LeftOut, OriginUri};
 use larder_wire::control::{
     FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
 };
@@ -27,7 +27,8 @@ pub(super) async fn open(
     let manifest = opened.dataset.manifest();
     let name = &request.client_name;
     let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];
-    tracing::info!(dataset = %wanted, client = %name, "opened");
+    let (indexed_now, left_out) = (opened.indexed_now, &opened.left_out);
+    tracing::info!(dataset = %wanted, client = %name, indexed_now, left_out = left_out.len(), "opened");
     Ok(OpenDatasetResponse {
         snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
         samples: manifest.samples(),
@@ -35,9 +36,17 @@ pub(super) async fn open(
         bytes: manifest.total_bytes(),
         manifest_bytes: manifest.as_bytes().len() as u64,
         ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
-        indexed_now: opened.indexed_now,
+        indexed_now,
         manifest_uri: opened.dataset.manifest_uri().to_string(),
+        left_out: left_out.iter().take(limits::LEFT_OUT_TOLD_MAX).map(in_short).collect(),
+        left_out_count: left_out.len() as u64,
     })
+}
+
+fn in_short(left_out: &LeftOut) -> String {
+    let mut text = left_out.to_string();
+    text.truncate(text.floor_char_boundary(limits::LEFT_OUT_BYTES_MAX));
+    text
 }
 
 /// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who asks

@@ -68,8 +68,8 @@ pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError>
     Ok(prefix.join(".larder")?)
 }
 
-/// The home of manifests in the local cache, if this user has one.
-pub(crate) fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
+/// The home of manifests in the local cache, if this user has one: of prefixes that can't be written to.
+pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache =
         named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;

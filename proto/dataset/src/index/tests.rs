@@ -127,6 +127,23 @@ async fn what_is_left_out_is_listed_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_link_that_leads_round_in_a_circle_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.npy"), array(4, 3)).unwrap();
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    for target in [folder.path(), Path::new("again")] {
+        let link = folder.path().join("again");
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let error = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap_err();
+        assert!(matches!(error, DatasetError::Origin(OriginError::Loop { .. })), "{error}");
+        assert!(error.to_string().contains(link.to_str().unwrap()), "{error}");
+        std::fs::remove_file(&link).unwrap();
+    }
+    index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap();
+}
+
+#[tokio::test]
 async fn files_that_disagree_are_named_both() {
     let error = index_memory(&[
         ("a.safetensors", safetensors(GOOD, 32)),

@@ -39,6 +39,18 @@ pub(super) fn plain(error: &object_store::Error) -> String {
     }
 }
 
+/// Which link of a folder leads round in a circle, if that is why it can't be listed.
+pub(super) fn link_loop(error: &object_store::Error) -> Option<String> {
+    let text = full_text(error);
+    let (_, why) = text.split_once("Unable to walk dir: ")?;
+    if let Some((_, links)) = why.split_once("File system loop found: ") {
+        return Some(links.to_owned());
+    }
+    let (link, _) = why.split_once(": Too many levels of symbolic links")?;
+    let link = link.strip_prefix("IO error for operation on ").unwrap_or(link);
+    Some(format!("{link} points to itself"))
+}
+
 /// The status in the text of an error. The library sorts the answers to most requests by status, but
 /// not those to listings, and shows the status only in words.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {

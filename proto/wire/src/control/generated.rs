@@ -249,6 +249,11 @@ pub struct OpenDatasetResponse {
     /// The object that the node read the manifest from.
     #[prost(string, tag = "8")]
     pub manifest_uri: ::prost::alloc::string::String,
+    /// If it was indexed: what was left out and why, a clause each; the first few of left_out_count.
+    #[prost(string, repeated, tag = "9")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "10")]
+    pub left_out_count: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchManifestRequest {

@@ -11,6 +11,7 @@ impl From<&OriginError> for ErrorKind {
             OriginError::Credentials { .. } | OriginError::Denied { .. } => Self::PermissionDenied,
             OriginError::NotFound { .. } => Self::NotFound,
             OriginError::Settings { .. }
+            | OriginError::Loop { .. }
             | OriginError::TooLarge { .. }
             | OriginError::TooMany { .. }
             | OriginError::Unsupported { .. } => Self::InvalidArgument,
@@ -43,12 +44,12 @@ impl From<&DatasetError> for ErrorKind {
         match error {
             DatasetError::Origin(error) => error.into(),
             DatasetError::Fetch(error) => error.into(),
-            DatasetError::NoSuchVersion { .. } | DatasetError::NothingToIndex { .. } => {
-                Self::NotFound
-            }
+            DatasetError::NoSuchVersion { .. }
+            | DatasetError::NoManifest { .. }
+            | DatasetError::NothingToIndex { .. } => Self::NotFound,
             DatasetError::TagContended { .. } => Self::ResourceExhausted,
             // Another node would read the same one: index the dataset again.
-            DatasetError::Manifest { .. } => Self::DataChanged,
+            DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
             _ => Self::InvalidArgument,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use larder_client::admin::{self, DatasetRef, Opened, Origin, OriginUri};
+use larder_client::{
+    IndexedNow,
+    admin::{self, DatasetRef, Opened, Origin, OriginUri},
+};
 
 use crate::{
     context::Context,
@@ -48,13 +51,9 @@ pub(crate) fn open(
         opened.map(|opened| (origin, opened)).map_err(Failure::from)
     })?;
     drop(progress);
-    if let Ok((_, opened)) = &opened
-        && opened.indexed_now
-    {
-        let location = opened.location.uri();
-        context
-            .output
-            .note(&format!("{} had no manifest and was indexed now: {location}", reference.uri()));
+    let indexed = opened.as_ref().ok().and_then(|(_, opened)| IndexedNow::of(opened));
+    if let Some(indexed) = indexed {
+        context.output.note(&format!("{} {indexed}", reference.uri()));
     }
     opened
 }

@@ -9,16 +9,18 @@ use larder_client::{
 };
 use serde::Serialize;
 
-use super::{describe::shape, npy, open, open_through_cluster, parse_reference, read};
+use super::{describe::shape, npy, open, open_through_nodes, parse_reference, read};
 use crate::{
     context::Context,
     error::{Exit, Failure},
+    nodes::ReadFrom,
     output::{Page, Report, units},
 };
 
 /// Writes one tensor of one sample to a .npy file.
 ///
-/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the origin.
+/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the node of this host, if it runs,
+/// else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
@@ -50,18 +52,17 @@ struct SampleReport {
     shape: Vec<u64>,
     bytes: u64,
     out: String,
-    /// `cluster` or `origin`.
-    read_from: &'static str,
+    read_from: ReadFrom,
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let reference = parse_reference(&arguments.reference)?;
     let manifest_uri = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
-    let (manifest, tensor, bytes, read_from) = match context.cluster_address() {
-        Some(cluster) => {
-            let dataset = open_through_cluster(
+    let (manifest, tensor, bytes, read_from) = match context.nodes()? {
+        Some(nodes) => {
+            let dataset = open_through_nodes(
                 context,
-                cluster,
+                &nodes,
                 &arguments.reference,
                 manifest_uri.as_ref(),
                 true,
@@ -69,7 +70,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
             let tensor = find(dataset.manifest(), arguments)?;
             let name = dataset.manifest().tensors()[tensor].name().to_owned();
             let bytes = dataset.read(arguments.index, &name)?;
-            (dataset.manifest().clone(), tensor, bytes, "cluster")
+            (dataset.manifest().clone(), tensor, bytes, nodes.read_from())
         }
         None => {
             let (origin, opened) = open(context, &reference, manifest_uri.as_ref())?;
@@ -78,7 +79,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
             let (shard, row) = manifest.locate(arguments.index).expect("found above");
             let part = manifest.row_read(shard, row, tensor);
             let bytes = context.block_on(read::exact(&origin, &manifest, &part))??;
-            (manifest, tensor, bytes, "origin")
+            (manifest, tensor, bytes, ReadFrom::Origin)
         }
     };
     let facts = &manifest.tensors()[tensor];
@@ -127,7 +128,7 @@ fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
 impl Report for SampleReport {
     fn show(&self, page: &mut Page) {
         page.line(&format!(
-            "wrote {}: sample {} of tensor '{}', {} ({}), {}, read from the {}",
+            "wrote {}: sample {} of tensor '{}', {} ({}), {}, read from {}",
             self.out,
             units::count(self.sample),
             self.tensor,

@@ -1,12 +1,12 @@
 //! `larder dataset verify`: reads every row and checks it.
 //!
-//! Without a cluster the origin is read: the objects must be those that were indexed, of exactly the
-//! length and version, and shards whose checksum is pinned must have it. With a cluster every row
+//! Without nodes the origin is read: the objects must be those that were indexed, of exactly the
+//! length and version, and shards whose checksum is pinned must have it. Through nodes every row
 //! comes the way a training job gets it, checked against the CRC of its fill, and the digest of the
 //! epoch proves that each sample came once; `--against-source` also compares it with the origin.
 
 mod source;
-mod through_cluster;
+mod through_nodes;
 mod through_origin;
 
 use std::time::Duration;
@@ -17,8 +17,9 @@ use serde::Serialize;
 
 use super::parse_reference;
 use crate::{
-    context::Context,
+    context::{Context, NAME_NODES},
     error::{Exit, Failure},
+    nodes::ReadFrom,
     output::{Ink, Page, Report, units},
 };
 
@@ -27,7 +28,8 @@ const PROBLEMS_SHOWN: usize = 20;
 
 /// Reads every row of a dataset and checks it.
 ///
-/// From the origin, or through the cluster if one is named (--cluster or LARDER_CLUSTER).
+/// Through the cluster if one is named (--cluster or LARDER_CLUSTER), else through the node of this host, if it runs,
+/// else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
@@ -56,15 +58,14 @@ struct VerifyReport {
     shards: u32,
     /// Bytes of all rows that were read.
     bytes: u64,
-    /// `cluster` or `origin`.
-    read_from: &'static str,
+    read_from: ReadFrom,
     against_source: bool,
     /// Shards whose pinned checksum was compared.
     checksums: u32,
     rows_local: u64,
     rows_remote: u64,
     rows_origin: u64,
-    /// The epoch's digest, when read through a cluster.
+    /// The epoch's digest, when read through nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     seconds: f64,
@@ -91,15 +92,12 @@ impl Problems {
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let reference = parse_reference(&arguments.reference)?;
     let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
-    let report = match context.cluster_address() {
-        Some(cluster) => {
-            through_cluster::verify(context, cluster, arguments, &reference, manifest.as_ref())?
+    let report = match context.nodes()? {
+        Some(nodes) => {
+            through_nodes::verify(context, &nodes, arguments, &reference, manifest.as_ref())?
         }
         None => {
-            if arguments.remote_only {
-                return Err(Failure::new(Exit::Usage, "--remote-only needs a cluster")
-                    .hint("say --cluster http://host:port of any node, or set LARDER_CLUSTER"));
-            }
+            arguments.check_without_nodes()?;
             through_origin::verify(context, &reference, manifest.as_ref())?
         }
     };
@@ -112,6 +110,20 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
                 .why(units::counted(count, "problem"))
                 .hint("if the data was changed on purpose, index it again; else restore it"))
         }
+    }
+}
+
+impl Arguments {
+    /// Refuses what is asked of nodes, as there are none.
+    fn check_without_nodes(&self) -> Result<(), Failure> {
+        let asked = match (self.against_source, self.remote_only) {
+            (true, _) => "--against-source compares what nodes deliver with the origin",
+            (false, true) => "--remote-only reads what nodes deliver",
+            (false, false) => return Ok(()),
+        };
+        Err(Failure::new(Exit::Usage, asked)
+            .why("there are no nodes to read through")
+            .hint(format!("{NAME_NODES}; without the option the origin itself is verified")))
     }
 }
 
@@ -129,7 +141,7 @@ impl Report for VerifyReport {
             (
                 "read",
                 format!(
-                    "{}, {} in {} ({:.2} GiB/s), from the {}",
+                    "{}, {} in {} ({:.2} GiB/s), from {}",
                     units::counted(self.samples, "sample"),
                     units::bytes(self.bytes),
                     units::duration(time),
@@ -138,7 +150,7 @@ impl Report for VerifyReport {
                 ),
             ),
         ];
-        if self.read_from == "cluster" {
+        if self.read_from != ReadFrom::Origin {
             fields.push((
                 "rows",
                 format!(
@@ -170,7 +182,7 @@ impl VerifyReport {
             some => format!("the pinned checksums of {some} of {} shards", self.shards),
         };
         match (self.read_from, self.against_source) {
-            ("origin", _) => format!("length and version of every object; {pinned}"),
+            (ReadFrom::Origin, _) => format!("length and version of every object; {pinned}"),
             (_, true) => "every sample exactly once, every byte against the source".to_owned(),
             (_, false) => {
                 "every sample exactly once, every row against the CRC of its fill".to_owned()

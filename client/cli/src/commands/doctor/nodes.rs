@@ -10,13 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use larder_client::{
-    Cluster,
-    admin::{Answer, NodeDescription},
-};
+use larder_client::admin::{Answer, NodeDescription};
 
 use super::check::Check;
-use crate::output::units;
+use crate::{error::Failure, nodes::Nodes, output::units};
 
 const SOCKET: &str = "socket";
 const SOCKET_WHY: &str = "clients on a node's host map its memory through this socket; without it rows \
@@ -25,18 +22,23 @@ const CLUSTER: &str = "cluster";
 const CLUSTER_WHY: &str =
     "rows of a node that is away are read from the next one, at last from the origin";
 
-pub(super) fn checks(cluster: Option<&str>, socket: Option<&Path>) -> Vec<Check> {
-    let Some(address) = cluster else {
-        let found = "none named: say --cluster or set LARDER_CLUSTER to check its nodes";
-        let unnamed = Check::ok(CLUSTER, found, CLUSTER_WHY);
-        let usual = usual_socket();
-        return vec![unnamed, try_socket(socket.unwrap_or(&usual), socket.is_some())];
-    };
-    let cluster = match Cluster::connect(address) {
-        Ok(cluster) => cluster,
-        Err(error) => {
-            let hint = error.advice_text().unwrap_or("check the address and that larder-node runs");
-            return vec![Check::fail(CLUSTER, error.to_string(), CLUSTER_WHY, hint)];
+const HINT: &str = "check the address and that larder-node runs";
+
+pub(super) fn checks(nodes: Result<Option<Nodes>, Failure>, socket: Option<&Path>) -> Vec<Check> {
+    let connected = nodes.and_then(|nodes| nodes.map_or(Ok(None), |nodes| nodes.connect()));
+    let cluster = match connected {
+        Ok(Some(cluster)) => cluster,
+        Ok(None) => {
+            let found =
+                "none named, and no node of this host runs: --cluster or LARDER_CLUSTER names one";
+            let unnamed = Check::ok(CLUSTER, found, CLUSTER_WHY);
+            let usual = usual_socket();
+            return vec![unnamed, try_socket(socket.unwrap_or(&usual), socket.is_some())];
+        }
+        Err(Failure { what, why, hint, .. }) => {
+            let found = why.map_or(what.clone(), |why| format!("{what}: {why}"));
+            let hint = hint.unwrap_or_else(|| HINT.to_owned());
+            return vec![Check::fail(CLUSTER, found, CLUSTER_WHY, hint)];
         }
     };
     let answers = cluster.describe();

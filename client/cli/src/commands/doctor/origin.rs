@@ -1,6 +1,6 @@
 //! The origin: whether it can be reached, and what it allows.
 
-use std::{env, time::Instant};
+use std::{env, path::Path, time::Instant};
 
 use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
 
@@ -21,6 +21,11 @@ const WRITE_WHY: &str =
     "the manifest is kept beside the data, under .larder, so that all hosts find it";
 
 pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
+    // Writing to a folder would make it: what is mistyped must stay missing.
+    if uri.scheme() == Scheme::File && !Path::new("/").join(uri.path()).is_dir() {
+        let found = format!("{uri} is no folder");
+        return vec![Check::fail(REACH, found, REACH_WHY, "check the path, or make the folder")];
+    }
     let origin = match Origin::connect(uri).await {
         Ok(origin) => origin,
         Err(error) => return vec![failed(REACH, REACH_WHY, error)],
@@ -132,4 +137,24 @@ fn settings(uri: &OriginUri) -> String {
 #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::State;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_is_missed_and_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("imagenet");
+        let uri = OriginUri::parse(&format!("file://{}", path.display())).unwrap();
+        let missing = checks(&uri).await;
+        assert_eq!((missing.len(), missing[0].state), (1, State::Fail));
+        assert!(missing[0].found.ends_with("imagenet is no folder"), "{}", missing[0].found);
+        assert!(!path.exists());
+        std::fs::create_dir(&path).unwrap();
+        assert!(checks(&uri).await.iter().all(|check| check.state != State::Fail));
+        assert!(path.join(".larder/doctor").exists());
+    }
 }

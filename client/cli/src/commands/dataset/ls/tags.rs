@@ -1,6 +1,6 @@
-//! The tags and snapshots of a prefix, as they lie on the origin.
+//! The tags and snapshots of a prefix, as they lie on the origin and in this user's cache.
 
-use larder_client::admin::{Origin, OriginUri, SnapshotId};
+use larder_client::admin::{Origin, OriginUri, SnapshotId, cache_home};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -26,12 +26,26 @@ struct Tag {
     tag: String,
     /// Absent where the tag can't be read.
     snapshot: Option<String>,
+    lies: Place,
 }
 
 #[derive(Debug, Serialize)]
 struct Snapshot {
     snapshot: String,
     manifest_bytes: u64,
+    lies: Place,
+}
+
+/// Where manifests are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Place {
+    /// Under the prefix.
+    Beside,
+    /// Where the user said.
+    Given,
+    /// Where prefixes are indexed into that can't be written to.
+    Cache,
 }
 
 /// What a tag object holds.
@@ -45,38 +59,62 @@ pub(super) fn run(
     prefix: &OriginUri,
     manifest: Option<&str>,
 ) -> Result<(), Failure> {
-    let home = match manifest {
-        Some(text) => OriginUri::parse(text)?,
-        None => prefix.join(".larder")?,
-    };
-    let progress = context.progress(&format!("listing {home}"));
-    let report = context.block_on(Box::pin(list(prefix, &home)))??;
+    let homes = homes(prefix, manifest)?;
+    let progress = context.progress(&format!("listing {}", homes[0].1));
+    let report = context.block_on(Box::pin(list_all(prefix, &homes)))??;
     drop(progress);
     if report.snapshots.is_empty() && report.tags.is_empty() {
+        let places: Vec<_> = homes.iter().map(|(_, home)| home.to_string()).collect();
         return Err(Failure::new(Exit::NotFound, format!("{prefix} is not indexed"))
-            .why(format!("there is nothing under {home}"))
+            .why(format!("there is nothing under {}", places.join(" or ")))
             .hint(format!("larder dataset index {prefix}")));
     }
     context.output.print(&report)
 }
 
-async fn list(prefix: &OriginUri, home: &OriginUri) -> Result<TagsReport, Failure> {
+/// Where manifests of the prefix may lie, in the order in which they are looked for.
+fn homes(prefix: &OriginUri, manifest: Option<&str>) -> Result<Vec<(Place, OriginUri)>, Failure> {
+    if let Some(text) = manifest {
+        return Ok(vec![(Place::Given, OriginUri::parse(text)?)]);
+    }
+    let beside = (Place::Beside, prefix.join(".larder")?);
+    let cache = cache_home(prefix).map(|home| (Place::Cache, home));
+    Ok([beside].into_iter().chain(cache).collect())
+}
+
+/// What is in all of them. One that may not be listed counts only if there is nothing in the others.
+async fn list_all(prefix: &OriginUri, homes: &[(Place, OriginUri)]) -> Result<TagsReport, Failure> {
+    let (tags, snapshots) = (Vec::new(), Vec::new());
+    let mut report = TagsReport { uri: prefix.to_string(), tags, snapshots };
+    let mut denied = None;
+    for (place, home) in homes {
+        match list(home, *place, &mut report).await {
+            Err(failure) if failure.exit == Exit::Denied => denied = denied.or(Some(failure)),
+            listed => listed?,
+        }
+    }
+    match denied {
+        Some(failure) if report.snapshots.is_empty() => Err(failure),
+        _ => Ok(report),
+    }
+}
+
+async fn list(home: &OriginUri, lies: Place, report: &mut TagsReport) -> Result<(), Failure> {
     let origin = Origin::connect(home).await?;
-    let (mut tags, mut snapshots) = (Vec::new(), Vec::new());
     for object in origin.list(home).await? {
         if let Some(tag) = object.key.strip_prefix("tags/") {
-            if tags.len() < TAGS_MAX {
-                let tag = tag.to_owned();
-                tags.push(Tag { snapshot: read(&origin, home, &tag).await?, tag });
+            if report.tags.len() < TAGS_MAX {
+                let (tag, snapshot) = (tag.to_owned(), read(&origin, home, tag).await?);
+                report.tags.push(Tag { tag, snapshot, lies });
             }
         } else if let Some(name) = object.key.strip_suffix(".manifest")
             && name.parse::<SnapshotId>().is_ok()
         {
             let (snapshot, manifest_bytes) = (name.to_owned(), object.size_bytes);
-            snapshots.push(Snapshot { snapshot, manifest_bytes });
+            report.snapshots.push(Snapshot { snapshot, manifest_bytes, lies });
         }
     }
-    Ok(TagsReport { uri: prefix.to_string(), tags, snapshots })
+    Ok(())
 }
 
 async fn read(origin: &Origin, home: &OriginUri, tag: &str) -> Result<Option<String>, Failure> {
@@ -85,26 +123,43 @@ async fn read(origin: &Origin, home: &OriginUri, tag: &str) -> Result<Option<Str
     Ok(serde_json::from_slice(&bytes).ok().map(|tag: TagObject| tag.snapshot))
 }
 
+impl Place {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Beside => "beside the data",
+            Self::Given => "where you said",
+            Self::Cache => "in this user's cache",
+        }
+    }
+}
+
 impl Report for TagsReport {
     fn show(&self, page: &mut Page) {
         let mut table = Table::new(&[
             ("TAG", Align::Left),
             ("SNAPSHOT", Align::Left),
             ("MANIFEST", Align::Right),
+            ("LIES", Align::Left),
         ]);
-        let size = |snapshot: &str| {
-            let found = self.snapshots.iter().find(|one| one.snapshot == snapshot);
+        let size = |snapshot: &str, lies: Place| {
+            let mut all = self.snapshots.iter();
+            let found = all.find(|one| one.snapshot == snapshot && one.lies == lies);
             found.map_or("missing".to_owned(), |one| units::bytes(one.manifest_bytes))
         };
-        for tag in &self.tags {
-            let snapshot = tag.snapshot.as_deref().unwrap_or("unreadable");
-            table.row([tag.tag.clone(), snapshot.to_owned(), size(snapshot)]);
-        }
-        let tagged = |one: &&Snapshot| {
-            self.tags.iter().any(|tag| tag.snapshot.as_deref() == Some(one.snapshot.as_str()))
+        let mut row = |tag: &str, snapshot: &str, lies: Place| {
+            let words = lies.words().to_owned();
+            table.row([tag.to_owned(), snapshot.to_owned(), size(snapshot, lies), words]);
         };
-        for one in self.snapshots.iter().filter(|one| !tagged(one)) {
-            table.row(["(none)".to_owned(), one.snapshot.clone(), size(&one.snapshot)]);
+        for tag in &self.tags {
+            row(&tag.tag, tag.snapshot.as_deref().unwrap_or("unreadable"), tag.lies);
+        }
+        let is_of = |tag: &Tag, one: &Snapshot| {
+            tag.lies == one.lies && tag.snapshot.as_deref() == Some(one.snapshot.as_str())
+        };
+        for one in &self.snapshots {
+            if !self.tags.iter().any(|tag| is_of(tag, one)) {
+                row("(none)", &one.snapshot, one.lies);
+            }
         }
         page.table(table);
     }

@@ -5,7 +5,9 @@ use larder_client::admin::{
 };
 
 use super::{Problems, VerifyReport};
-use crate::{commands::dataset::open, context::Context, error::Failure, progress::Progress};
+use crate::{
+    commands::dataset::open, context::Context, error::Failure, nodes::ReadFrom, progress::Progress,
+};
 
 pub(super) fn verify(
     context: &Context,
@@ -26,8 +28,8 @@ pub(super) fn verify(
         samples: manifest.samples(),
         shards: manifest.shard_count(),
         bytes: manifest.total_bytes(),
-        read_from: "origin",
-        against_source: true,
+        read_from: ReadFrom::Origin,
+        against_source: false,
         checksums,
         rows_local: 0,
         rows_remote: 0,

@@ -7,20 +7,22 @@ use larder_client::{
 };
 
 use super::{Arguments, Problems, VerifyReport, source::SourceShard};
-use crate::{commands::dataset::open_through_cluster, context::Context, error::Failure};
+use crate::{
+    commands::dataset::open_through_nodes, context::Context, error::Failure, nodes::Nodes,
+};
 
 /// Bytes that a batch should have: enough for few gathers, little enough for memory.
 const BATCH_BYTES: u64 = 32 << 20;
 
 pub(super) fn verify(
     context: &Context,
-    cluster: &str,
+    nodes: &Nodes,
     arguments: &Arguments,
     reference: &DatasetRef,
     manifest: Option<&OriginUri>,
 ) -> Result<VerifyReport, Failure> {
     let local = !arguments.remote_only;
-    let dataset = open_through_cluster(context, cluster, &arguments.reference, manifest, local)?;
+    let dataset = open_through_nodes(context, nodes, &arguments.reference, manifest, local)?;
     let begun = context.now();
     let mut comparison = match arguments.against_source {
         true => Some(Comparison::begin(context, reference)?),
@@ -54,7 +56,7 @@ pub(super) fn verify(
         samples: loader.stats().samples,
         shards: manifest.shard_count(),
         bytes: sources.bytes,
-        read_from: "cluster",
+        read_from: nodes.read_from(),
         against_source: arguments.against_source,
         checksums: 0,
         rows_local: sources.rows_local,

@@ -1,0 +1,94 @@
+//! What is told of a prefix that had no manifest, and was indexed because somebody opened it.
+
+use std::fmt;
+
+use larder_dataset::{Manifest, Opened};
+use larder_wire::{limits, printable_line};
+
+use crate::OpenDataset;
+
+/// What came of indexing a prefix that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexedNow {
+    /// Files that its samples lie in.
+    pub files: u32,
+    /// Where the manifest was written.
+    pub manifest: String,
+    /// The first of what was left out, each with the reason.
+    pub left_out: Vec<String>,
+    /// How much was left out.
+    pub left_out_count: u64,
+}
+
+impl IndexedNow {
+    /// What came of it here; `None` if it had a manifest.
+    #[must_use]
+    pub fn of(opened: &Opened) -> Option<Self> {
+        let left_out = opened.left_out.iter().map(ToString::to_string);
+        opened.indexed_now.then(|| Self {
+            files: opened.manifest.object_count(),
+            manifest: opened.location.uri().to_string(),
+            left_out: first(left_out),
+            left_out_count: opened.left_out.len() as u64,
+        })
+    }
+
+    /// What came of it on a node; `None` if it had a manifest.
+    pub(super) fn by_node(manifest: &Manifest, opened: OpenDataset) -> Option<Self> {
+        opened.indexed_now.then(|| Self {
+            files: manifest.object_count(),
+            manifest: opened.manifest_uri,
+            left_out: first(opened.left_out.into_iter()),
+            left_out_count: opened.left_out_count,
+        })
+    }
+}
+
+/// As many as are named, each on one line.
+fn first(left_out: impl Iterator<Item = String>) -> Vec<String> {
+    let named = left_out.take(limits::LEFT_OUT_TOLD_MAX);
+    named.map(|one| printable_line(&one).into_owned()).collect()
+}
+
+/// What is said of the prefix: `had no manifest and was indexed now: 2 files, ...`.
+impl fmt::Display for IndexedNow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, manifest, left_out, left_out_count } = self;
+        let plural = if *files == 1 { "" } else { "s" };
+        write!(
+            f,
+            "had no manifest and was indexed now: {files} file{plural}; manifest {manifest}"
+        )?;
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; left out: {}", left_out.join(", "))?;
+        match left_out_count.saturating_sub(left_out.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more (larder dataset index lists them)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn indexed(left_out: &[&str], left_out_count: u64) -> IndexedNow {
+        let left_out = first(left_out.iter().map(ToString::to_string));
+        IndexedNow { files: 2, manifest: "s3://b/p/.larder/x".to_owned(), left_out, left_out_count }
+    }
+
+    #[test]
+    fn what_was_left_out_is_said_with_its_reason_and_what_finds_no_room_is_counted() {
+        let said = "had no manifest and was indexed now: 2 files; manifest s3://b/p/.larder/x";
+        assert_eq!(indexed(&[], 0).to_string(), said);
+        let one = indexed(&["a\nb is empty"], 1).to_string();
+        assert_eq!(one, format!("{said}; left out: a\\nb is empty"));
+        let many = indexed(&["a is empty"; 7], 9).to_string();
+        assert!(
+            many.ends_with("a is empty, and 5 more (larder dataset index lists them)"),
+            "{many}"
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! A process that has no file descriptors left. Alone in its program: the limit is that of all threads.
+
+use std::{fs::File, time::Duration};
+
+use larder_client::{Dataset, ErrorKind};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use safetensors::{Dtype, tensor::TensorView};
+
+#[test]
+fn without_file_descriptors_reads_end_at_once_and_say_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let labels = [1, 2, 3];
+    let tensor = TensorView::new(Dtype::U8, vec![3], &labels).expect("a tensor");
+    let bytes = safetensors::serialize([("label", tensor)], None).expect("a valid file");
+    std::fs::write(folder.path().join("a.safetensors"), bytes).expect("a writable folder");
+    let uri = format!("file://{}", folder.path().display());
+    let patient = || Dataset::options().patience(Duration::from_secs(86_400)).open(&uri);
+    let dataset = patient().unwrap();
+
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, 128, most).expect("a lower limit");
+    let held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    for error in [patient().map(drop).unwrap_err(), dataset.read(1, "label").unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+        assert_eq!(error.what(), "this process has no file descriptors left");
+        assert!(error.advice_text().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
+    }
+    drop(held);
+    assert_eq!(dataset.read(1, "label").unwrap(), [2]);
+}
