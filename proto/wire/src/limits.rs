@@ -84,6 +84,11 @@ pub const CONNECTION_DATASETS_MAX: usize = 16;
 /// that it does not hold extents and a thread.
 pub const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Who takes fewer bytes a second than these while it is sent to is soon treated like one who takes none,
+/// or a byte now and then would hold memory that others wait for. Below what any link carries over which
+/// anybody would train, and a frame of 4 MiB takes 16 seconds.
+pub const SEND_BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+
 /// After SIGTERM a node finishes the gathers it has; what is not done by then is cut off. Below the
 /// 30 seconds that orchestrators give before they kill.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
