@@ -59,10 +59,12 @@ impl Peer {
                     .with_interval(limits::DATA_PROBE_INTERVAL)
                     .with_retries(PROBES_MAX);
                 SockRef::from(tcp).set_tcp_keepalive(&probes)?;
+                SockRef::from(tcp).set_tcp_notsent_lowat(limits::SEND_WAITING_BYTES)?;
                 tcp.set_read_timeout(tick)?;
                 tcp.set_write_timeout(tick)?;
             }
             Socket::Unix(unix) => {
+                SockRef::from(unix).set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
                 let connected = peer::PeerProcess::of(unix)?;
@@ -349,5 +351,18 @@ mod tests {
             peer.send(&vec![7; 64 << 20]).unwrap();
             assert!(reading.join().unwrap().unwrap().iter().all(|&byte| byte == 7));
         });
+    }
+
+    #[test]
+    fn little_waits_in_the_kernel_for_a_reader_that_stopped() {
+        let (peer, _client) = pair();
+        let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
+        let Socket::Tcp(tcp) = &peer.socket else { unreachable!("it is TCP") };
+        assert_eq!(SockRef::from(tcp).tcp_notsent_lowat().unwrap(), limits::SEND_WAITING_BYTES);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let before = SockRef::from(&near).send_buffer_size().unwrap();
+        let peer = Peer::new(Socket::Unix(near)).unwrap();
+        let Socket::Unix(unix) = &peer.socket else { unreachable!("it is a unix socket") };
+        assert!(SockRef::from(unix).send_buffer_size().unwrap() < before);
     }
 }

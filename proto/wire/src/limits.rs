@@ -84,6 +84,14 @@ pub const CONNECTION_DATASETS_MAX: usize = 16;
 /// that it does not hold extents and a thread.
 pub const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bytes of a data connection that wait in the kernel until the peer has room for them, about: a reader that
+/// stopped leaves no more behind, where it could be 4 MiB. What is on its way is not limited by this, so that
+/// long paths are filled all the same; on loopback 128 KiB is no slower than no limit.
+pub const SEND_WAITING_BYTES: u32 = 128 << 10;
+
+/// The same for a connection to the unix socket, which carries short frames: half of what is usual.
+pub const SOCKET_SEND_BYTES: usize = 64 << 10;
+
 /// Who takes fewer bytes a second than these while it is sent to is soon treated like one who takes none,
 /// or a byte now and then would hold memory that others wait for. Below what any link carries over which
 /// anybody would train, and a frame of 4 MiB takes 16 seconds.
