@@ -342,6 +342,10 @@ pub const PLANNED_BYTES_MAX: usize = 2 * BLOB_BYTES_MAX + 64;
 /// Plans that one node makes, sends or takes for operators at a time: each may be held in memory whole.
 pub const PLANS_AT_ONCE_MAX: usize = 2;
 
+/// The same for who may not change the cluster and only wants to see what would move. Apart from those of
+/// operators, whom nobody else is to keep from planning.
+pub const PLANS_OF_ANYBODY_MAX: usize = 1;
+
 /// An operator's call is answered within this: longer than an agent tries to do a command.
 pub const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
