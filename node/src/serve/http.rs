@@ -110,7 +110,7 @@ fn doorkeeper(
         let shown = request.metadata().get_bin(TICKET_METADATA);
         let shown = shown.and_then(|shown| shown.to_bytes().ok());
         match wanted {
-            Some(ticket) if shown.as_deref() != Some(ticket.as_bytes().as_slice()) => {
+            Some(ticket) if !shown.is_some_and(|shown| ticket.is(&shown)) => {
                 let message = "this node serves the processes of one user, who learn its ticket \
                                from its socket; ask another node";
                 Err(Error::new(ErrorKind::PermissionDenied, message).into())
