@@ -177,6 +177,14 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 1_024;
 /// Requests in progress on one control connection; HTTP/2 refuses more streams.
 pub const CONTROL_STREAMS_MAX: u32 = 64;
 
+/// A control connection on which nothing was asked for so long is closed, even if its client answers PINGs.
+/// Clients ask for the ring far more often, and connect again when they need to.
+pub const CONTROL_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// From the head of a control request to that of its answer: longer than opening a dataset may take. What has
+/// not come whole by then does not come.
+pub const CONTROL_REQUEST_TIMEOUT: Duration = Duration::from_secs(660);
+
 /// For a control call that only asks (describe, ring, list).
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -558,6 +566,8 @@ const _: () = {
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
     assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    assert!(CONTROL_REQUEST_TIMEOUT.as_secs() > OPEN_DATASET_TIMEOUT.as_secs());
+    assert!(RING_REFRESH_INTERVAL.as_secs() < CONTROL_IDLE_TIMEOUT.as_secs());
     assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
     assert!(2 * ASKED_BY_BYTES_MAX <= RECORD_WORDS_BYTES_MAX);
     // A whole view is one message: the record, and announcements with some 100 bytes around each.
