@@ -2,7 +2,8 @@
 //!
 //! Opening resolves a tag to a snapshot, puts the snapshot's manifest into a sealed extent (that is
 //! what clients map), and keeps it there while the dataset is open. Only what lies under one of the
-//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses.
+//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses. In local folders that
+//! holds for what links lead to as well, as others than the operator may write there.
 //!
 //! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
 //! for microseconds. Non-goal: knowing who uses a dataset.
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_dataset::{
-    DatasetRef, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+    DatasetRef, Fence, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
 };
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
@@ -33,6 +34,8 @@ pub(crate) use health::OriginHealth;
 #[derive(Debug)]
 pub struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
+    /// Around those of them that are local folders, unless links are followed.
+    fence: Option<Fence>,
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// Manifests are put into memory one after the other: two references may mean one snapshot.
@@ -64,8 +67,16 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
+        let fence = Some(Fence::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
-        Self { prefixes, cache, state, keeping: tokio::sync::Mutex::default() }
+        Self { prefixes, fence, cache, state, keeping: tokio::sync::Mutex::default() }
+    }
+
+    /// The same, but links in local folders are followed wherever they lead: for a node that serves the
+    /// user who runs it, who may read there anyway.
+    #[must_use]
+    pub fn following_links(self) -> Self {
+        Self { fence: None, ..self }
     }
 
     /// The prefixes that datasets may lie under.
@@ -170,7 +181,10 @@ impl Catalog {
             .cloned();
         match known {
             Some(origin) => Ok(origin),
-            None => Origin::connect(uri).await.map_err(errors::of_origin),
+            None => {
+                let origin = Origin::connect(uri).await.map_err(errors::of_origin)?;
+                Ok(origin.within(self.fence.clone()))
+            }
         }
     }
 

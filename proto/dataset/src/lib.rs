@@ -39,5 +39,5 @@ pub use manifest::{
     PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
 pub use open::{Opened, open, open_with};
-pub use origin::{FetchError, ObjectInfo, Origin, OriginError, install_crypto};
+pub use origin::{Fence, FetchError, ObjectInfo, Origin, OriginError, install_crypto};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

@@ -46,11 +46,11 @@ pub async fn open_with(
 ) -> Result<Opened, DatasetError> {
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
-            let there = reach(origin, object).await?;
+            let there = origin.reach(object).await?;
             Some(ManifestLocation::Given(object.clone()).read(&there, dataset, None).await?)
         }
         Some(home) => {
-            let there = reach(origin, home).await?;
+            let there = origin.reach(home).await?;
             find(&there, dataset, home, &ManifestLocation::Given).await?
         }
         None => find_default(origin, dataset, cache_home(dataset.uri())).await?,
@@ -66,10 +66,6 @@ pub async fn open_with(
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
     let (manifest, location) = (indexed.manifest, indexed.location);
     Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
-}
-
-async fn reach(origin: &Origin, uri: &OriginUri) -> Result<Origin, DatasetError> {
-    if origin.serves(uri) { Ok(origin.clone()) } else { Ok(Origin::connect(uri).await?) }
 }
 
 type Found = (Manifest, ManifestLocation);

@@ -119,8 +119,7 @@ pub(super) async fn publish(
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
     if let Some(home) = home {
-        let there =
-            if origin.serves(home) { origin.clone() } else { Origin::connect(home).await? };
+        let there = origin.reach(home).await?;
         return Ok(ManifestLocation::Given(write(&there, manifest, home, tag).await?));
     }
     let beside = home_beside(manifest.uri())?;
