@@ -10,6 +10,7 @@
 
 mod dataset;
 mod health;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_dataset::{
-    DatasetRef, Fence, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+    DatasetRef, Fence, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_in,
 };
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
@@ -26,6 +27,7 @@ use tokio::{task, time};
 use crate::cache::Cache;
 use crate::{clock, errors};
 use dataset::ManifestBytes;
+use room::Openings;
 
 pub use dataset::Dataset;
 pub(crate) use health::OriginHealth;
@@ -37,6 +39,7 @@ pub struct Catalog {
     /// Around those of them that are local folders, unless links are followed.
     fence: Option<Fence>,
     cache: Arc<Cache>,
+    openings: Openings,
     state: Mutex<State>,
     /// Manifests are put into memory one after the other: two references may mean one snapshot.
     keeping: tokio::sync::Mutex<()>,
@@ -69,7 +72,8 @@ impl Catalog {
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
         let fence = Some(Fence::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
-        Self { prefixes, fence, cache, state, keeping: tokio::sync::Mutex::default() }
+        let openings = Openings::new(&cache);
+        Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
     }
 
     /// The same, but links in local folders are followed wherever they lead: for a node that serves the
@@ -163,7 +167,7 @@ impl Catalog {
         manifest: Option<&OriginUri>,
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
-        let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
+        let opened = Box::pin(open_in(&origin, wanted, manifest, &self.openings)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // The manifest says where the data lies; a manifest is data too.
         self.check_allowed(opened.manifest.uri())?;

@@ -103,6 +103,22 @@ fn links_are_followed_out_of_the_prefixes_only_for_the_user_who_runs_the_node() 
 }
 
 #[test]
+fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
+    let cache = crate::testing::cache(1 << 20);
+    let openings = Openings::new(&cache);
+    let taken = |room: &Openings, bytes| larder_dataset::Room::for_manifest(room, bytes);
+    let small = taken(&openings, limits::MANIFEST_BYTES_FREE).unwrap();
+    let full = 1 << 20;
+    let large = taken(&openings, full).unwrap();
+    let refused = taken(&openings, full).unwrap_err();
+    assert!(refused.contains("can't be kept"), "{refused}");
+    drop(large);
+    drop(taken(&openings, full).unwrap());
+    drop(small);
+    assert_eq!(cache.usage().resident.shards, 0);
+}
+
+#[test]
 fn an_unindexed_folder_is_indexed_and_says_so() {
     let (folder, kitchen) = pantry();
     let inner = format!("{}/inner", folder.uri());

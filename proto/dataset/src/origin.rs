@@ -90,6 +90,16 @@ pub enum OriginError {
         /// The limit.
         limit: u64,
     },
+    /// Whoever reads it has no memory for it.
+    #[error("{object} has {bytes} bytes, for which there is no room: {why}")]
+    NoRoom {
+        /// Which object.
+        object: OriginUri,
+        /// Its size.
+        bytes: u64,
+        /// What there is room for, and what to do.
+        why: String,
+    },
     /// More objects under a prefix than are indexed.
     #[error("there are more than {limit} objects under {prefix}: index a smaller prefix")]
     TooMany {

@@ -194,6 +194,15 @@ pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
 /// Datasets being opened at once, as one may have to be indexed; each has a thread. The rest wait.
 pub const OPENINGS_MAX: usize = 16;
 
+/// Bytes of a manifest for which nothing of the budget is taken while it is read: some 4,000 shards. Of as
+/// many as are opened at once 4 MiB, part of [`NODE_OVERHEAD_BYTES`]. A larger one is on the heap until it lies
+/// in an extent, and takes as much of the budget meanwhile.
+pub const MANIFEST_BYTES_FREE: u64 = 256 << 10;
+
+/// Prefixes being indexed at once because somebody opened them: each has its listing and the headers of its
+/// files on the heap, several times what its manifest takes.
+pub const INDEXINGS_MAX: usize = 2;
+
 /// Datasets open on one node. Each keeps its manifest resident.
 pub const OPEN_DATASETS_MAX: usize = 1_024;
 
@@ -587,4 +596,9 @@ const _: () = {
             < FILL_DEADLINE.as_millis()
     );
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);
+    assert!(
+        (RANGE_STAGING_BYTES + STAGING_BYTES_TOTAL + REQUEST_BYTES_TOTAL) as u64
+            + OPENINGS_MAX as u64 * MANIFEST_BYTES_FREE
+            < NODE_OVERHEAD_BYTES
+    );
 };

@@ -81,6 +81,17 @@ impl Origin {
         object: &OriginUri,
         limit: u64,
     ) -> Result<(Bytes, ObjectInfo), OriginError> {
+        let (bytes, info, ()) = self.get_into(object, limit, |_| Ok(())).await?;
+        Ok((bytes, info))
+    }
+
+    /// The same, into memory that is asked for with `take` once the size is known.
+    pub(crate) async fn get_into<T>(
+        &self,
+        object: &OriginUri,
+        limit: u64,
+        take: impl FnOnce(u64) -> Result<T, String> + Send,
+    ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
         let failed = |error| OriginError::from_store(object, &error);
         let result = self
             .store
@@ -93,6 +104,11 @@ impl Origin {
         if size > limit {
             return too_large(size);
         }
+        let taken = take(size).map_err(|why| OriginError::NoRoom {
+            object: object.clone(),
+            bytes: size,
+            why,
+        })?;
         let found = self.info(String::new(), result.meta.clone());
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         let mut body = result.into_stream();
@@ -106,7 +122,7 @@ impl Origin {
             let why = format!("{} bytes came where it has {size}", bytes.len());
             return Err(OriginError::Failed { object: object.clone(), why });
         }
-        Ok((bytes.into(), found))
+        Ok((bytes.into(), found, taken))
     }
 
     /// Writes an object if nothing is there. Says whether it did.
