@@ -161,6 +161,14 @@ impl Catalog {
         all
     }
 
+    /// Those of them that are in use, or were within the hour.
+    #[must_use]
+    pub(crate) fn list_used(&self) -> Vec<Arc<Dataset>> {
+        let now = clock::now();
+        let state = self.lock();
+        state.open.values().filter(|dataset| !is_idle(dataset, now)).cloned().collect()
+    }
+
     async fn resolve(
         &self,
         wanted: &DatasetRef,
@@ -229,10 +237,7 @@ impl Catalog {
         if state.open.len() < limits::OPEN_DATASETS_MAX {
             return Ok(());
         }
-        let idle = state.open.values().filter(|dataset| {
-            let age = now.saturating_duration_since(dataset.last_used());
-            Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
-        });
+        let idle = state.open.values().filter(|dataset| is_idle(dataset, now));
         let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot())
         else {
             return Err(Error::new(
@@ -312,6 +317,12 @@ impl Catalog {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether nobody holds it, and nobody asked for it for long.
+fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
+    let age = now.saturating_duration_since(dataset.last_used());
+    Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
 }
 
 fn silent(uri: &OriginUri, patience: Duration) -> Error {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def _own_host(tmp_path_factory: pytest.TempPathFactory) -> None:
         LARDER_HOST_NODE_LINGER="1s",
     )
     os.environ.pop("LARDER_CLUSTER", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c() -> None:
+    """Hear SIGINT also when these tests were begun in a shell's background, where it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,8 @@ def calls() -> int:
 
 
 def read_for_ever(dataset: larder.Dataset) -> None:
-    while True:
+    deadline = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < deadline:
         for _ in dataset.loader(10, shuffle="global"):
             pass
         dataset[0]

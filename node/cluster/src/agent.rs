@@ -43,11 +43,12 @@ mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use larder_dataset::SnapshotId;
 use larder_wire::{
     Member,
     limits::{
-        ANNOUNCEMENT_INTERVAL, ANNOUNCEMENT_TTL, PULL_WAIT_MAX, RECORD_DATASETS_MAX,
-        REFRESH_INTERVAL,
+        ANNOUNCEMENT_INTERVAL, ANNOUNCEMENT_TTL, DATASET_TOLD_INTERVAL, PULL_WAIT_MAX,
+        RECORD_DATASETS_MAX, REFRESH_INTERVAL,
     },
 };
 
@@ -100,6 +101,8 @@ pub struct Agent<R = Unbroken> {
     shown: BTreeMap<Ticket, Ticket>,
     /// Datasets opened here that the record may not know.
     opened: Vec<Dataset>,
+    /// Since when these were to be told, for a while after that.
+    told: BTreeMap<SnapshotId, Now>,
     announced: Option<(Announcement, Now)>,
     /// The ring version in use here, and the one that was asked to be.
     installed: u64,
@@ -142,6 +145,7 @@ impl<R: Rules> Agent<R> {
             commands: VecDeque::new(),
             shown: BTreeMap::new(),
             opened: Vec::new(),
+            told: BTreeMap::new(),
             announced: None,
             installed: 0,
             installing: None,
@@ -288,12 +292,15 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// A dataset that the record shall know.
+    /// A dataset that the record shall know. One that it has forgotten since is not told again at once: more may be in
+    /// use than it has room for.
     fn open(&mut self, dataset: Dataset) {
         let known = |d: &Dataset| d.snapshot == dataset.snapshot;
         let in_record = self.record().is_some_and(|record| record.datasets.iter().any(known));
-        let full = self.opened.len() >= RECORD_DATASETS_MAX;
-        if !in_record && !full && !self.opened.iter().any(known) {
+        self.told.retain(|_, at| self.now < *at + DATASET_TOLD_INTERVAL);
+        let full = self.told.len() >= RECORD_DATASETS_MAX;
+        if !in_record && !full && !self.told.contains_key(&dataset.snapshot) {
+            self.told.insert(dataset.snapshot, self.now);
             self.opened.push(dataset);
         }
     }

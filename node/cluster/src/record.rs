@@ -23,7 +23,7 @@
 //! An operator's abort makes `Draining` into `Active` again and what was to be put in into `Held`, so that
 //! agents don't begin the same change anew.
 //!
-//! Limits: 256 KiB, 1,024 entries, 1,024 datasets, 64 past changes.
+//! Limits: 256 KiB, 1,024 entries, 1,024 datasets in half of the bytes, 64 past changes.
 //! Non-goals: no times of one host's clock that another would compare with its own.
 
 mod check;
@@ -62,7 +62,7 @@ pub struct Record {
     pub settling: Option<BlobId>,
     /// What is being changed.
     pub change: Option<Change>,
-    /// The datasets that are known, sorted by snapshot.
+    /// The datasets that are known, the one that was opened longest ago first.
     pub datasets: Vec<Dataset>,
     /// Changes begun so far.
     pub changes: u64,

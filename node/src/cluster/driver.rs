@@ -192,14 +192,14 @@ impl Driver {
         }
     }
 
-    /// What can only be found by looking: time, shards that were evicted, datasets that were opened.
+    /// What can only be found by looking: time, shards that were evicted, datasets that are in use.
     fn look_around(&mut self) {
         self.tell_if_away();
         for shard in self.holdings.take_lost() {
             self.tell(Event::Lost(shard));
         }
         self.holdings.drop_due(|owner| self.alive.contains_key(owner));
-        for dataset in self.shared.catalog.list() {
+        for dataset in self.shared.catalog.list_used() {
             let snapshot = dataset.snapshot();
             let known = self.agent.record().map(|record| &record.datasets);
             let known = known.is_none_or(|known| known.iter().any(|d| d.snapshot == snapshot));

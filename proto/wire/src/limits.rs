@@ -308,6 +308,12 @@ pub const JOIN_TOKEN_BYTES_MIN: usize = 16;
 /// Datasets that the record names: as many as one node opens.
 pub const RECORD_DATASETS_MAX: usize = OPEN_DATASETS_MAX;
 
+/// Bytes of the record that its datasets may take: half of it, so that members and changes always have room.
+pub const RECORD_DATASETS_BYTES_MAX: usize = RECORD_BYTES_MAX / 2;
+
+/// A node tells the cluster of a dataset that it has open, and that the record does not have, at most this often.
+pub const DATASET_TOLD_INTERVAL: Duration = Duration::from_secs(3_600);
+
 /// Changes that the record remembers, for `ring history`; the oldest are forgotten first.
 pub const RECORD_HISTORY_MAX: usize = 64;
 
@@ -487,6 +493,7 @@ const _: () = {
     assert!(RING_REFRESH_INTERVAL.as_secs() < CONTROL_IDLE_TIMEOUT.as_secs());
     assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
     assert!(2 * ASKED_BY_BYTES_MAX <= RECORD_WORDS_BYTES_MAX);
+    assert!(2 * URI_BYTES_MAX + 64 <= RECORD_DATASETS_BYTES_MAX);
     // A whole view is one message: the record, and announcements with some 100 bytes around each.
     assert!(
         RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)

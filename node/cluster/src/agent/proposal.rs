@@ -17,8 +17,10 @@ use crate::{
 /// Why something is proposed.
 #[derive(Debug, Clone)]
 pub(super) enum Intent {
-    /// This node's own entry, or its datasets.
+    /// This node's own entry.
     Own,
+    /// What was opened here.
+    Opened,
     /// What the cluster needs.
     Duty(Duty),
     /// What an operator asked for.
@@ -225,6 +227,11 @@ impl<R: Rules> Agent<R> {
         match intent {
             Intent::Command(waiting) => {
                 out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
+            }
+            // Told again when it is used later; what else is to be written does not wait for that.
+            Intent::Opened => {
+                self.opened.clear();
+                out.push(Effect::Alarm(format!("not done: {why}")));
             }
             Intent::Own | Intent::Duty(_) => {
                 self.rest();

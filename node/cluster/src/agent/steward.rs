@@ -78,16 +78,21 @@ impl<R: Rules> Agent<R> {
             None if self.left => return,
             None => record.joined(me.clone()),
             Some(entry) if listens_elsewhere(entry, me) => record.readdressed(me),
-            Some(_) if !self.opened.is_empty() => record.opened(&self.opened),
-            Some(_) => return,
+            Some(_) => return self.tell_opened(out),
         };
         match step {
             Ok(audit) => self.propose(Intent::Own, audit, Vec::new(), out),
-            Err(why) => {
-                // What the record has no room for is not asked for again and again.
-                self.opened.clear();
-                self.refuse(Intent::Own, &why.to_string(), out);
-            }
+            Err(why) => self.refuse(Intent::Own, &why.to_string(), out),
+        }
+    }
+
+    /// Has the record know what was opened here. What it has no room for now waits, and holds nothing else up.
+    fn tell_opened(&mut self, out: &mut Vec<Effect>) {
+        if !self.opened.is_empty()
+            && let Some(View { record, .. }) = &self.view
+            && let Ok(audit) = record.opened(&self.opened)
+        {
+            self.propose(Intent::Opened, audit, Vec::new(), out);
         }
     }
 

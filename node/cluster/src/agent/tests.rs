@@ -12,7 +12,7 @@ use crate::{
     plan::{Edit, Plan},
     record::{
         State,
-        testing::{member, record},
+        testing::{dataset, long, member, record},
     },
 };
 use stand::Stand;
@@ -429,4 +429,48 @@ fn who_was_never_heard_is_missed_only_since_the_record_knows_it() {
     assert_eq!(stand.version(), 2);
     stand.pass(5);
     assert_eq!(stand.version(), 3);
+}
+
+#[test]
+fn a_dataset_without_room_in_the_record_waits_and_holds_nothing_up() {
+    let full = record(&FIVE).opened(&long(0..32)).unwrap().record;
+    let mut stand = Stand::new(full);
+    stand.pulls = false;
+    stand.write(|record| record.draining("e", None));
+    stand.pass(5);
+    assert!(stand.record.change.is_some());
+    let [newcomer] = long(40..41).try_into().unwrap();
+    stand.tell(Event::Opened(newcomer.clone()));
+    stand.pass(5);
+    assert!(!stand.record.datasets.contains(&newcomer));
+    // Everything else goes on meanwhile.
+    let plan = stand.change().plan;
+    for id in ["b", "c", "d"] {
+        stand.say(id, Settled { plan, gaps: 0, clean: true });
+    }
+    stand.finish_pulls();
+    stand.pass(30);
+    assert_eq!((stand.version(), stand.record.settling), (2, None));
+    assert!(stand.record.datasets.contains(&newcomer), "now the oldest had to go");
+    assert!(!stand.record.datasets.contains(&long(0..1)[0]));
+}
+
+#[test]
+fn a_dataset_that_was_forgotten_is_told_again_after_a_while() {
+    let mut stand = Stand::new(record(&["a"]));
+    stand.tell(Event::Opened(dataset(200)));
+    assert_eq!(stand.record.datasets, [dataset(200)]);
+    stand.write(|record| record.opened(&long(0..32)));
+    stand.write(|record| record.opened(&long(40..41)));
+    assert!(!stand.record.datasets.contains(&dataset(200)));
+    let writes = stand.writes;
+    for _ in 0..60 {
+        stand.pass(1);
+        stand.tell(Event::Opened(dataset(200)));
+    }
+    assert_eq!(stand.writes, writes, "more is in use than there is room for: that is no race");
+    stand.sleep(DATASET_TOLD_INTERVAL.as_secs());
+    stand.tell(Event::Opened(dataset(200)));
+    stand.pass(20);
+    assert_eq!(stand.record.datasets.last(), Some(&dataset(200)));
 }

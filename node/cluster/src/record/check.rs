@@ -1,5 +1,7 @@
 //! What holds in every record.
 
+use std::collections::BTreeSet;
+
 use larder_wire::limits;
 
 use super::Record;
@@ -9,14 +11,10 @@ impl Record {
     /// Whether steps can have led here.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_members()?;
-        let by_snapshot = |pair: &[super::Dataset]| pair[0].snapshot < pair[1].snapshot;
-        let datasets = &self.datasets;
-        if datasets.len() > limits::RECORD_DATASETS_MAX || !datasets.windows(2).all(by_snapshot) {
-            return Err(format!(
-                "{} datasets, at most {} in order",
-                datasets.len(),
-                limits::RECORD_DATASETS_MAX
-            ));
+        let snapshots: BTreeSet<_> = self.datasets.iter().map(|one| one.snapshot).collect();
+        let (count, max) = (self.datasets.len(), limits::RECORD_DATASETS_MAX);
+        if count > max || snapshots.len() < count {
+            return Err(format!("{count} datasets, at most {max}, each once"));
         }
         if let Some(previous) = &self.previous
             && previous.version >= self.version

@@ -157,6 +157,14 @@ fn take_change(fields: &mut Reader<'_>) -> Result<Change, Malformed> {
     })
 }
 
+impl Dataset {
+    /// Bytes that it takes in the record.
+    pub(super) fn encoded_bytes(&self) -> usize {
+        const FIXED: usize = 16 + 2 + 2 + 8 + 8;
+        FIXED + self.uri.len() + self.manifest.len()
+    }
+}
+
 fn put_dataset(out: &mut Writer, dataset: &Dataset) {
     out.array(dataset.snapshot.as_bytes());
     out.text(&dataset.uri);

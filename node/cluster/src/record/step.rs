@@ -1,7 +1,7 @@
 //! Every step that the record can take. Each says in words what it does, for the audit log and the
 //! history.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use larder_wire::{Member, limits};
 
@@ -314,26 +314,31 @@ impl Record {
         record.checked(format!("{} forgotten", ids.join(", ")))
     }
 
-    /// These snapshots were opened. What is known already is left as it is.
+    /// These snapshots were opened. What is known already is left as it is. Where there is no room, those that were
+    /// opened longest ago are forgotten, but not while shards move; who uses one of them says so again.
     ///
     /// # Errors
     /// [`Refused`] when there is no room for any of them.
     pub fn opened(&self, datasets: &[Dataset]) -> Step {
-        let mut record = self.clone();
+        let mut shelf = Shelf::new(&self.datasets, self.is_at_rest());
         for dataset in datasets {
-            let found = record.datasets.binary_search_by(|d| d.snapshot.cmp(&dataset.snapshot));
-            if let Err(at) = found
-                && record.datasets.len() < limits::RECORD_DATASETS_MAX
-            {
-                record.datasets.insert(at, dataset.clone());
-            }
+            shelf.add(dataset);
         }
-        let added = record.datasets.len() - self.datasets.len();
+        let (added, forgotten) = (shelf.added.len(), shelf.forgotten);
         if added == 0 {
-            let max = limits::RECORD_DATASETS_MAX;
-            return refused(format!("the record knows the datasets already, or {max} others"));
+            return refused("the record knows the datasets already, or has no room for them now");
         }
-        step(record, format!("{added} datasets opened"))
+        let datasets = shelf.known.iter().chain(&shelf.added).copied().cloned().collect();
+        let words = match forgotten {
+            0 => format!("{added} datasets opened"),
+            _ => format!("{added} datasets opened, {forgotten} forgotten for them"),
+        };
+        step(Self { datasets, ..self.clone() }, words)
+    }
+
+    /// Whether nothing is to be moved or dropped.
+    fn is_at_rest(&self) -> bool {
+        self.change.is_none() && self.settling.is_none()
     }
 
     fn in_flight(&self) -> Result<&Change, Refused> {
@@ -441,6 +446,60 @@ impl Record {
         self.check().map_err(Refused)?;
         step(self, words)
     }
+}
+
+/// The record's room for datasets.
+struct Shelf<'a> {
+    /// Those that were there before, the one opened longest ago first.
+    known: VecDeque<&'a Dataset>,
+    added: Vec<&'a Dataset>,
+    /// Of all, and of those added.
+    bytes: usize,
+    bytes_added: usize,
+    forgets: bool,
+    forgotten: usize,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(known: &'a [Dataset], forgets: bool) -> Self {
+        let bytes = known.iter().map(Dataset::encoded_bytes).sum();
+        let known = known.iter().collect();
+        Self { known, added: Vec::new(), bytes, bytes_added: 0, forgets, forgotten: 0 }
+    }
+
+    fn add(&mut self, dataset: &'a Dataset) {
+        let mut all = self.known.iter().chain(&self.added);
+        if all.any(|other| other.snapshot == dataset.snapshot) {
+            return;
+        }
+        let size = dataset.encoded_bytes();
+        let added = (self.added.len(), self.bytes_added);
+        if !fits(if self.forgets { added } else { self.all() }, size) {
+            return;
+        }
+        while !fits(self.all(), size) {
+            self.forget_oldest();
+        }
+        self.bytes += size;
+        self.bytes_added += size;
+        self.added.push(dataset);
+    }
+
+    /// How many there are, and their bytes.
+    fn all(&self) -> (usize, usize) {
+        (self.known.len() + self.added.len(), self.bytes)
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.known.pop_front();
+        self.bytes -= oldest.map_or(0, Dataset::encoded_bytes);
+        self.forgotten += 1;
+    }
+}
+
+/// Whether there is room for one of this size beside so many with so many bytes.
+fn fits((count, bytes): (usize, usize), size: usize) -> bool {
+    count < limits::RECORD_DATASETS_MAX && bytes + size <= limits::RECORD_DATASETS_BYTES_MAX
 }
 
 fn no_change() -> Refused {

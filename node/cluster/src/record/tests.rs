@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use larder_dataset::SnapshotId;
+use larder_wire::limits;
 
-use super::testing::{member, record};
+use super::testing::{dataset, long, member, record};
 use super::*;
 use crate::plan::{Plan, Planned, Planner, RingOnly, Task};
 
@@ -185,21 +185,14 @@ fn history_is_bounded_and_words_are_cut() {
         let moving = staged(&record, &[Edit::Remove("b".to_owned())]);
         record = moving.aborted(&"é".repeat(1_000), false).unwrap().record;
     }
-    assert_eq!(record.history.len(), larder_wire::limits::RECORD_HISTORY_MAX);
+    assert_eq!(record.history.len(), limits::RECORD_HISTORY_MAX);
     assert_eq!(record.history.last().unwrap().number, 100);
     assert!(record.encode().is_ok());
 }
 
 fn full() -> Record {
     let draining = record(&["a", "b", "c"]).draining("c", Some(Duration::from_secs(9))).unwrap();
-    let dataset = Dataset {
-        snapshot: SnapshotId::from_bytes([5; 16]),
-        uri: "s3://bucket/data".to_owned(),
-        manifest: "s3://bucket/data/m.manifest".to_owned(),
-        shards: 7,
-        bytes: 8,
-    };
-    let opened = draining.record.opened(&[dataset.clone(), dataset]).unwrap().record;
+    let opened = draining.record.opened(&[dataset(5), dataset(5)]).unwrap().record;
     let moved = staged(&opened, &[Edit::Remove("a".to_owned())]).committed().unwrap().record;
     staged(&moved, &[Edit::Remove("c".to_owned())]).paused(true).unwrap().record
 }
@@ -213,6 +206,43 @@ fn a_record_is_read_back_and_names_its_blobs() {
 }
 
 #[test]
+fn datasets_leave_room_for_members_and_the_oldest_are_forgotten() {
+    let small = record(&["a"]).opened(&[dataset(9)]).unwrap().record;
+    let full = small.opened(&long(100..131)).unwrap().record;
+    assert_eq!(full.datasets.len(), 32);
+    let Audit { record: more, words } = full.opened(&long(0..2)).unwrap();
+    assert_eq!(words, "2 datasets opened, 2 forgotten for them");
+    let mut kept = long(101..131);
+    kept.extend(long(0..2));
+    assert_eq!(more.datasets, kept, "the first that were opened went, the newest are last");
+    let bytes = more.encode().unwrap();
+    assert!(bytes.len() < limits::RECORD_BYTES_MAX / 2 + 1_000);
+    assert_eq!(Record::decode(&bytes), Ok(more.clone()));
+    assert!(more.opened(&long(0..2)).is_err(), "they are known");
+
+    let mut crowd = record(&["a"]);
+    for page in 0..5 {
+        let some: Vec<_> = (page * 300..(page + 1) * 300).map(dataset).collect();
+        crowd = crowd.opened(&some).unwrap().record;
+    }
+    assert_eq!(crowd.datasets.len(), limits::RECORD_DATASETS_MAX);
+    assert_eq!(crowd.datasets.last(), Some(&dataset(1_499)));
+}
+
+#[test]
+fn no_dataset_is_forgotten_while_shards_move() {
+    let ring = record(&["a", "b", "c"]).opened(&long(0..32)).unwrap().record;
+    let moving = staged(&ring, &[Edit::Remove("a".to_owned())]);
+    assert!(moving.opened(&long(50..51)).is_err());
+    let settling = moving.committed().unwrap().record;
+    assert!(settling.opened(&long(50..51)).is_err());
+    let short = settling.opened(&[dataset(60), long(50..51).remove(0)]).unwrap().record;
+    assert_eq!(short.datasets.len(), 33, "what there is room for is noted");
+    let rested = settling.settled().unwrap().record.opened(&long(50..51)).unwrap().record;
+    assert_eq!(rested.datasets.len(), 32);
+}
+
+#[test]
 fn bytes_that_are_no_record_are_refused() {
     let bytes = full().encode().unwrap();
     for cut in 0..bytes.len() {
@@ -223,7 +253,7 @@ fn bytes_that_are_no_record_are_refused() {
         flipped[index] ^= 0x40;
         assert!(Record::decode(&flipped).is_err());
     }
-    assert!(Record::decode(&vec![0; larder_wire::limits::RECORD_BYTES_MAX + 1]).is_err());
+    assert!(Record::decode(&vec![0; limits::RECORD_BYTES_MAX + 1]).is_err());
 }
 
 #[test]
@@ -234,6 +264,9 @@ fn a_record_that_breaks_its_rules_is_not_written() {
     let mut empty = full();
     empty.members.clear();
     assert!(empty.encode().is_err());
+    let mut twice = full();
+    twice.datasets.push(dataset(5));
+    assert!(twice.encode().is_err());
     let mut huge = full();
     huge.members[0].member.host = "h".repeat(60_000);
     huge.datasets[0].uri = "u".repeat(60_000);

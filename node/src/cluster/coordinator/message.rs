@@ -36,12 +36,46 @@ pub(super) struct Kept {
     /// Who coordinated before and has not heard yet that it does no more.
     #[prost(string, repeated, tag = "8")]
     pub(super) supersedes: Vec<String>,
+    /// Where the node is that the generation was promised to.
+    #[prost(string, tag = "9")]
+    pub(super) promised_at: String,
+}
+
+/// A generation that was promised and has not begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) generation: u32,
+    pub(super) node_id: String,
+    /// Where that node is: `http://host:port`.
+    pub(super) address: String,
 }
 
 impl Kept {
     /// The revision of the record that is here.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.record.as_ref().map(|record| Revision(record.revision))
+    }
+
+    /// The promise that binds this seat now: it listens to no coordinator of an earlier generation.
+    pub(super) fn promise(&self) -> Option<Promise> {
+        let binds = self.promised > self.generation && !self.promised_to.is_empty();
+        binds.then(|| Promise {
+            generation: self.promised,
+            node_id: self.promised_to.clone(),
+            address: self.promised_at.clone(),
+        })
+    }
+
+    /// Takes a promise back: the generation stays used up.
+    pub(super) fn release(&mut self, promise: &Promise) {
+        if self.promise().as_ref() == Some(promise) {
+            self.promised_to.clear();
+        }
+    }
+
+    /// The least generation that is listened to.
+    pub(super) fn least_generation(&self) -> u32 {
+        self.promise().map_or(self.generation, |promise| promise.generation)
     }
 
     /// A number above those given out so far: the generation in its upper half, a count in its lower.

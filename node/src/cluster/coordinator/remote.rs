@@ -13,8 +13,8 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use larder_wire::control::coordinator_client::CoordinatorClient;
 use larder_wire::control::{
-    AnnounceRequest, ClusterView, ReadClusterRequest, ReplaceRecordRequest, SweepBlobsRequest,
-    WatchClusterRequest, WithdrawRequest, replace_record_response,
+    AnnounceRequest, ClusterView, LocateResponse, ReadClusterRequest, ReplaceRecordRequest,
+    SweepBlobsRequest, WatchClusterRequest, WithdrawRequest, replace_record_response,
 };
 use larder_wire::data::BootId;
 use larder_wire::{Error, limits};
@@ -25,7 +25,8 @@ use tonic::transport::Channel;
 use super::embedded::sweep_all_but;
 use super::ledger::Ledger;
 use super::message::{
-    self, Kept, announcement_message, blob_field, blob_id, blob_ids, stored, stored_message,
+    self, Kept, Promise, announcement_message, blob_field, blob_id, blob_ids, stored,
+    stored_message,
 };
 use super::peer::{Answered, Caller, Effect, Fault, Whereabouts};
 use super::token::JoinToken;
@@ -176,7 +177,9 @@ impl Line {
     fn caller(&self) -> Result<(Arc<Caller>, u32), CoordinatorError> {
         let current = self.current.load_full();
         let caller = current.ok_or_else(|| CoordinatorError::away("it is not reached now"))?;
-        Ok((caller, self.ledger.kept().generation))
+        let kept = self.ledger.kept();
+        kept.promise().map_or(Ok(()), |promise| Err(bound(&promise)))?;
+        Ok((caller, kept.generation))
     }
 
     async fn call<M, T, F>(
@@ -201,22 +204,11 @@ impl Line {
     ) -> Result<T, CoordinatorError> {
         match answered {
             Ok((answer, theirs)) => {
-                self.check(caller.address(), theirs)?;
+                check(&self.ledger.kept(), caller.address(), theirs)?;
                 Ok(answer)
             }
             Err(fault) => Err(self.learn(fault).await),
         }
-    }
-
-    /// Refuses a coordinator whose generation is over.
-    fn check(&self, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
-        let known = self.ledger.kept().generation;
-        if theirs >= known {
-            return Ok(());
-        }
-        Err(CoordinatorError::away(format!(
-            "{place} coordinated generation {theirs}, which is over: generation {known} is known here"
-        )))
     }
 
     /// Remembers where a node that does not coordinate says that the coordinator is.
@@ -262,9 +254,9 @@ impl Line {
     /// Listens to one place until that ends; says why it did, and whether anything came.
     async fn listen_to(&self, place: &str) -> (CoordinatorError, bool) {
         match self.open(place).await {
-            Ok((caller, views)) => {
+            Ok((caller, theirs, views)) => {
                 self.current.store(Some(Arc::new(caller)));
-                let ended = self.take_views(place, views).await;
+                let ended = self.take_views(place, theirs, views).await;
                 self.current.store(None);
                 ended
             }
@@ -272,10 +264,11 @@ impl Line {
         }
     }
 
+    /// A watch, and the generation of who gives it.
     async fn open(
         &self,
         place: &str,
-    ) -> Result<(Caller, Streaming<ClusterView>), CoordinatorError> {
+    ) -> Result<(Caller, u32, Streaming<ClusterView>), CoordinatorError> {
         let caller = Caller::new(place, &self.token).map_err(CoordinatorError::Refused)?;
         let known = self.ledger.kept().generation;
         let send = async |mut client: Client, request| client.watch_cluster(request).await;
@@ -283,30 +276,76 @@ impl Line {
         let theirs = answered.as_ref().map_or(0, |(_, theirs)| *theirs);
         let views = self.accept(&caller, answered).await?;
         self.remember(Whereabouts { generation: theirs, coordinator: place.to_owned() }).await?;
-        Ok((caller, views))
+        Ok((caller, theirs, views))
     }
 
     async fn take_views(
         &self,
         place: &str,
+        theirs: u32,
         mut views: Streaming<ClusterView>,
     ) -> (CoordinatorError, bool) {
         let mut view = View::default();
         let mut heard = false;
         loop {
-            let next = match views.message().await {
-                Ok(Some(next)) => next,
-                Ok(None) => {
-                    return (CoordinatorError::away(format!("{place} ended the watch")), heard);
-                }
-                Err(status) => return (super::peer::outcome(place, &status, Effect::Reads), heard),
+            let next = tokio::time::timeout(limits::COORDINATOR_RETRY_MAX, views.message()).await;
+            let taken = match next {
+                Ok(next) => self.take_view(place, theirs, &mut view, next),
+                // Nothing new; a promise may have come meanwhile.
+                Err(_) => check(&self.ledger.kept(), place, theirs).map(|()| heard),
             };
-            if let Err(why) = merge(&mut view, next) {
-                return (CoordinatorError::Away(why), heard);
+            match taken {
+                Ok(now) => heard = now,
+                Err(why) => return (why, heard),
             }
-            heard = true;
-            self.publisher.here(view.clone());
         }
+    }
+
+    /// Takes in what a watch says next, and shows what there is by then.
+    fn take_view(
+        &self,
+        place: &str,
+        theirs: u32,
+        view: &mut View,
+        next: Result<Option<ClusterView>, tonic::Status>,
+    ) -> Result<bool, CoordinatorError> {
+        let next = next.map_err(|status| super::peer::outcome(place, &status, Effect::Reads))?;
+        let ended = || CoordinatorError::away(format!("{place} ended the watch"));
+        merge(view, next.ok_or_else(ended)?).map_err(CoordinatorError::Away)?;
+        self.publish(place, theirs, view).map(|()| true)
+    }
+
+    /// Shows what a coordinator keeps, unless its generation is over. No promise comes in between: it would say that this
+    /// node has seen less than it has.
+    fn publish(&self, place: &str, theirs: u32, view: &View) -> Result<(), CoordinatorError> {
+        let kept = self.ledger.kept();
+        check(&kept, place, theirs)?;
+        self.publisher.here(view.clone());
+        Ok(())
+    }
+
+    /// Is free of a promise when who has it has begun, or never will.
+    async fn ask_promised(&self) -> Result<(), CoordinatorError> {
+        let kept = self.ledger.kept().clone();
+        let Some(promise) = kept.promise().filter(|promise| promise.address != self.own) else {
+            return Ok(());
+        };
+        let caller = Caller::new(&promise.address, &self.token);
+        let caller = caller.map_err(CoordinatorError::Refused)?;
+        let theirs = caller.locate(kept.generation).await.map_err(|fault| fault.error)?.0;
+        if theirs.generation >= promise.generation {
+            let LocateResponse { generation, coordinator, .. } = theirs;
+            return self.remember(Whereabouts { generation, coordinator }).await;
+        }
+        let still = (theirs.promised, &theirs.promised_to);
+        if still == (promise.generation, &promise.node_id) {
+            return Ok(());
+        }
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            kept.release(&promise);
+            Ok(())
+        };
+        self.ledger.change(step, |_| ()).await
     }
 
     /// A blob of which there is a copy here.
@@ -357,6 +396,29 @@ impl Line {
     }
 }
 
+/// Refuses a coordinator whose generation is over, or is to be by a promise.
+fn check(kept: &Kept, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
+    if theirs >= kept.least_generation() {
+        return Ok(());
+    }
+    if let Some(promise) = kept.promise() {
+        return Err(bound(&promise));
+    }
+    Err(CoordinatorError::away(format!(
+        "{place} coordinated generation {theirs}, which is over: generation {} is known here",
+        kept.generation
+    )))
+}
+
+/// What a seat says that waits for a takeover.
+fn bound(promise: &Promise) -> CoordinatorError {
+    let Promise { generation, node_id, address } = promise;
+    CoordinatorError::away(format!(
+        "generation {generation} was promised to {node_id} at {address}, which takes over: if that is lost, order the \
+         takeover on another node"
+    ))
+}
+
 /// What a watch says anew takes the place of what it said before.
 fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
     if let Some(record) = next.record {
@@ -373,6 +435,9 @@ async fn listen(line: Arc<Line>) {
     let mut wait = limits::COORDINATOR_RETRY_MIN;
     loop {
         let mut failures = Vec::new();
+        if let Err(why) = line.ask_promised().await {
+            failures.push(why.to_string());
+        }
         for place in line.candidates() {
             let known = line.ledger.kept().clone();
             let (why, heard) = line.listen_to(&place).await;

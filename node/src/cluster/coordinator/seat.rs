@@ -97,6 +97,7 @@ impl Seat {
         if !ledger.was_used() && options.join.is_empty() {
             found(&ledger).await?;
         }
+        give_up_own(&options, &ledger).await?;
         check_way(&options, &ledger.kept())?;
         let publisher = Arc::new(Publisher::new());
         let role = begin(&options, &ledger, &publisher)?;
@@ -144,12 +145,13 @@ impl Seat {
         let role = self.role();
         let place = self.whereabouts();
         let kept = self.ledger.kept();
+        let seen = self.publisher.view().record.as_ref().map(|record| record.revision);
         LocateResponse {
             node_id: self.options.node_id.clone(),
             generation: place.generation,
             coordinator: place.coordinator,
             coordinates: kept.coordinates,
-            revision: kept.revision().map_or(0, |revision| revision.0),
+            revision: seen.max(kept.revision()).map_or(0, |revision| revision.0),
             promised: kept.promised,
             promised_to: kept.promised_to.clone(),
             reaches: match &*role {
@@ -199,15 +201,32 @@ impl Seat {
 
 /// Generation 1 begins here.
 async fn found(ledger: &Arc<Ledger>) -> Result<(), Error> {
-    let step = |_: &Ledger, kept: &mut Kept| {
+    let first = |kept: &mut Kept| {
         kept.generation = 1;
         kept.coordinates = true;
+    };
+    keep(ledger, first).await
+}
+
+async fn keep(
+    ledger: &Arc<Ledger>,
+    step: impl FnOnce(&mut Kept) + Send + 'static,
+) -> Result<(), Error> {
+    let step = move |_: &Ledger, kept: &mut Kept| {
+        step(kept);
         Ok(())
     };
-    ledger
-        .change(step, |_| ())
-        .await
-        .map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
+    let kept = ledger.change(step, |_| ()).await;
+    kept.map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
+}
+
+/// A takeover that was under way when this seat's process ended never goes through: who promised may know.
+async fn give_up_own(options: &SeatOptions, ledger: &Arc<Ledger>) -> Result<(), Error> {
+    let promise = ledger.kept().promise();
+    let Some(own) = promise.filter(|promise| promise.node_id == options.node_id) else {
+        return Ok(());
+    };
+    keep(ledger, move |kept| kept.release(&own)).await
 }
 
 /// Refuses a seat that neither coordinates nor knows whom to ask.

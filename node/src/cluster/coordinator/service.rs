@@ -27,7 +27,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::embedded::Embedded;
 use super::message::{
-    alive_message, announcement, blob_field, blob_id, blob_ids, stored_message, view_message,
+    Promise, alive_message, announcement, blob_field, blob_id, blob_ids, stored_message,
+    view_message,
 };
 use super::peer::{self, Assembly, Whereabouts};
 use super::seat::{Role, Seat};
@@ -243,8 +244,8 @@ impl Contract for Service {
         request: Request<PromiseGenerationRequest>,
     ) -> Answer<LocateResponse> {
         self.heed(request.metadata()).await?;
-        let PromiseGenerationRequest { generation, node_id } = request.into_inner();
-        let promised = self.0.promise(generation, &node_id).await;
+        let PromiseGenerationRequest { generation, node_id, address } = request.into_inner();
+        let promised = self.0.promise(Promise { generation, node_id, address }).await;
         let located = promised.map_err(|why| self.status(why))?;
         Ok(with_generation(self.0.generation(), located))
     }

@@ -5,11 +5,17 @@
 //! nodes that are lost with the coordinator. It goes through only if
 //!
 //! 1. the coordinator does not answer this node, and no node that answers says that it still reaches it;
-//! 2. every node that was not named as lost answers, and none has a newer copy of the record than this one (else that is
-//!    the node to take over on), so no record that any living node went by is lost;
+//! 2. every node that was not named as lost answers, and none has seen a newer record than this one has a whole copy of
+//!    (else that is the node to take over on);
 //! 3. each of them promises the next generation to this node, and this node has promised no later one to another when it
-//!    begins. A node promises a generation once, and says what it has begun when it promises, so of two takeovers at the
+//!    begins. A node promises a generation once, and says what it has seen when it promises, so of two takeovers at the
 //!    same time at most one goes through.
+//!
+//! Who has promised neither calls nor hears a coordinator of an earlier generation from then on. So what it said that it
+//! has seen stays all that it has seen, be the old coordinator awake again or not, and no record that any living node
+//! went by is lost. It is free again when it hears that the generation has begun, or that it never will: it asks the node
+//! that it promised to, which says so when the takeover failed, and after a restart in the middle of one. Is that node
+//! gone for good, another takeover frees it.
 //!
 //! Then this node writes its copy under the new generation and serves; it tells the others, who follow, and goes on
 //! telling the old place until somebody there has heard it.
@@ -31,7 +37,7 @@ use larder_wire::{Error, ErrorKind};
 use tonic::transport::Channel;
 
 use super::ledger::Ledger;
-use super::message::{Kept, alive_message};
+use super::message::{Kept, Promise, alive_message};
 use super::peer::{Caller, Effect};
 use super::seat::{Seat, SeatOptions};
 use super::token::JoinToken;
@@ -75,6 +81,7 @@ impl Seat {
             ));
         }
         let others = self.others(nodes, lost, &kept)?;
+        self.has_copied_what_it_saw(&kept)?;
         self.old_one_is_silent(&kept).await?;
         let mut generation = kept.generation.max(kept.promised);
         for (peer, caller) in &others {
@@ -84,17 +91,61 @@ impl Seat {
         }
         generation =
             generation.checked_add(1).ok_or_else(|| refuse("there is no further generation"))?;
-        self.promise(generation, &self.options.node_id)
-            .await
-            .map_err(|why| refuse(why.to_string()))?;
-        for (peer, caller) in &others {
-            let theirs = self.have_promised(peer, caller, generation).await?;
-            may_go_on(peer, &theirs, &kept)?;
-        }
-        let revision = self.begin_generation(generation, lost).await?;
+        let promise = self.own_promise(generation);
+        self.promise(promise.clone()).await.map_err(|why| refuse(why.to_string()))?;
+        let revision = match self.win(&others, &kept, generation, lost).await {
+            Ok(revision) => revision,
+            Err(why) => {
+                self.give_up(promise).await;
+                return Err(why);
+            }
+        };
         let untold = self.tell(&others, generation).await;
         tracing::warn!("this node took over as coordinator, generation {generation}");
         Ok(Takeover { generation, revision, untold })
+    }
+
+    /// Has all others promise, and begins.
+    async fn win(
+        &self,
+        others: &[(Peer, Caller)],
+        kept: &Kept,
+        generation: u32,
+        lost: &[String],
+    ) -> Result<Option<Revision>, Error> {
+        for (peer, caller) in others {
+            let theirs = self.have_promised(peer, caller, generation).await?;
+            may_go_on(peer, &theirs, kept)?;
+        }
+        self.old_one_is_silent(kept).await?;
+        self.begin_generation(generation, lost).await
+    }
+
+    /// Says that this node will not begin what was promised to it, unless it has: who promised asks.
+    pub(super) async fn give_up(&self, promise: Promise) {
+        let step = move |_: &Ledger, kept: &mut Kept| {
+            kept.release(&promise);
+            Ok(())
+        };
+        if let Err(why) = self.ledger.change(step, |_| ()).await {
+            tracing::warn!("{why}");
+        }
+    }
+
+    fn own_promise(&self, generation: u32) -> Promise {
+        let SeatOptions { node_id, address, .. } = &self.options;
+        Promise { generation, node_id: node_id.clone(), address: address.clone() }
+    }
+
+    /// A record that this node went by, and has no whole copy of, would be lost.
+    fn has_copied_what_it_saw(&self, kept: &Kept) -> Result<(), Error> {
+        if self.located().revision > kept.revision().map_or(0, |revision| revision.0) {
+            return Err(refuse(
+                "this node has seen a newer record than it has a whole copy of: take over on another \
+                 node, or restart this one, which gives that record up",
+            ));
+        }
+        Ok(())
     }
 
     /// All that must agree.
@@ -131,21 +182,22 @@ impl Seat {
     /// Promises a generation to a node, once; says what this seat has.
     pub(super) async fn promise(
         &self,
-        generation: u32,
-        node_id: &str,
+        promise: Promise,
     ) -> Result<LocateResponse, CoordinatorError> {
-        let node_id = node_id.to_owned();
         let step = move |_: &Ledger, kept: &mut Kept| {
+            let Promise { generation, node_id, address } = promise;
             let again = kept.promised == generation && kept.promised_to == node_id;
-            if !again && generation <= kept.promised.max(kept.generation) {
+            let newer = generation > kept.promised.max(kept.generation);
+            if node_id.is_empty() || !(again || newer) {
                 let why = format!(
-                    "generation {generation} can't be promised to {node_id}: {} is in force and {} was promised to {:?}",
+                    "generation {generation} can't be promised to {node_id:?}: {} is in force and {} was promised to {:?}",
                     kept.generation, kept.promised, kept.promised_to
                 );
                 return Err(CoordinatorError::refused(ErrorKind::DataChanged, why));
             }
             kept.promised = generation;
             kept.promised_to = node_id;
+            kept.promised_at = address;
             Ok(())
         };
         self.ledger.change(step, |_| ()).await?;
@@ -158,8 +210,8 @@ impl Seat {
         caller: &Caller,
         generation: u32,
     ) -> Result<LocateResponse, Error> {
-        let node_id = self.options.node_id.clone();
-        let request = PromiseGenerationRequest { generation, node_id };
+        let Promise { generation, node_id, address } = self.own_promise(generation);
+        let request = PromiseGenerationRequest { generation, node_id, address };
         let send = async |mut client: CoordinatorClient<Channel>, request| {
             client.promise_generation(request).await
         };
@@ -243,7 +295,7 @@ fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Er
         )));
     }
     if theirs.revision > kept.revision().map_or(0, |revision| revision.0) {
-        return Err(refuse(format!("node {id} has a newer copy of the record: take over there")));
+        return Err(refuse(format!("node {id} has seen a newer record: take over there")));
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ pub(super) fn described(dataset: &Dataset) -> Described {
     }
 }
 
-/// The dataset with this snapshot: open, or opened now as the record knows it.
+/// The dataset with this snapshot: open, or opened now as the record knows it; `NotFound` when that has forgotten it.
 pub(super) async fn open(
     catalog: &Catalog,
     snapshot: SnapshotId,
@@ -78,7 +78,11 @@ pub(super) async fn open(
         return Ok(dataset);
     }
     let strange = |why: String| Error::new(ErrorKind::InvalidArgument, why);
-    let known = known.ok_or_else(|| strange(format!("the record has no snapshot {snapshot}")))?;
+    let forgotten = || {
+        let why = format!("the record has no snapshot {snapshot}, and it is not open here");
+        Error::new(ErrorKind::NotFound, why)
+    };
+    let known = known.ok_or_else(forgotten)?;
     let wanted = DatasetRef::parse(&format!("{}@{snapshot}", known.uri));
     let wanted = wanted.map_err(|why| strange(why.to_string()))?;
     let manifest = OriginUri::parse(&known.manifest).map_err(|why| strange(why.to_string()))?;

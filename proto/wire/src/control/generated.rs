@@ -1503,10 +1503,10 @@ pub struct LocateResponse {
     /// Whether it is the coordinator itself.
     #[prost(bool, tag = "4")]
     pub coordinates: bool,
-    /// Revision of the newest record it has a whole copy of; 0: none.
+    /// Revision of the newest record it has seen; 0: none.
     #[prost(uint64, tag = "5")]
     pub revision: u64,
-    /// The greatest generation it has promised, and to whom.
+    /// The greatest generation it has promised, and to whom; to nobody any more if that is empty.
     #[prost(uint32, tag = "6")]
     pub promised: u32,
     #[prost(string, tag = "7")]
@@ -1519,8 +1519,11 @@ pub struct LocateResponse {
 pub struct PromiseGenerationRequest {
     #[prost(uint32, tag = "1")]
     pub generation: u32,
+    /// Who takes over, and where that is: <http://host:port.>
     #[prost(string, tag = "2")]
     pub node_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub address: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowRequest {
@@ -1830,7 +1833,9 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "Locate"));
             self.inner.unary(req, path, codec).await
         }
-        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once.
+        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once. Who
+        /// has promised goes by no earlier coordinator any more, until the one promised to begins, or says by Locate that it
+        /// won't.
         pub async fn promise_generation(
             &mut self,
             request: impl tonic::IntoRequest<super::PromiseGenerationRequest>,
@@ -1961,7 +1966,9 @@ pub mod coordinator_server {
             &self,
             request: tonic::Request<super::LocateRequest>,
         ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
-        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once.
+        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once. Who
+        /// has promised goes by no earlier coordinator any more, until the one promised to begins, or says by Locate that it
+        /// won't.
         async fn promise_generation(
             &self,
             request: tonic::Request<super::PromiseGenerationRequest>,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures_util::stream;
 use larder_wire::limits;
 use tokio::sync::mpsc;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
+use super::line::pass_is_void;
 use super::wire::{
     EventType, KeyValue, RequestUnion, WatchClient, WatchCreateRequest, WatchProgressRequest,
     WatchRequest, WatchResponse,
@@ -122,7 +123,7 @@ async fn watch_after(store: &Store, revision: i64) -> Result<Opened, Coordinator
 /// The next try goes elsewhere, with a new pass if that was the matter.
 fn failed(store: &Store, status: &Status) -> CoordinatorError {
     let (address, _) = store.line.endpoint();
-    if status.code() == Code::Unauthenticated {
+    if pass_is_void(status) {
         store.line.forget_pass();
     } else {
         store.line.turn_from(address);

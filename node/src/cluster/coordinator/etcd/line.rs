@@ -100,7 +100,7 @@ impl Line {
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded("no answer in time"),
             };
-            if status.code() == Code::Unauthenticated && self.user.is_some() && !renewed {
+            if pass_is_void(&status) && self.user.is_some() && !renewed {
                 renewed = true;
                 self.pass.store(None);
                 continue;
@@ -161,6 +161,19 @@ impl Line {
             let _ =
                 self.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);
         }
+    }
+}
+
+/// Whether etcd wants another pass than the one it was shown. Its simple passes are forgotten with a restart; a JWT is
+/// void once users or roles have changed.
+pub(super) fn pass_is_void(status: &Status) -> bool {
+    let says = |words| status.message().contains(words);
+    match status.code() {
+        Code::Unauthenticated => true,
+        Code::InvalidArgument => {
+            says("revision of auth store is old") || says("invalid auth token")
+        }
+        _ => false,
     }
 }
 

@@ -88,18 +88,36 @@ async fn certificates_are_asked_for_and_checked_on_both_sides() {
 }
 
 /// What an administrator does with etcd's own tool.
-fn administer(server: &EtcdProcess, path: &str, json: &str) {
+fn administer(server: &EtcdProcess, path: &str, json: &str) -> String {
+    administer_as(server, "", path, json)
+}
+
+/// The same, with the token that etcd asks for once it asks for passwords.
+fn administer_as(server: &EtcdProcess, token: &str, path: &str, json: &str) -> String {
     let mut socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     socket.set_read_timeout(Some(super::PATIENCE)).unwrap();
     let length = json.len();
+    let authorization = match token {
+        "" => String::new(),
+        token => format!("Authorization: {token}\r\n"),
+    };
     write!(
         socket,
-        "POST /v3/auth/{path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{json}"
+        "POST /v3/auth/{path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n{authorization}\
+         Content-Length: {length}\r\n\r\n{json}"
     )
     .unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    answer
+}
+
+/// What lets the administrator in.
+fn log_in(server: &EtcdProcess) -> String {
+    let answer = administer(server, "authenticate", r#"{"name":"root","password":"root"}"#);
+    let (_, token) = answer.split_once(r#""token":""#).unwrap();
+    token.split_once('"').unwrap().0.to_owned()
 }
 
 /// Lets nobody in but `larder`, who may use the prefix and nothing else.
@@ -143,4 +161,26 @@ async fn a_name_and_a_password_let_a_node_in_also_after_its_pass_was_forgotten()
     })
     .await;
     client.withdraw("n", larder_wire::data::BootId::from_bytes([1; 16])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_a_change_of_users_made_void_is_renewed() {
+    let [public, private] = ["tokens.pub", "tokens.key"].map(certificate);
+    let kind = format!("jwt,pub-key={public},priv-key={private},sign-method=ES256,ttl=10m");
+    let server = EtcdProcess::start(&["--auth-token", &kind]);
+    until_here(&*connect(&server.options())).await;
+    ask_for_passwords(&server);
+    let mut options = server.options();
+    options.user = Some(("larder".to_owned(), Password("se cret".to_owned())));
+    let client = connect(&options);
+    until_here(&*client).await;
+    write(&client, "first").await;
+    let root = log_in(&server);
+    administer_as(&server, &root, "user/add", r#"{"name":"another","password":"secret"}"#);
+    write(&client, "second").await;
+    client.announce(super::announcement("n", 1, 60)).await.unwrap();
+    until_shown("what was announced", &mut client.watch(), |view| {
+        view.alive.nodes.contains_key("n")
+    })
+    .await;
 }

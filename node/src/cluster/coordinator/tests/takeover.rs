@@ -3,8 +3,12 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::super::message::Promise;
+use super::super::types::{Stored, View};
+use super::process::Server;
 use super::settings::{Served, until_copied};
 use super::{announcement, digits, number, until, until_here};
 use crate::cluster::coordinator::{Coordinator, CoordinatorError, Peer, Replaced, Revision};
@@ -53,6 +57,10 @@ impl Trio {
 /// Waits until a node has noticed that the coordinator is away.
 async fn until_away(node: &Served) {
     until("it is noticed", async || !node.seat.located().reaches).await;
+}
+
+fn promise(generation: u32, node_id: &str) -> Promise {
+    Promise { generation, node_id: node_id.to_owned(), address: "http://127.0.0.1:1".to_owned() }
 }
 
 fn state(home: &TempDir, name: &str) -> std::path::PathBuf {
@@ -111,7 +119,7 @@ async fn an_old_coordinator_is_refused_by_who_knows_better_before_it_knows_itsel
     until("the first call ends its reign", async || !trio.a.seat.serves()).await;
     let away = trio.a.seat.replace(None, digits(2), vec![]).await;
     assert!(matches!(away, Err(CoordinatorError::Away(_))), "{away:?}");
-    let promised = trio.b.seat.promise(1, "a").await;
+    let promised = trio.b.seat.promise(promise(1, "a")).await;
     assert!(matches!(promised, Err(CoordinatorError::Refused(_))));
 }
 
@@ -132,7 +140,7 @@ async fn the_rule_of_a_takeover_is_kept() {
     until_away(&c).await;
     let b = Served::start(&b_state, "b", b_port, vec![]).await;
     let older = b.seat.take_over(&nodes, &[]).await.unwrap_err();
-    assert!(older.message().contains("newer copy"), "{older}");
+    assert!(older.message().contains("newer record"), "{older}");
 
     let (c_port, c_state) = (c.port, state(&home, "c"));
     c.end().await;
@@ -141,11 +149,11 @@ async fn the_rule_of_a_takeover_is_kept() {
     let c = Served::start(&c_state, "c", c_port, vec![]).await;
 
     // A generation is promised once.
-    b.seat.promise(2, "b").await.unwrap();
+    b.seat.promise(promise(2, "b")).await.unwrap();
     let taken = c.seat.take_over(&nodes, &[]).await.unwrap();
     assert_eq!(taken.generation, 3, "not the one that b promised to itself");
     assert_eq!(number(&*c.seat).await, (taken.revision, 2));
-    let late = b.seat.promise(3, "b").await;
+    let late = b.seat.promise(promise(3, "b")).await;
     assert!(matches!(late, Err(CoordinatorError::Refused(_))), "{late:?}");
     until_here(&*b.seat).await;
     let follows = b.seat.take_over(&nodes, &[]).await.unwrap_err();
@@ -170,4 +178,89 @@ async fn of_two_takeovers_at_once_at_most_one_goes_through() {
     until_here(&*b.seat).await;
     until_here(&*c.seat).await;
     assert_eq!(number(&*b.seat).await, number(&*c.seat).await);
+}
+
+/// What a node promises to another that takes over.
+fn promise_to(node: &Served, generation: u32, node_id: &str) -> Promise {
+    Promise { generation, node_id: node_id.to_owned(), address: node.address.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_promised_goes_by_no_earlier_coordinator_until_the_takeover_is_given_up() {
+    let home = tempfile::tempdir().unwrap();
+    let a = Server::start(&state(&home, "a"), 0);
+    let join = vec![a.address.clone()];
+    let b = Served::start(&state(&home, "b"), "b", 0, join.clone()).await;
+    let c = Served::start(&state(&home, "c"), "c", 0, join.clone()).await;
+    let d = Served::start(&state(&home, "d"), "d", 0, join).await;
+    until_here(&*c.seat).await;
+    let Ok(Replaced::Done(first)) = c.seat.replace(None, digits(1), vec![]).await else {
+        panic!("there was no record");
+    };
+    for node in [&b, &c, &d] {
+        until_copied(&node.seat, first).await;
+    }
+    a.signal(Signal::SIGSTOP);
+    until_away(&b).await;
+    until_away(&c).await;
+    let promise = promise_to(&b, 2, "b");
+    for node in [&b, &c] {
+        let said = node.seat.promise(promise.clone()).await.unwrap();
+        assert_eq!((said.revision, said.reaches), (first.0, false));
+    }
+    // The old one is awake again, and who promised nothing goes on with it.
+    a.signal(Signal::SIGCONT);
+    until_here(&*d.seat).await;
+    let Ok(Replaced::Done(second)) = d.seat.replace(Some(first), digits(2), vec![]).await else {
+        panic!("nobody else wrote");
+    };
+    let watch = c.seat.watch();
+    let told = async || watch.away().is_some_and(|why| why.contains("promised to b"));
+    until("c was there and did not listen", told).await;
+    let away = c.seat.replace(Some(second), digits(3), vec![]).await;
+    assert!(matches!(away, Err(CoordinatorError::Away(_))), "{away:?}");
+    assert_eq!(c.seat.located().revision, first.0);
+    assert_eq!(number(&*d.seat).await, (Some(second), 2));
+
+    b.seat.give_up(promise.clone()).await;
+    until_here(&*c.seat).await;
+    assert_eq!(number(&*c.seat).await, (Some(second), 2));
+    let again = c.seat.promise(promise).await;
+    assert!(matches!(again, Err(CoordinatorError::Refused(_))), "it is used up: {again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_that_its_nodes_death_cut_off_frees_who_promised() {
+    let trio = Trio::start().await;
+    let promise = promise_to(&trio.b, 2, "b");
+    trio.b.seat.promise(promise.clone()).await.unwrap();
+    trio.c.seat.promise(promise).await.unwrap();
+    until_away(&trio.c).await;
+    let Trio { a, b, c, home } = trio;
+    let port = b.port;
+    b.end().await;
+    let b = Served::start(&state(&home, "b"), "b", port, vec![a.address.clone()]).await;
+    until_here(&*c.seat).await;
+    until_here(&*b.seat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_went_by_is_not_lost_because_its_copy_is_older() {
+    let trio = Trio::start().await;
+    let copied = trio.write(1).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home: _home } = trio;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+    // As if the blobs of one more record had not come before the end.
+    let newer = Revision(copied.0 + 1);
+    let record = Some(Stored { revision: newer, record: digits(2), blobs: vec![] });
+    let seen = b.seat.publisher.successor();
+    seen.here(View { record, ..View::default() });
+    seen.away("and then it was gone");
+    let why = b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(why.message().contains("whole copy"), "{why}");
+    let why = c.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(why.message().contains("b has seen a newer record"), "{why}");
 }
