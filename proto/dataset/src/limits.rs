@@ -23,8 +23,8 @@ pub const DIMENSIONS_MAX: u32 = 64;
 pub const OBJECTS_MAX: u32 = 1 << 24;
 /// Most shards in one dataset: each takes 64 bytes in the manifest.
 pub const SHARDS_MAX: u32 = 1 << 24;
-/// Most pieces (groups times tensors) that small objects are grouped into one shard for: a fill asks
-/// for each of them on its own.
+/// Most pieces that the rows of one shard lie in: groups times tensors where small objects are grouped
+/// into one, and ragged rows that do not lie side by side. A fill asks for each of them on its own.
 pub const SHARD_READS_MAX: u32 = 4096;
 
 /// Smallest shard size that can be asked for: a shard costs its holder a file and a map.

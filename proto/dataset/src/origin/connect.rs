@@ -58,7 +58,7 @@ impl Origin {
             Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
-        Ok(Self { root: uri.clone(), store, strict, etags })
+        Ok(Self { root: uri.clone(), store, strict, etags, fence: None })
     }
 }
 
