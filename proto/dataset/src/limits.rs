@@ -31,10 +31,11 @@ pub const SHARD_READS_MAX: u32 = 4096;
 pub const SHARD_BYTES_MIN: u64 = 4096;
 /// Shard size when none is asked for: large enough for few requests, small enough to place evenly.
 pub const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
-/// Largest shard size that can be asked for: a shard is filled, kept and evicted as a whole.
+/// Largest shard, and the largest size that can be asked for: a shard is filled, kept and evicted as a whole.
 pub const SHARD_BYTES_MAX: u64 = 1 << 30;
 /// Largest sample, all its tensors together: it makes a shard of one row and travels in one piece.
 pub const SAMPLE_BYTES_MAX: u64 = 1 << 30;
+const _: () = assert!(SAMPLE_BYTES_MAX <= SHARD_BYTES_MAX);
 
 /// Headers of data files that are read at the same time while indexing.
 pub const HEADERS_IN_FLIGHT: usize = 32;

@@ -227,6 +227,7 @@ impl Manifest {
                 .and_then(|bytes| bytes.checked_add(row_sum))
                 .and_then(|bytes| bytes.checked_add(ragged));
             field(bytes == Some(record.bytes), "has another size than its rows")?;
+            field(record.bytes <= limits::SHARD_BYTES_MAX, "is larger than a shard may be")?;
         }
         check(first == self.samples(), "shard", 0u64, "tables do not cover the samples")
     }

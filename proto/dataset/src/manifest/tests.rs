@@ -142,6 +142,24 @@ fn a_row_larger_than_the_limit_is_refused() {
 }
 
 #[test]
+fn a_file_that_claims_rows_without_end_takes_no_memory_for_them() {
+    let rows = 1 << 62;
+    let mut builder =
+        ManifestBuilder::new(uri(), vec![strided("x", 1, 0)], limits::SHARD_BYTES_MAX);
+    builder.push(group("a", rows, rows, &[0]));
+    let refused = builder.build().unwrap_err();
+    assert!(matches!(refused, BuildError::TooMuch { what: "shards:", .. }), "{refused}");
+}
+
+#[test]
+fn a_shard_that_no_node_could_hold_is_refused() {
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 1 << 20, 0)], 4 << 30);
+    builder.push(group("a", 2_000, 2_000 << 20, &[0]));
+    let refused = builder.build().unwrap_err().to_string();
+    assert!(refused.contains("larger than a shard may be"), "{refused}");
+}
+
+#[test]
 fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
     let locator = RowLocator::Strided { row_bytes: 16, stride_bytes: 4 };
     let tokens =
