@@ -12,6 +12,7 @@ mod credentials;
 mod fence;
 mod objects;
 mod read;
+mod special;
 mod words;
 
 use std::sync::Arc;

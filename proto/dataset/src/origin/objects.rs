@@ -64,6 +64,7 @@ impl Origin {
     /// When there is none, the store refuses or can't be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
+        self.check_kind(object).await?;
         let result = self.store.get_opts(&store_path(object)?, options).await;
         let result = result.map_err(|error| OriginError::from_store(object, &error))?;
         self.check_opened(object, &result).await?;
@@ -93,6 +94,7 @@ impl Origin {
         take: impl FnOnce(u64) -> Result<T, String> + Send,
     ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
         let failed = |error| OriginError::from_store(object, &error);
+        self.check_kind(object).await?;
         let result = self
             .store
             .get_opts(&store_path(object)?, GetOptions::default())

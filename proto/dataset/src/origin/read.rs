@@ -169,6 +169,7 @@ impl Origin {
             range: Some(GetRange::Bounded(offset..offset + bytes)),
             ..GetOptions::default()
         };
+        self.check_kind(object).await?;
         let result = store.get_opts(&path, options).await;
         let result = result.map_err(|error| from_store(object, &error))?;
         self.check_opened(object, &result).await?;
