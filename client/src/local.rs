@@ -17,6 +17,7 @@
 //! Non-goals: which node is asked for what (see `fetch`).
 
 mod lease;
+mod listener;
 mod manifest;
 mod places;
 mod session;

@@ -16,6 +16,7 @@ mod job;
 mod lease;
 mod manifest;
 mod reaper;
+mod reserve;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,15 @@
 //!
 //! Opening resolves a tag to a snapshot, puts the snapshot's manifest into a sealed extent (that is
 //! what clients map), and keeps it there while the dataset is open. Only what lies under one of the
-//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses.
+//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses. In local folders that
+//! holds for what links lead to as well, as others than the operator may write there.
 //!
 //! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
 //! for microseconds. Non-goal: knowing who uses a dataset.
 
 mod dataset;
 mod health;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_dataset::{
-    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId, open_with,
+    DatasetRef, Fence, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId,
+    open_in,
 };
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
@@ -26,6 +29,7 @@ use tokio::{task, time};
 use crate::cache::Cache;
 use crate::{clock, errors};
 use dataset::ManifestBytes;
+use room::Openings;
 
 pub use dataset::Dataset;
 pub(crate) use health::OriginHealth;
@@ -34,7 +38,10 @@ pub(crate) use health::OriginHealth;
 #[derive(Debug)]
 pub struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
+    /// Around those of them that are local folders, unless links are followed.
+    fence: Option<Fence>,
     cache: Arc<Cache>,
+    openings: Openings,
     state: Mutex<State>,
     /// Manifests are put into memory one after the other: two references may mean one snapshot.
     keeping: tokio::sync::Mutex<()>,
@@ -73,8 +80,17 @@ impl Catalog {
     /// A catalog of nothing so far, for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
+        let fence = Some(Fence::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
-        Self { prefixes, cache, state, keeping: tokio::sync::Mutex::default() }
+        let openings = Openings::new(&cache);
+        Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
+    }
+
+    /// The same, but links in local folders are followed wherever they lead: for a node that serves the
+    /// user who runs it, who may read there anyway.
+    #[must_use]
+    pub fn following_links(self) -> Self {
+        Self { fence: None, ..self }
     }
 
     /// The prefixes that datasets may lie under.
@@ -170,7 +186,7 @@ impl Catalog {
         manifest: Option<&OriginUri>,
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
-        let opened = Box::pin(open_with(&origin, wanted, manifest)).await;
+        let opened = Box::pin(open_in(&origin, wanted, manifest, &self.openings)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // The manifest says where the data lies; a manifest is data too.
         self.check_allowed(opened.manifest.uri())?;
@@ -188,7 +204,10 @@ impl Catalog {
             .cloned();
         match known {
             Some(origin) => Ok(origin),
-            None => Origin::connect(uri).await.map_err(errors::of_origin),
+            None => {
+                let origin = Origin::connect(uri).await.map_err(errors::of_origin)?;
+                Ok(origin.within(self.fence.clone()))
+            }
         }
     }
 

@@ -150,12 +150,14 @@ fn share(
     let handle = runtime.handle().clone();
     let placements = Placements::of_ring(Arc::new(ring));
     let placements = Arc::new(ArcSwap::from_pointee(placements));
+    let catalog = Catalog::new(config.origins().to_vec(), Arc::clone(&cache));
+    let catalog = if config.private() { catalog.following_links() } else { catalog };
     let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
     let pace = Arc::new(Pace::default());
     Filler::new(&reader, peers, &counters, &pace).start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
-        catalog: Catalog::new(config.origins().to_vec(), Arc::clone(&cache)),
+        catalog,
         read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
         config,
         cache,

@@ -17,6 +17,7 @@
 mod acceptor;
 mod activity;
 mod allowance;
+mod patience;
 mod peer;
 mod stop;
 

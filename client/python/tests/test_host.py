@@ -80,6 +80,14 @@ def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("s3")
+def test_ranks_without_a_cluster_come_to_one_order_whatever_memory_their_hosts_have() -> None:
+    dataset = larder.open(URI)
+    assert dataset.loader(10)._native.shuffle == "global"
+    ranks = [dataset.loader(10, rank=rank, world_size=2) for rank in range(2)]
+    assert [loader._native.shuffle for loader in ranks] == ["window:64"] * 2
+
+
+@pytest.mark.usefixtures("s3")
 def test_a_served_node_is_read_through_and_ends_with_its_block() -> None:
     with larder.serve(memory="256MiB", origins=["s3://data"]) as node:
         assert Path(f"/proc/{node.pid}").exists()

@@ -227,7 +227,8 @@ impl LoaderBuilder {
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
-    /// What `auto` comes to: for several datasets the least that any of their clusters bears.
+    /// What `auto` comes to: for several datasets the least that any of their clusters bears. The node of a host counts
+    /// for one rank only: of several some may be on another host, whose node has other memory.
     fn auto(&self) -> Result<Shuffle, Error> {
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);
@@ -239,7 +240,8 @@ impl LoaderBuilder {
                 _ => false,
             };
             if !self.sources[..index].iter().any(same) {
-                let memory = source.cluster.as_ref().map(|cluster| cluster.memory());
+                let shared = |cluster: &&Arc<Cluster>| self.world == 1 || cluster.host().is_none();
+                let memory = source.cluster.as_ref().filter(shared).map(|cluster| cluster.memory());
                 shuffle = narrower(shuffle, resolve_auto(extent, memory, self.world)?);
             }
         }

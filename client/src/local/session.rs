@@ -10,6 +10,7 @@ use larder_wire::{
     limits,
 };
 
+use super::listener;
 use crate::remote::{self, Failure};
 
 /// Descriptors that came and were not taken yet: more than the node has reason to send.
@@ -57,9 +58,10 @@ impl Session {
     }
 
     /// Connects and says HELLO; learns which node it is. No ticket is shown: the kernel says who
-    /// we are.
+    /// we are, and who listens.
     pub(super) fn connect_any(path: &Path) -> Result<(Self, HelloOk), Failure> {
         let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
+        listener::check(&stream, path).map_err(Failure::Broken)?;
         let mut session = Self { stream, buffer: Vec::new(), fds: VecDeque::new() };
         let hello = Hello::new(Ticket::from_bytes([0; 16]), process::id(), remote::client_name());
         let ok = session.hello(&hello)?;

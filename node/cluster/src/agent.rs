@@ -295,8 +295,8 @@ impl<R: Rules> Agent<R> {
     /// A dataset that the record shall know. One that it has forgotten since is not told again at once: more may be in
     /// use than it has room for.
     fn open(&mut self, dataset: Dataset) {
-        let known = |d: &Dataset| d.snapshot == dataset.snapshot;
-        let in_record = self.record().is_some_and(|record| record.datasets.iter().any(known));
+        let known = |record: &Record| record.dataset(dataset.snapshot).is_some();
+        let in_record = self.record().is_some_and(known);
         self.told.retain(|_, at| self.now < *at + DATASET_TOLD_INTERVAL);
         let full = self.told.len() >= RECORD_DATASETS_MAX;
         if !in_record && !full && !self.told.contains_key(&dataset.snapshot) {

@@ -210,6 +210,11 @@ impl Record {
         Some(&self.members[index])
     }
 
+    /// What is known of this snapshot.
+    pub fn dataset(&self, snapshot: SnapshotId) -> Option<&Dataset> {
+        self.datasets.iter().find(|dataset| dataset.snapshot == snapshot)
+    }
+
     /// The members of the committed ring, sorted by id.
     pub fn ring_members(&self) -> Vec<Member> {
         self.in_ring().map(|entry| entry.member.clone()).collect()

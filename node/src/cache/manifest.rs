@@ -25,7 +25,8 @@ impl Cache {
     ) -> Result<Arc<Sealed>, Error> {
         let bytes = manifest.len() as u64;
         let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(errors::of_extent)?;
-        let permit = match self.admit_manifest(snapshot, layout.total_bytes())? {
+        let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
+        let permit = match self.admit(id, group, layout.total_bytes())? {
             Admission::Resident(sealed) => return Ok(sealed),
             Admission::Admitted(permit) => permit,
         };
@@ -57,8 +58,8 @@ impl Cache {
         }
     }
 
-    fn admit_manifest(&self, snapshot: SnapshotId, bytes: u64) -> Result<Admission, Error> {
-        let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
+    /// Takes bytes of the budget for what does not come from the origin part by part.
+    pub(super) fn admit(&self, id: ShardId, group: Group, bytes: u64) -> Result<Admission, Error> {
         let mut reason = None;
         // A second time, when the first made room.
         for _ in 0..2 {
@@ -83,7 +84,8 @@ impl Cache {
     }
 }
 
-enum Admission {
+/// Whether a manifest is to be copied.
+pub(super) enum Admission {
     Resident(Arc<Sealed>),
     Admitted(FillPermit<ShardId>),
 }

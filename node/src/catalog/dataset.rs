@@ -1,6 +1,5 @@
 //! One open dataset.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -22,8 +21,8 @@ pub struct Dataset {
     health: OriginHealth,
     /// One bit per shard: its id was found to be that of its bytes.
     vouched: Box<[AtomicU64]>,
-    /// Shards by their ids, once somebody asked by id.
-    by_id: OnceLock<HashMap<ShardId, u32>>,
+    /// The numbers of the shards in the order of their ids, once somebody asked by id.
+    by_id: OnceLock<Box<[u32]>>,
     /// Somebody was told that shards of it are never kept.
     warned: AtomicBool,
     last_used: Mutex<Instant>,
@@ -83,8 +82,13 @@ impl Dataset {
 
     /// The number of the shard with this id. The first to ask waits until all ids are noted.
     pub(crate) fn find_shard(&self, id: ShardId) -> Option<u32> {
-        let noted = || (0..self.manifest.shard_count()).map(|n| (self.manifest.shard(n).id, n));
-        self.by_id.get_or_init(|| noted().collect()).get(&id).copied()
+        let id_of = |&shard: &u32| self.manifest.shard(shard).id;
+        let by_id = self.by_id.get_or_init(|| {
+            let mut all: Box<[u32]> = (0..self.manifest.shard_count()).collect();
+            all.sort_unstable_by_key(id_of);
+            all
+        });
+        by_id.binary_search_by_key(&id, id_of).ok().map(|at| by_id[at])
     }
 
     /// The address it lies at.

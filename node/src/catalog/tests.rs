@@ -86,6 +86,39 @@ fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
 }
 
 #[test]
+fn links_are_followed_out_of_the_prefixes_only_for_the_user_who_runs_the_node() {
+    let (folder, kitchen) = pantry();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (inner, path) =
+        (format!("{}/inner", folder.uri()), format!("/{}/inner", folder.uri().path()));
+    std::fs::copy(folder.file(), elsewhere.path().join("rows.npy")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
+    let catalog = || Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
+    let open = |catalog: &Catalog| kitchen.runtime.block_on(catalog.open(&reference(&inner), None));
+    let refused = open(&catalog()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    assert!(refused.message().contains("through a link"), "{refused}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 1, "nothing was written");
+    assert!(open(&catalog().following_links()).unwrap().indexed_now);
+}
+
+#[test]
+fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
+    let cache = crate::testing::cache(1 << 20);
+    let openings = Openings::new(&cache);
+    let taken = |room: &Openings, bytes| larder_dataset::Room::for_manifest(room, bytes);
+    let small = taken(&openings, limits::MANIFEST_BYTES_FREE).unwrap();
+    let full = 1 << 20;
+    let large = taken(&openings, full).unwrap();
+    let refused = taken(&openings, full).unwrap_err();
+    assert!(refused.contains("can't be kept"), "{refused}");
+    drop(large);
+    drop(taken(&openings, full).unwrap());
+    drop(small);
+    assert_eq!(cache.usage().resident.shards, 0);
+}
+
+#[test]
 fn an_unindexed_folder_is_indexed_and_says_so() {
     let (folder, kitchen) = pantry();
     let inner = format!("{}/inner", folder.uri());

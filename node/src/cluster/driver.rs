@@ -173,8 +173,7 @@ impl Driver {
             Effect::Install { ring, previous } => self.installer.install(ring, previous),
             Effect::Pull { shard, yields, .. } => {
                 let priority = if yields { Priority::Background } else { Priority::Prefetch };
-                let datasets = self.agent.record().map_or(&[][..], |record| &record.datasets);
-                let known = datasets.iter().find(|dataset| dataset.snapshot == shard.snapshot);
+                let known = self.agent.record().and_then(|record| record.dataset(shard.snapshot));
                 let (known, holdings) = (known.cloned(), Arc::clone(&self.holdings));
                 self.later(async move {
                     Event::Pulled(shard, holdings.pull(shard, known.as_ref(), priority).await)
@@ -200,10 +199,8 @@ impl Driver {
         }
         self.holdings.drop_due(|owner| self.alive.contains_key(owner));
         for dataset in self.shared.catalog.list_used() {
-            let snapshot = dataset.snapshot();
-            let known = self.agent.record().map(|record| &record.datasets);
-            let known = known.is_none_or(|known| known.iter().any(|d| d.snapshot == snapshot));
-            if !known {
+            let record = self.agent.record();
+            if record.is_some_and(|record| record.dataset(dataset.snapshot()).is_none()) {
                 self.tell(Event::Opened(planning::described(&dataset)));
             }
         }

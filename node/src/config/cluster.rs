@@ -162,6 +162,7 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
         };
         Ok(EtcdTls { ca: read("--etcd-ca", ca)?, identity })
     });
+    typed.etcd.iter().try_for_each(|endpoint| check_no_secret(endpoint))?;
     let options = EtcdOptions {
         endpoints: typed.etcd,
         prefix: typed.etcd_prefix,
@@ -191,6 +192,18 @@ fn control_address(text: &str) -> Result<String, ConfigError> {
         return Err(ConfigError::new("--join", why));
     }
     Ok(format!("http://{address}"))
+}
+
+/// Endpoints are shown to whoever asks how the cluster stands.
+fn check_no_secret(endpoint: &str) -> Result<(), ConfigError> {
+    let authority = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        let why = "an endpoint is shown to whoever asks and holds no user or password: write it without them, \
+                   and give --etcd-user and --etcd-password-file";
+        return Err(ConfigError::new("--etcd", why));
+    }
+    Ok(())
 }
 
 fn password(path: &Path) -> Result<Password, ConfigError> {
@@ -264,6 +277,20 @@ mod tests {
         let Some(ClusterConfig::Etcd { options, token }) = parsed else { panic!("{parsed:?}") };
         assert_eq!(options.user.expect("a user").1.0, " se cret");
         assert!(token.is_none());
+    }
+
+    #[test]
+    fn an_endpoint_that_holds_a_password_is_refused_without_showing_it() {
+        for endpoint in
+            ["http://larder:se@cret@h:2379", "https://larder@h:2379/", "larder:secret@h"]
+        {
+            let typed = ClusterArgs { etcd: vec![endpoint.to_owned()], ..ClusterArgs::default() };
+            let refused = parse(typed).expect_err(endpoint).to_string();
+            assert!(refused.contains("--etcd-password-file"), "{refused}");
+            assert!(!refused.contains("larder"), "{refused}");
+        }
+        let plain = vec!["http://h:2379/a@b".to_owned()];
+        assert!(parse(ClusterArgs { etcd: plain, ..ClusterArgs::default() }).is_ok());
     }
 
     #[test]

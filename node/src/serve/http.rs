@@ -2,6 +2,7 @@
 //! keeps the node running.
 
 mod greeting;
+mod usage;
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -35,9 +37,14 @@ use super::control::admin::Admin;
 use crate::cluster::{Cluster, coordinator};
 use crate::metrics;
 use greeting::Greeted;
+use usage::Usage;
 
 /// Requests in flight when the node stops may take so long.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// All places for connections, as a semaphore counts them.
+const ALL_PLACES: u32 = 1_024;
+const _: () = assert!(ALL_PLACES as usize == limits::CONTROL_CONNECTIONS_MAX);
 
 /// The HTTP server of a node.
 #[derive(Debug)]
@@ -110,7 +117,7 @@ fn doorkeeper(
         let shown = request.metadata().get_bin(TICKET_METADATA);
         let shown = shown.and_then(|shown| shown.to_bytes().ok());
         match wanted {
-            Some(ticket) if shown.as_deref() != Some(ticket.as_bytes().as_slice()) => {
+            Some(ticket) if !shown.is_some_and(|shown| ticket.is(&shown)) => {
                 let message = "this node serves the processes of one user, who learn its ticket \
                                from its socket; ask another node";
                 Err(Error::new(ErrorKind::PermissionDenied, message).into())
@@ -135,7 +142,6 @@ async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
 
 /// Serves connections until told to stop, then finishes what is in flight.
 async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX));
     loop {
         // Who finds no place waits in the kernel's queue.
@@ -149,7 +155,7 @@ async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
         };
         match accepted {
             Ok((stream, _)) => {
-                let serving = serve_one(stream, router.clone(), &graceful);
+                let serving = serve_one(stream, router.clone(), stop.clone());
                 tokio::spawn(async move {
                     serving.await;
                     drop(place);
@@ -162,13 +168,16 @@ async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
         }
     }
     drop(listener);
-    let _ = tokio::time::timeout(FINISH_TIMEOUT, graceful.shutdown()).await;
+    // All places are free again when all connections have ended.
+    let places = places.acquire_many(ALL_PLACES);
+    let _ = tokio::time::timeout(FINISH_TIMEOUT, places).await;
 }
 
+/// Serves a connection until its client closes it, has not used it for long, or is told to stop.
 fn serve_one(
     stream: TcpStream,
     router: Router,
-    graceful: &GracefulShutdown,
+    stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     let _ = stream.set_nodelay(true);
     let mut builder = Builder::new(TokioExecutor::new());
@@ -182,13 +191,28 @@ fn serve_one(
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
     // Who may change a cluster can depend on where a call comes from.
-    let service = TowerToHyperService::new(router.layer(Extension(stream.connect_info())));
+    let router = router.layer(Extension(stream.connect_info()));
+    let usage = Usage::new();
+    let counting = usage.clone();
+    let count = move |request, next| counting.clone().count(request, next);
+    let service = TowerToHyperService::new(router.layer(middleware::from_fn(count)));
     let stream = TokioIo::new(Greeted::new(stream, limits::HANDSHAKE_TIMEOUT));
     let connection = builder.serve_connection(stream, service).into_owned();
-    let watched = graceful.watch(connection);
+    let graceful = GracefulShutdown::new();
+    let mut watched = Box::pin(graceful.watch(connection));
     async move {
-        if let Err(why) = watched.await {
-            tracing::debug!("a control connection ended: {why}");
+        let ended = tokio::select! {
+            ended = &mut watched => Some(ended),
+            () = usage.unused_for(limits::CONTROL_IDLE_TIMEOUT) => None,
+            () = stop.cancelled() => None,
+        };
+        match ended {
+            Some(Ok(())) => {}
+            Some(Err(why)) => tracing::debug!("a control connection ended: {why}"),
+            None => {
+                let ending = async { tokio::join!(graceful.shutdown(), watched) };
+                let _ = tokio::time::timeout(FINISH_TIMEOUT, ending).await;
+            }
         }
     }
 }

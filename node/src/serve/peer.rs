@@ -1,16 +1,17 @@
 //! One connection's socket: blocking, with timeouts short enough to notice that a peer is gone.
 //!
 //! A peer may stop reading for a while, so a timeout alone ends nothing: it is the moment to look
-//! whether the process at the other end still lives, and how long it has taken nothing.
+//! whether the process at the other end still lives. How slowly it may take what is sent has a
+//! [limit](Patience) all the same.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use larder_extent::{peer, socket};
 use larder_wire::limits;
@@ -18,6 +19,7 @@ use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::patience::Patience;
 use crate::clock;
 
 /// Signs of life asked for in vain before a silent connection is ended.
@@ -41,6 +43,7 @@ pub(super) struct Peer {
     /// The user who connected, on the unix socket.
     user: Option<u32>,
     closed: AtomicBool,
+    patience: Mutex<Patience>,
 }
 
 impl Peer {
@@ -56,10 +59,12 @@ impl Peer {
                     .with_interval(limits::DATA_PROBE_INTERVAL)
                     .with_retries(PROBES_MAX);
                 SockRef::from(tcp).set_tcp_keepalive(&probes)?;
+                SockRef::from(tcp).set_tcp_notsent_lowat(limits::SEND_WAITING_BYTES)?;
                 tcp.set_read_timeout(tick)?;
                 tcp.set_write_timeout(tick)?;
             }
             Socket::Unix(unix) => {
+                SockRef::from(unix).set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
                 let connected = peer::PeerProcess::of(unix)?;
@@ -69,7 +74,14 @@ impl Peer {
                 }
             }
         }
-        Ok(Self { socket, process, user, closed: AtomicBool::new(false) })
+        let (closed, patience) = (AtomicBool::new(false), Mutex::new(Patience::default()));
+        Ok(Self { socket, process, user, closed, patience })
+    }
+
+    /// The same with less patience, for tests.
+    #[cfg(test)]
+    pub(super) fn with_patience(self, patience: Patience) -> Self {
+        Self { patience: Mutex::new(patience), ..self }
     }
 
     /// The effective user id of who connected, as the kernel knows it on the unix socket.
@@ -118,6 +130,27 @@ impl Peer {
         Ok(())
     }
 
+    fn goes_on_after(&self, waited: Duration, sent: usize) -> bool {
+        let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        patience.lasts_after(waited, sent)
+    }
+
+    /// Ends a connection whose reader is too slow, and leaves nothing of it with the kernel.
+    fn give_up(&self) -> io::Error {
+        let who = match &self.socket {
+            Socket::Tcp(tcp) => {
+                let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+                tcp.peer_addr().map_or_else(|why| why.to_string(), |from| from.to_string())
+            }
+            Socket::Unix(_) => "a process of this host".to_owned(),
+        };
+        let least = limits::SEND_BYTES_PER_SECOND_MIN >> 10;
+        tracing::warn!(
+            "{who} takes less than {least} KiB/s of what it asked for: its connection is closed"
+        );
+        ErrorKind::TimedOut.into()
+    }
+
     /// Sends all bytes.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         self.send_both(bytes, &[])
@@ -125,14 +158,14 @@ impl Peer {
 
     /// Sends two pieces, one right after the other.
     pub(super) fn send_both(&self, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
-        let mut stall = Stall::new(self);
+        let mut watch = Watch::new(self);
         while !(first.is_empty() && second.is_empty()) {
             let pieces = [IoSlice::new(first), IoSlice::new(second)];
             let sent = match &self.socket {
                 Socket::Tcp(tcp) => (&*tcp).write_vectored(&pieces),
                 Socket::Unix(unix) => (&*unix).write_vectored(&pieces),
             };
-            let sent = stall.judge(sent)?;
+            let sent = watch.judge(sent)?;
             let of_first = sent.min(first.len());
             first = &first[of_first..];
             second = &second[sent - of_first..];
@@ -145,10 +178,10 @@ impl Peer {
         let out_of_range = |_| io::Error::from(ErrorKind::InvalidInput);
         let mut offset = i64::try_from(range.start).map_err(out_of_range)?;
         let mut left = usize::try_from(range.end - range.start).map_err(out_of_range)?;
-        let mut stall = Stall::new(self);
+        let mut watch = Watch::new(self);
         while left > 0 {
             let sent = sendfile64(self.fd(), file, Some(&mut offset), left);
-            left -= stall.judge(sent.map_err(io::Error::from))?;
+            left -= watch.judge(sent.map_err(io::Error::from))?;
         }
         Ok(())
     }
@@ -159,11 +192,11 @@ impl Peer {
         let Socket::Unix(unix) = &self.socket else {
             return Err(ErrorKind::Unsupported.into());
         };
-        let mut stall = Stall::new(self);
+        let mut watch = Watch::new(self);
         let mut sent = 0;
         while sent == 0 {
             let taken = socket::send_with_fds(unix, frame, &[fd]).map(|()| frame.len());
-            sent = stall.judge(taken)?;
+            sent = watch.judge(taken)?;
         }
         Ok(())
     }
@@ -189,36 +222,32 @@ impl Peer {
     }
 }
 
-/// Counts the ticks in which a peer took nothing.
-struct Stall<'a> {
+/// Watches how fast a peer takes what it is sent.
+struct Watch<'a> {
     peer: &'a Peer,
-    since: Option<Instant>,
+    since: Instant,
 }
 
-impl<'a> Stall<'a> {
+impl<'a> Watch<'a> {
     fn new(peer: &'a Peer) -> Self {
-        Self { peer, since: None }
+        Self { peer, since: clock::now() }
     }
 
     /// What a try to send came to: bytes sent, none yet, or an error that ends it.
     fn judge(&mut self, sent: io::Result<usize>) -> io::Result<usize> {
-        match sent {
-            Ok(0) => Err(ErrorKind::WriteZero.into()),
-            Ok(sent) => {
-                self.since = None;
-                Ok(sent)
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
+        let sent = match sent {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => sent,
+            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
             Err(error) if is_tick(&error) => {
                 self.peer.check_alive()?;
-                let now = clock::now();
-                if now - *self.since.get_or_insert(now) >= limits::SEND_STALL_TIMEOUT {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                Ok(0)
+                0
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        let now = clock::now();
+        let waited = now - std::mem::replace(&mut self.since, now);
+        if self.peer.goes_on_after(waited, sent) { Ok(sent) } else { Err(self.peer.give_up()) }
     }
 }
 
@@ -263,4 +292,77 @@ impl Read for PeerReader<'_> {
 fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
         && error.raw_os_error().is_none_or(|code| Errno::from_raw(code) == Errno::EAGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pair() -> (Peer, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Peer::new(Socket::Tcp(listener.accept().unwrap().0)).unwrap(), client)
+    }
+
+    #[test]
+    fn who_takes_a_byte_now_and_then_is_hung_up_on() {
+        let (peer, client) = pair();
+        // Whoever is not faster than any host is too slow, from the first moment on.
+        let peer = peer.with_patience(Patience::new(Duration::ZERO, u64::MAX));
+        thread::scope(|scope| {
+            let slow = || while (&client).read(&mut [0]).is_ok_and(|got| got > 0) {};
+            scope.spawn(slow);
+            let sent = peer.send(&vec![0; 64 << 20]);
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::TimedOut);
+            drop(peer);
+        });
+    }
+
+    #[test]
+    fn who_reads_nothing_is_hung_up_on_and_leaves_nothing_waiting() {
+        let (peer, mut client) = pair();
+        let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
+        assert_eq!(peer.send(&vec![0; 64 << 20]).unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(peer);
+        let ended = loop {
+            match client.read(&mut [0; 4096]) {
+                Ok(0) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!(ended, Some(ErrorKind::ConnectionReset));
+    }
+
+    #[test]
+    fn who_reads_on_gets_everything() {
+        let (peer, mut client) = pair();
+        let peer = peer.with_patience(Patience::new(3600 * SECOND, 1));
+        thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                let mut bytes = vec![0; 64 << 20];
+                client.read_exact(&mut bytes).map(|()| bytes)
+            });
+            peer.send(&vec![7; 64 << 20]).unwrap();
+            assert!(reading.join().unwrap().unwrap().iter().all(|&byte| byte == 7));
+        });
+    }
+
+    #[test]
+    fn little_waits_in_the_kernel_for_a_reader_that_stopped() {
+        let (peer, _client) = pair();
+        let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
+        let Socket::Tcp(tcp) = &peer.socket else { unreachable!("it is TCP") };
+        assert_eq!(SockRef::from(tcp).tcp_notsent_lowat().unwrap(), limits::SEND_WAITING_BYTES);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let before = SockRef::from(&near).send_buffer_size().unwrap();
+        let peer = Peer::new(Socket::Unix(near)).unwrap();
+        let Socket::Unix(unix) = &peer.socket else { unreachable!("it is a unix socket") };
+        assert!(SockRef::from(unix).send_buffer_size().unwrap() < before);
+    }
 }

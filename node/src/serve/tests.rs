@@ -108,9 +108,11 @@ impl TestNode {
             host,
             zone: String::new(),
         };
+        let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
+        let catalog = if config.private() { catalog.following_links() } else { catalog };
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
-            catalog: Catalog::new(vec![folder.uri()], Arc::clone(&cache)),
+            catalog,
             config,
             cache,
             read_through,

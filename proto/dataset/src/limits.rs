@@ -23,18 +23,19 @@ pub const DIMENSIONS_MAX: u32 = 64;
 pub const OBJECTS_MAX: u32 = 1 << 24;
 /// Most shards in one dataset: each takes 64 bytes in the manifest.
 pub const SHARDS_MAX: u32 = 1 << 24;
-/// Most pieces (groups times tensors) that small objects are grouped into one shard for: a fill asks
-/// for each of them on its own.
+/// Most pieces that the rows of one shard lie in: groups times tensors where small objects are grouped
+/// into one, and ragged rows that do not lie side by side. A fill asks for each of them on its own.
 pub const SHARD_READS_MAX: u32 = 4096;
 
 /// Smallest shard size that can be asked for: a shard costs its holder a file and a map.
 pub const SHARD_BYTES_MIN: u64 = 4096;
 /// Shard size when none is asked for: large enough for few requests, small enough to place evenly.
 pub const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
-/// Largest shard size that can be asked for: a shard is filled, kept and evicted as a whole.
+/// Largest shard, and the largest size that can be asked for: a shard is filled, kept and evicted as a whole.
 pub const SHARD_BYTES_MAX: u64 = 1 << 30;
 /// Largest sample, all its tensors together: it makes a shard of one row and travels in one piece.
 pub const SAMPLE_BYTES_MAX: u64 = 1 << 30;
+const _: () = assert!(SAMPLE_BYTES_MAX <= SHARD_BYTES_MAX);
 
 /// Headers of data files that are read at the same time while indexing.
 pub const HEADERS_IN_FLIGHT: usize = 32;

@@ -1,11 +1,49 @@
 //! Opening a dataset: from a reference to its manifest.
 
+use std::{any::Any, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+
 use crate::{
     DatasetError, DatasetRef, IndexOptions, LeftOut, Manifest, ManifestLocation, Origin,
     OriginError, OriginUri, SnapshotId,
     index::{cache_home, home_beside, index, manifest_uri, read_tag, tag_uri},
     limits,
 };
+
+/// What whoever opens datasets for others lets that cost. Nothing is counted by default.
+pub trait Room: Send + Sync {
+    /// Takes memory for a manifest of so many bytes, for as long as what is returned is there.
+    ///
+    /// # Errors
+    /// In words, when there is none.
+    fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
+        let _ = bytes;
+        Ok(Box::new(()))
+    }
+
+    /// Waits for leave to index a prefix, which lasts for as long as what is returned is there.
+    fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
+        Box::pin(async { Box::new(()) as Box<dyn Any + Send> })
+    }
+}
+
+/// Whatever it takes.
+struct Unlimited;
+
+impl Room for Unlimited {}
+
+/// A manifest as it was read, and the memory it has.
+struct Housed {
+    bytes: Bytes,
+    _room: Box<dyn Any + Send + Sync>,
+}
+
+impl AsRef<[u8]> for Housed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// An opened dataset.
 #[derive(Debug, Clone)]
@@ -45,16 +83,29 @@ pub async fn open_with(
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
 ) -> Result<Opened, DatasetError> {
+    open_in(origin, dataset, manifest, &Unlimited).await
+}
+
+/// As [`open_with`], in memory that is asked for before it is taken.
+///
+/// # Errors
+/// As [`open_with`]; [`OriginError::NoRoom`].
+pub async fn open_in(
+    origin: &Origin,
+    dataset: &DatasetRef,
+    manifest: Option<&OriginUri>,
+    room: &dyn Room,
+) -> Result<Opened, DatasetError> {
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
-            let there = reach(origin, object).await?;
-            Some(ManifestLocation::Given(object.clone()).read(&there, dataset, None).await?)
+            let there = origin.reach(object).await?;
+            Some(ManifestLocation::Given(object.clone()).read(&there, (dataset, None), room).await?)
         }
         Some(home) => {
-            let there = reach(origin, home).await?;
-            find(&there, dataset, home, &ManifestLocation::Given).await?
+            let there = origin.reach(home).await?;
+            find(&there, dataset, home, &ManifestLocation::Given, room).await?
         }
-        None => find_default(origin, dataset, cache_home(dataset.uri())).await?,
+        None => find_default(origin, dataset, cache_home(dataset.uri()), room).await?,
     };
     if let Some((manifest, location)) = found {
         return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
@@ -68,13 +119,10 @@ pub async fn open_with(
         return Err(DatasetError::NoSuchVersion { dataset: dataset.uri().clone(), what });
     }
     let options = IndexOptions::default();
+    let _leave = room.to_index().await;
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
     let (manifest, location) = (indexed.manifest, indexed.location);
     Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
-}
-
-async fn reach(origin: &Origin, uri: &OriginUri) -> Result<Origin, DatasetError> {
-    if origin.serves(uri) { Ok(origin.clone()) } else { Ok(Origin::connect(uri).await?) }
 }
 
 type Found = (Manifest, ManifestLocation);
@@ -84,10 +132,11 @@ async fn find_default(
     origin: &Origin,
     dataset: &DatasetRef,
     cache: Option<OriginUri>,
+    room: &dyn Room,
 ) -> Result<Option<Found>, DatasetError> {
     let beside = home_beside(dataset.uri())?;
     let mut denied = None;
-    match find(origin, dataset, &beside, &ManifestLocation::Beside).await {
+    match find(origin, dataset, &beside, &ManifestLocation::Beside, room).await {
         Ok(Some(found)) => return Ok(Some(found)),
         Ok(None) => {}
         // Without the right to list, S3 answers "denied" for what is not there.
@@ -102,7 +151,7 @@ async fn find_default(
     let local = Origin::connect(&cache).await?;
     let why = denied.unwrap_or_else(|| "it was not writable when it was indexed".into());
     let location = |uri| ManifestLocation::LocalCache { uri, why: why.clone() };
-    find(&local, dataset, &cache, &location).await
+    find(&local, dataset, &cache, &location, room).await
 }
 
 /// Looks for the tag or snapshot under one home.
@@ -111,6 +160,7 @@ async fn find(
     dataset: &DatasetRef,
     home: &OriginUri,
     location: &(dyn Fn(OriginUri) -> ManifestLocation + Sync),
+    room: &dyn Room,
 ) -> Result<Option<Found>, DatasetError> {
     let tag = tag_uri(home, dataset.tag())?;
     let (snapshot, named) = match read_tag(origin, &tag).await? {
@@ -121,7 +171,7 @@ async fn find(
         },
     };
     let object = manifest_uri(home, snapshot)?;
-    match location(object).read(origin, dataset, Some(snapshot)).await {
+    match location(object).read(origin, (dataset, Some(snapshot)), room).await {
         Err(DatasetError::Origin(OriginError::NotFound { .. })) if !named => Ok(None),
         other => other.map(Some),
     }
@@ -132,12 +182,14 @@ impl ManifestLocation {
     async fn read(
         self,
         origin: &Origin,
-        dataset: &DatasetRef,
-        snapshot: Option<SnapshotId>,
+        (dataset, snapshot): (&DatasetRef, Option<SnapshotId>),
+        room: &dyn Room,
     ) -> Result<Found, DatasetError> {
         let object = self.uri();
-        let (bytes, _) = origin.get(object, limits::MANIFEST_BYTES_MAX).await?;
-        let manifest = Manifest::parse(bytes)
+        let take = |bytes| room.for_manifest(bytes);
+        let got = origin.get_into(object, limits::MANIFEST_BYTES_MAX, take).await?;
+        let (bytes, _, room) = got;
+        let manifest = Manifest::over(Arc::new(Housed { bytes, _room: room }))
             .map_err(|source| DatasetError::Manifest { object: object.clone(), source })?;
         let refused = |why| Err(DatasetError::Tag { object: object.clone(), why });
         if snapshot.is_some_and(|snapshot| snapshot != manifest.snapshot()) {

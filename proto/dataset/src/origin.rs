@@ -9,8 +9,10 @@
 
 mod connect;
 mod credentials;
+mod fence;
 mod objects;
 mod read;
+mod special;
 mod words;
 
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use object_store::{ObjectStore, path::Path};
 use crate::OriginUri;
 
 pub use connect::install_crypto;
+pub use fence::Fence;
 pub use objects::ObjectInfo;
 pub(crate) use objects::Put;
 pub use read::FetchError;
@@ -88,6 +91,16 @@ pub enum OriginError {
         /// The limit.
         limit: u64,
     },
+    /// Whoever reads it has no memory for it.
+    #[error("{object} has {bytes} bytes, for which there is no room: {why}")]
+    NoRoom {
+        /// Which object.
+        object: OriginUri,
+        /// Its size.
+        bytes: u64,
+        /// What there is room for, and what to do.
+        why: String,
+    },
     /// More objects under a prefix than are indexed.
     #[error("there are more than {limit} objects under {prefix}: index a smaller prefix")]
     TooMany {
@@ -125,6 +138,8 @@ pub struct Origin {
     /// Makes one attempt.
     strict: Arc<dyn ObjectStore>,
     etags: Etags,
+    /// Where local files may lie, if not anywhere.
+    fence: Option<Fence>,
 }
 
 /// How a store writes etags.
@@ -151,11 +166,28 @@ impl Origin {
         uri.scheme() == self.root.scheme() && uri.bucket() == self.root.bucket()
     }
 
+    /// The same, but no local file is read or written that lies outside of `fence`, whatever links say.
+    #[must_use]
+    pub fn within(self, fence: Option<Fence>) -> Self {
+        Self { fence, ..self }
+    }
+
+    /// Access to another address by the same rules.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub(crate) async fn reach(&self, uri: &OriginUri) -> Result<Self, OriginError> {
+        if self.serves(uri) {
+            return Ok(self.clone());
+        }
+        Ok(Self::connect(uri).await?.within(self.fence.clone()))
+    }
+
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
         let strict = Arc::clone(&store);
-        Self { root: root.clone(), store, strict, etags: Etags::AsIs }
+        Self { root: root.clone(), store, strict, etags: Etags::AsIs, fence: None }
     }
 }
 

@@ -15,11 +15,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::crc::crc32c;
 use crate::layout::{Layout, Placed, encode, index, indices};
 use crate::map::{PopulatedMap, TableMap};
 use crate::{ExtentError, ExtentId, PagePreference, Sealed, memfd, pages};
-use hash::UnitHasher;
+use hash::{UnitHasher, hash_in_pieces};
 use parts::PartTable;
 
 /// What became of a copy out of a filling extent.
@@ -48,12 +47,11 @@ impl Memory {
 
     /// Takes the checksums of units where they lie.
     fn hash_units(&self, placed: &Placed, units: Range<u64>) -> Result<(), ExtentError> {
-        let mut bytes = Vec::new();
+        let mut piece = Vec::new();
         for unit in units {
             let range = placed.unit_range(unit);
-            bytes.resize(index(range.end - range.start), 0);
-            self.read(placed.offset + range.start, &mut bytes)?;
-            self.store_crc(placed, unit, crc32c(&bytes));
+            let read = |at: u64, target: &mut [u8]| self.read(placed.offset + at, target);
+            self.store_crc(placed, unit, hash_in_pieces(range, &mut piece, read)?);
         }
         Ok(())
     }

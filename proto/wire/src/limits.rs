@@ -1,10 +1,15 @@
 //! Every limit of wire, node and client, each with its reason.
 //!
-//! A number that bounds memory, a queue, a count or a wait stands here and nowhere else, so that the
-//! most a process can be made to hold is a sum that can be read off this page. What a dataset or an
+//! A number that bounds memory, a queue, a count or a wait stands here, or with those of whoever asks nodes
+//! in `client`, and nowhere else, so that the most a process can be made to hold is a sum that can be read
+//! off this page. What a dataset or an
 //! extent may be at most stands with those crates: it bounds formats, not processes.
 
+mod client;
+
 use std::time::Duration;
+
+pub use client::*;
 
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
@@ -83,6 +88,19 @@ pub const CONNECTION_DATASETS_MAX: usize = 16;
 /// A peer that takes no byte of a reply for so long is gone or stopped; its connection is closed so
 /// that it does not hold extents and a thread.
 pub const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of a data connection that wait in the kernel until the peer has room for them, about: a reader that
+/// stopped leaves no more behind, where it could be 4 MiB. What is on its way is not limited by this, so that
+/// long paths are filled all the same; on loopback 128 KiB is no slower than no limit.
+pub const SEND_WAITING_BYTES: u32 = 128 << 10;
+
+/// The same for a connection to the unix socket, which carries short frames: half of what is usual.
+pub const SOCKET_SEND_BYTES: usize = 64 << 10;
+
+/// Who takes fewer bytes a second than these while it is sent to is soon treated like one who takes none,
+/// or a byte now and then would hold memory that others wait for. Below what any link carries over which
+/// anybody would train, and a frame of 4 MiB takes 16 seconds.
+pub const SEND_BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 
 /// After SIGTERM a node finishes the gathers it has; what is not done by then is cut off. Below the
 /// 30 seconds that orchestrators give before they kill.
@@ -171,6 +189,14 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 1_024;
 /// Requests in progress on one control connection; HTTP/2 refuses more streams.
 pub const CONTROL_STREAMS_MAX: u32 = 64;
 
+/// A control connection on which nothing was asked for so long is closed, even if its client answers PINGs.
+/// Clients ask for the ring far more often, and connect again when they need to.
+pub const CONTROL_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// From the head of a control request to that of its answer: longer than opening a dataset may take. What has
+/// not come whole by then does not come.
+pub const CONTROL_REQUEST_TIMEOUT: Duration = Duration::from_secs(660);
+
 /// For a control call that only asks (describe, ring, list).
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -183,6 +209,15 @@ pub const OPEN_NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Datasets being opened at once, as one may have to be indexed; each has a thread. The rest wait.
 pub const OPENINGS_MAX: usize = 16;
+
+/// Bytes of a manifest for which nothing of the budget is taken while it is read: some 4,000 shards. Of as
+/// many as are opened at once 4 MiB, part of [`NODE_OVERHEAD_BYTES`]. A larger one is on the heap until it lies
+/// in an extent, and takes as much of the budget meanwhile.
+pub const MANIFEST_BYTES_FREE: u64 = 256 << 10;
+
+/// Prefixes being indexed at once because somebody opened them: each has its listing and the headers of its
+/// files on the heap, several times what its manifest takes.
+pub const INDEXINGS_MAX: usize = 2;
 
 /// Datasets open on one node. Each keeps its manifest resident.
 pub const OPEN_DATASETS_MAX: usize = 1_024;
@@ -346,6 +381,10 @@ pub const PLANNED_BYTES_MAX: usize = 2 * BLOB_BYTES_MAX + 64;
 /// Plans that one node makes, sends or takes for operators at a time: each may be held in memory whole.
 pub const PLANS_AT_ONCE_MAX: usize = 2;
 
+/// The same for who may not change the cluster and only wants to see what would move. Apart from those of
+/// operators, whom nobody else is to keep from planning.
+pub const PLANS_OF_ANYBODY_MAX: usize = 1;
+
 /// An operator's call is answered within this: longer than an agent tries to do a command.
 pub const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -451,107 +490,6 @@ pub const RECALLS_QUEUED_MAX: usize = 256;
 /// Freed extents that wait for the kernel's word that nobody maps them, looked at this often.
 pub const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-// ---- Client ----
-
-/// An owner silent for this long is passed over: the next member on the walk is asked and fills in
-/// its place.
-pub const OWNER_SILENT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Who stands in for an owner asks others for what they may have, the owner too, but waits no longer than this for a
-/// word: whoever turned to the node that stands in has most likely waited for a silent one before.
-pub const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
-
-/// To connect to a node. Below [`OWNER_SILENT_TIMEOUT`], so that a host that is gone is noticed within it.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Connections of a node to another, over which it reads shards that the other has: enough for a link of
-/// 25 Gbit/s, and few threads there.
-pub const PEER_CONNECTIONS_MAX: usize = 4;
-
-/// For one part of a shard to come from another node; else it is read from the origin. A link that takes
-/// longer for 8 MiB is not worth the wait.
-pub const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// What is asked of another node at a time of a shard that nobody waits for: a part of a part, so that nothing is
-/// on its way while the taker rests.
-pub const YIELD_PIECE_BYTES: u32 = 256 << 10;
-
-/// While somebody reads from a node, such a shard comes or leaves in a tenth of the time: after each piece the taker rests
-/// so many times as long as that took, once for each who takes from the same node.
-pub const YIELD_RESTS: u32 = 9;
-
-/// Longest rest after one piece, or a large shard would not be here before [`FILL_DEADLINE`].
-pub const YIELD_REST_MAX: Duration = Duration::from_millis(20);
-
-/// Who read within this time reads: a training step may take seconds.
-pub const YIELD_READERS_WINDOW: Duration = Duration::from_secs(10);
-
-/// Who took a piece within this time takes.
-pub const YIELD_TAKERS_WINDOW: Duration = Duration::from_secs(1);
-
-/// A node that was silent is asked again after this.
-pub const NODE_RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// How often a call of a client that waits looks whether it is still wanted: what is given up ends
-/// within this, and a tenth of a per mille of a core is spent on looking.
-pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// A ring older than this is asked for anew.
-pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
-
-/// File descriptors that must be left to a process that opens a dataset: the runtime takes some six, each
-/// node two or three, and a read of the origin one.
-pub const FILES_LEFT_MIN: usize = 16;
-
-/// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
-/// pays for each.
-pub const CONNECTIONS_PER_NODE_MAX: usize = 2;
-
-/// A node that is started or stopped by the processes of its host has done so within this time, or
-/// something is wrong: longer than a node drains.
-pub const HOST_NODE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Nodes a client is told of at most by `--cluster`.
-pub const CLUSTER_ADDRESSES_MAX: usize = 64;
-
-/// Extents one client process keeps mapped. Two maps each stay well under the kernel's 65,530 maps a
-/// process.
-pub const MAPPED_EXTENTS_MAX: usize = 16_384;
-
-/// Batches a loader prepares ahead, at most.
-pub const PREFETCH_DEPTH_MAX: usize = 64;
-
-/// Batches a loader prepares ahead when the caller does not say, beside the one in use: two gathers
-/// outstanding gain 23 % over one, more gain only latency.
-pub const PREFETCH_DEPTH_DEFAULT: usize = 2;
-
-/// Bytes of the ragged rows of one batch, of all its tensors: what the manifest says they come to is
-/// taken as memory, several batches at a time. Images and sound in batches of thousands stay below.
-pub const RAGGED_BATCH_BYTES_MAX: u64 = 8 << 30;
-
-/// Slow batches that a loader keeps the story of: enough to see what they have in common.
-pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
-
-/// Bytes of row checksums that a client keeps while it reads from the origin: those of some 250 shards
-/// of 64 MiB with rows of 4 KiB.
-pub const ROW_CHECKSUM_BYTES_MAX: usize = 16 << 20;
-
-/// Reads straight from the origin in flight at once when no node answers.
-pub const ORIGIN_FALLBACK_READS_MAX: usize = 16;
-
-/// Indices of one explicit selection, 8 bytes each: half a gibibyte in each process that has it.
-pub const SELECTION_INDICES_MAX: usize = 1 << 26;
-
-/// Selections on top of each other (a part of a part of a range ...) that could not be merged. Each
-/// keeps 8 bytes a shard and is gone through for every row.
-pub const VIEW_STEPS_MAX: usize = 16;
-
-/// Parts of one split: each keeps 8 bytes a shard.
-pub const SPLIT_PARTS_MAX: usize = 1_024;
-
-/// Datasets of one mixture: each has its connections, its manifest and its own part of every batch.
-pub const MIXTURE_DATASETS_MAX: usize = 256;
-
 // What the numbers above must hold among themselves.
 const _: () = {
     assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
@@ -562,6 +500,8 @@ const _: () = {
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
     assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    assert!(CONTROL_REQUEST_TIMEOUT.as_secs() > OPEN_DATASET_TIMEOUT.as_secs());
+    assert!(RING_REFRESH_INTERVAL.as_secs() < CONTROL_IDLE_TIMEOUT.as_secs());
     assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
     assert!(2 * ASKED_BY_BYTES_MAX <= RECORD_WORDS_BYTES_MAX);
     assert!(2 * URI_BYTES_MAX + 64 <= RECORD_DATASETS_BYTES_MAX);
@@ -582,4 +522,9 @@ const _: () = {
             < FILL_DEADLINE.as_millis()
     );
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);
+    assert!(
+        (RANGE_STAGING_BYTES + STAGING_BYTES_TOTAL + REQUEST_BYTES_TOTAL) as u64
+            + OPENINGS_MAX as u64 * MANIFEST_BYTES_FREE
+            < NODE_OVERHEAD_BYTES
+    );
 };

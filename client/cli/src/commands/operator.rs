@@ -48,8 +48,7 @@ pub(crate) fn onlooker(context: &Context) -> Result<Operator, Failure> {
 impl Consent {
     /// Somebody who may change the cluster.
     pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
-        let token = self.entitlement.token()?;
-        Ok(Operator::new(context.cluster()?, token.as_deref(), who()))
+        self.entitlement.operator(context)
     }
 
     /// Makes sure that the user wants `what`, a question without its mark.
@@ -75,6 +74,12 @@ impl Consent {
 }
 
 impl Entitlement {
+    /// Somebody who shows what they have.
+    pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
+        let token = self.token()?;
+        Ok(Operator::new(context.cluster()?, token.as_deref(), who()))
+    }
+
     fn token(&self) -> Result<Option<String>, Failure> {
         match &self.token_file {
             Some(path) => read_token(path).map(Some),

@@ -378,7 +378,8 @@ class Loads:
             batch_size: samples of a batch on each rank.
             shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
                 some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the
-                dataset fits the memory of the cluster, else ``"window"``.
+                dataset fits the memory of the cluster, else ``"window"``; that too for several
+                ranks without a cluster, whose hosts may have unlike memory.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.

@@ -213,8 +213,7 @@ impl<R: Rules> Agent<R> {
         let change = record.change.as_ref().map(|change| change.plan);
         let plans: Vec<_> = [record.settling, change].into_iter().flatten().collect();
         self.mover.want(&plans, self.now);
-        self.opened
-            .retain(|dataset| !record.datasets.iter().any(|d| d.snapshot == dataset.snapshot));
+        self.opened.retain(|dataset| record.dataset(dataset.snapshot).is_none());
         self.view = Some(View { revision, record, states });
     }
 

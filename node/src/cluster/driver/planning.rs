@@ -29,7 +29,12 @@ impl Planning {
 
     /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had now is left to the ring:
     /// a change must not wait for a dataset that may be gone.
-    pub(super) async fn plan(&self, task: Task, known: Vec<Described>) -> Result<Planned, String> {
+    pub(super) async fn plan(
+        &self,
+        task: Task,
+        mut known: Vec<Described>,
+    ) -> Result<Planned, String> {
+        known.sort_unstable_by_key(|described| described.snapshot);
         let placement = match task.placement {
             Some(blob) => {
                 let bytes = self.coordinator.blob(blob).await.map_err(|why| why.to_string())?;

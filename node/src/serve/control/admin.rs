@@ -27,7 +27,7 @@ use larder_wire::control::{
     PlanChangeRequest, PlanPiece, TakeOverRequest, TakeOverResponse,
 };
 use larder_wire::{Error, ErrorKind, limits};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answer, blocking};
@@ -42,8 +42,10 @@ use rights::Asker;
 #[derive(Debug)]
 pub(in crate::serve) struct Admin {
     context: Arc<Context>,
-    /// Plans that are made, sent or received.
+    /// Plans that are made for, sent to or received from those who may change the cluster.
     plans: Arc<Semaphore>,
+    /// Plans that are made for and sent to others.
+    plans_of_anybody: Arc<Semaphore>,
     owned: Arc<OwnedBytes>,
 }
 
@@ -52,6 +54,7 @@ impl Admin {
         Self {
             context: Arc::clone(context),
             plans: Arc::new(Semaphore::new(limits::PLANS_AT_ONCE_MAX)),
+            plans_of_anybody: Arc::new(Semaphore::new(limits::PLANS_OF_ANYBODY_MAX)),
             owned: Arc::default(),
         }
     }
@@ -64,6 +67,18 @@ impl Admin {
                  a cluster that changes has nodes with --state or --etcd",
             )
         })
+    }
+
+    /// Leave to have a plan made. Whoever may change the cluster does not wait for those who only look.
+    pub(in crate::serve) fn turn_to_plan<T>(
+        &self,
+        request: &Request<T>,
+    ) -> Result<OwnedSemaphorePermit, Error> {
+        let (plans, refused): (_, fn() -> Error) = match self.asker(request) {
+            Ok(_) => (&self.plans, plan::too_many),
+            Err(_) => (&self.plans_of_anybody, plan::too_many_of_anybody),
+        };
+        Arc::clone(plans).try_acquire_owned().map_err(|_| refused())
     }
 
     /// Has the agent do a command.
@@ -100,7 +115,7 @@ impl Contract for Admin {
         &self,
         request: Request<PlanChangeRequest>,
     ) -> Answer<Self::PlanChangeStream> {
-        let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
+        let turn = self.turn_to_plan(&request)?;
         let desk = self.desk()?;
         let standing = desk.standing();
         let edits = plan::edits(record(&standing)?, &standing, &request.into_inner())?;

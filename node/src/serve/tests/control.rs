@@ -9,11 +9,13 @@ use larder_wire::control::{
     DescribeRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
     ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState, ticket,
 };
-use larder_wire::{Error, ErrorKind};
+use larder_wire::{Error, ErrorKind, limits};
+use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Client, TestNode};
 use crate::fill::Priority;
+use crate::serve::control::admin::Admin;
 use crate::testing::{Folder, until};
 
 const ROOMY: u64 = 64 << 20;
@@ -57,11 +59,39 @@ fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
 }
 
 #[test]
+fn those_who_may_only_look_do_not_keep_operators_from_planning() {
+    let folder = Folder::new(10, 100, 10_000, false);
+    let node = TestNode::unmanned(&folder, ROOMY);
+    let admin = Admin::new(&node.servers.context);
+    let from = |address: &str| {
+        let mut request = tonic::Request::new(());
+        let remote_addr = Some(address.parse().unwrap());
+        request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr });
+        request
+    };
+    // Without a token the own host is entitled, and nobody else.
+    let (operator, anybody) = (from("127.0.0.1:1"), from("10.0.0.1:1"));
+    let taken: Vec<_> = (0..limits::PLANS_OF_ANYBODY_MAX)
+        .map(|_| admin.turn_to_plan(&anybody).expect("there is room for one"))
+        .collect();
+    let refused = admin.turn_to_plan(&anybody).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+    assert!(refused.message().contains("--token-file"), "{refused}");
+    let held: Vec<_> = (0..limits::PLANS_AT_ONCE_MAX)
+        .map(|_| admin.turn_to_plan(&operator).expect("operators have their own"))
+        .collect();
+    assert!(admin.turn_to_plan(&operator).is_err());
+    drop((taken, held));
+    drop(admin.turn_to_plan(&anybody).unwrap());
+    drop(admin.turn_to_plan(&operator).unwrap());
+}
+
+#[test]
 fn the_manifest_comes_whole() {
     let folder = Folder::new(5_000, 4096, 4096, false);
     let node = TestNode::new(&folder, ROOMY);
     let manifest = node.dataset.manifest().as_bytes();
-    assert!(manifest.len() > larder_wire::limits::MANIFEST_CHUNK_BYTES);
+    assert!(manifest.len() > limits::MANIFEST_CHUNK_BYTES);
     let fetched = call(&node, async |mut client| {
         let snapshot = Bytes::copy_from_slice(node.dataset.snapshot().as_bytes());
         let chunks = client.fetch_manifest(FetchManifestRequest { snapshot }).await;

@@ -119,8 +119,7 @@ pub(super) async fn publish(
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
     if let Some(home) = home {
-        let there =
-            if origin.serves(home) { origin.clone() } else { Origin::connect(home).await? };
+        let there = origin.reach(home).await?;
         return Ok(ManifestLocation::Given(write(&there, manifest, home, tag).await?));
     }
     let beside = home_beside(manifest.uri())?;
@@ -145,9 +144,18 @@ async fn write(
     tag: &str,
 ) -> Result<OriginUri, DatasetError> {
     let object = manifest_uri(home, manifest.snapshot())?;
-    write_manifest(origin, &object, Bytes::copy_from_slice(manifest.as_bytes())).await?;
+    write_manifest(origin, &object, Bytes::from_owner(Whole(manifest.clone()))).await?;
     move_tag(origin, &tag_uri(home, tag)?, manifest.snapshot()).await?;
     Ok(object)
+}
+
+/// A manifest as bytes that others may hold.
+struct Whole(Manifest);
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
 }
 
 /// Writes the manifest unless it is there. Its name is its hash, so what is there and differs is

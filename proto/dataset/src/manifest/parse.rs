@@ -9,7 +9,7 @@ use super::{
     Inner, Manifest, RowLocator, Tensor,
     format::{
         self, Header, LOCATOR_SPANS, LOCATOR_STRIDED, MAGIC, SHARD_HAS_CHECKSUM, ShardRecord,
-        TensorRecord, VERSION,
+        SpanRecord, TensorRecord, VERSION,
     },
 };
 use crate::{Dtype, OriginUri, SnapshotId, limits, uri::check_path};
@@ -227,6 +227,7 @@ impl Manifest {
                 .and_then(|bytes| bytes.checked_add(row_sum))
                 .and_then(|bytes| bytes.checked_add(ragged));
             field(bytes == Some(record.bytes), "has another size than its rows")?;
+            field(record.bytes <= limits::SHARD_BYTES_MAX, "is larger than a shard may be")?;
         }
         check(first == self.samples(), "shard", 0u64, "tables do not cover the samples")
     }
@@ -250,37 +251,77 @@ impl Manifest {
     }
 
     /// The spans of a shard grow, lie inside their objects, are whole elements and no larger than a
-    /// sample may be. Returns what they sum up to.
+    /// sample may be, and few reads bring them all. Returns what they sum up to.
     fn check_spans(&self, shard: u32, first_sample: u64) -> Result<u64> {
-        let ragged: Vec<&Tensor> =
-            self.tensors().iter().filter(|t| t.locator == RowLocator::Spans).collect();
-        if ragged.is_empty() {
+        let field = |holds, why| check(holds, "shard", shard, why);
+        let strided = self.sample_sums().0;
+        let mut columns: Vec<SpanColumn> =
+            self.tensors().iter().filter_map(SpanColumn::of).collect();
+        if columns.is_empty() {
             return Ok(0);
         }
-        let elements: Vec<u64> = ragged.iter().map(|tensor| tensor.element_bytes()).collect();
-        let strided = self.sample_sums().0;
-        let mut ends = vec![0u64; ragged.len()];
         for segment in self.segments(shard) {
-            let object = |tensor: &&Tensor| self.group_object(segment.group, tensor.slot);
-            let sizes: Vec<u64> =
-                ragged.iter().map(|t| self.object_record(object(t)).size_bytes).collect();
+            for column in &mut columns {
+                let object = self.group_object(segment.group, column.tensor.slot);
+                column.enter(self.object_record(object).size_bytes);
+            }
             for row in segment.row_in_shard..segment.row_in_shard + segment.rows {
                 let mut sample_bytes = strided;
-                for (index, tensor) in ragged.iter().enumerate() {
-                    let span = self.span_record(tensor.column, first_sample + u64::from(row));
-                    let bytes = span.region_end.checked_sub(ends[index]);
-                    let bytes = bytes.filter(|bytes| bytes % elements[index] == 0);
-                    let end = bytes.and_then(|bytes| bytes.checked_add(span.object_offset));
-                    let inside = end.is_some_and(|end| end <= sizes[index]);
-                    check(inside, "shard", shard, "has a span that can't be")?;
+                for column in &mut columns {
+                    let sample = first_sample + u64::from(row);
+                    let bytes = column.take(&self.span_record(column.tensor.column, sample));
+                    field(bytes.is_some(), "has a span that can't be")?;
                     sample_bytes = sample_bytes.saturating_add(bytes.unwrap_or(0));
-                    ends[index] = span.region_end;
                 }
                 let fits = sample_bytes <= limits::SAMPLE_BYTES_MAX;
-                check(fits, "shard", shard, "has a sample that is larger than the limit")?;
+                field(fits, "has a sample that is larger than the limit")?;
             }
         }
-        Ok(ends.into_iter().fold(0, u64::saturating_add))
+        let reads: u64 = columns.iter().map(|column| column.reads).sum();
+        let few = reads <= limits::SHARD_READS_MAX.into();
+        field(few, "has rows in more places than are read for one shard: put them side by side")?;
+        Ok(columns.iter().fold(0, |sum: u64, column| sum.saturating_add(column.region_end)))
+    }
+}
+
+/// The spans of one ragged tensor, while those of a shard are gone through.
+struct SpanColumn<'a> {
+    tensor: &'a Tensor,
+    element_bytes: u64,
+    /// Bytes of the object that the rows lie in.
+    object_bytes: u64,
+    /// Where in it the last row ended; `None` before its first.
+    object_end: Option<u64>,
+    /// Where in the region the last row ended.
+    region_end: u64,
+    /// How often a row does not begin where the last one ended.
+    reads: u64,
+}
+
+impl<'a> SpanColumn<'a> {
+    fn of(tensor: &'a Tensor) -> Option<Self> {
+        tensor.is_ragged().then(|| Self {
+            tensor,
+            element_bytes: tensor.element_bytes(),
+            object_bytes: 0,
+            object_end: None,
+            region_end: 0,
+            reads: 0,
+        })
+    }
+
+    /// Goes on in another object.
+    fn enter(&mut self, object_bytes: u64) {
+        (self.object_bytes, self.object_end) = (object_bytes, None);
+    }
+
+    /// Takes the next row in. Returns its bytes, `None` if it can't be.
+    fn take(&mut self, span: &SpanRecord) -> Option<u64> {
+        let bytes = span.region_end.checked_sub(self.region_end)?;
+        let end = bytes.checked_add(span.object_offset)?;
+        self.reads += u64::from(self.object_end != Some(span.object_offset));
+        (self.region_end, self.object_end) = (span.region_end, Some(end));
+        (bytes % self.element_bytes == 0 && end <= self.object_bytes).then_some(bytes)
     }
 }
 

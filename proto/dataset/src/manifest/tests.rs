@@ -15,6 +15,11 @@ fn strided(name: &str, elements: u64, slot: u32) -> TensorSpec {
     TensorSpec { name: name.into(), dtype: Dtype::U8, shape: vec![elements], slot, locator }
 }
 
+fn ragged(name: &str) -> TensorSpec {
+    let locator = RowLocator::Spans;
+    TensorSpec { name: name.into(), dtype: Dtype::U8, shape: Vec::new(), slot: 0, locator }
+}
+
 fn object(key: &str, size_bytes: u64, columns: &[u64]) -> ObjectSpec {
     let etag = Some(format!("\"{key}\""));
     ObjectSpec { key: key.into(), etag, version: None, size_bytes, columns: columns.to_vec() }
@@ -137,6 +142,24 @@ fn a_row_larger_than_the_limit_is_refused() {
 }
 
 #[test]
+fn a_file_that_claims_rows_without_end_takes_no_memory_for_them() {
+    let rows = 1 << 62;
+    let mut builder =
+        ManifestBuilder::new(uri(), vec![strided("x", 1, 0)], limits::SHARD_BYTES_MAX);
+    builder.push(group("a", rows, rows, &[0]));
+    let refused = builder.build().unwrap_err();
+    assert!(matches!(refused, BuildError::TooMuch { what: "shards:", .. }), "{refused}");
+}
+
+#[test]
+fn a_shard_that_no_node_could_hold_is_refused() {
+    let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 1 << 20, 0)], 4 << 30);
+    builder.push(group("a", 2_000, 2_000 << 20, &[0]));
+    let refused = builder.build().unwrap_err().to_string();
+    assert!(refused.contains("larger than a shard may be"), "{refused}");
+}
+
+#[test]
 fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
     let locator = RowLocator::Strided { row_bytes: 16, stride_bytes: 4 };
     let tokens =
@@ -155,14 +178,8 @@ fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
 
 #[test]
 fn rows_with_spans_are_located_one_by_one() {
-    let ragged = TensorSpec {
-        name: "jpeg".into(),
-        dtype: Dtype::U8,
-        shape: Vec::new(),
-        slot: 0,
-        locator: RowLocator::Spans,
-    };
-    let mut builder = ManifestBuilder::new(uri(), vec![strided("label", 2, 0), ragged], 64);
+    let tensors = vec![strided("label", 2, 0), ragged("jpeg")];
+    let mut builder = ManifestBuilder::new(uri(), tensors, 64);
     let mut first = group("a.tar", 4, 1000, &[900]);
     first.spans = vec![vec![0..10, 10..60, 100..100, 200..260]];
     let mut second = group("b.tar", 2, 1000, &[0]);
@@ -177,6 +194,23 @@ fn rows_with_spans_are_located_one_by_one() {
     let (shard, row) = manifest.locate(3).unwrap();
     let read = manifest.row_read(shard, row, 1);
     assert_eq!((read.object, read.object_offset, read.bytes), (0, 200, 60));
+}
+
+#[test]
+fn rows_in_more_places_than_are_read_for_a_shard_are_refused() {
+    let shard_of = |rows: u64, apart: u64| {
+        let mut builder = ManifestBuilder::new(uri(), vec![ragged("jpeg")], 1 << 20);
+        let mut group = group("a", rows, 1 << 20, &[]);
+        group.spans = vec![(0..rows).map(|row| row * apart..row * apart + 2).collect()];
+        builder.push(group);
+        builder.build()
+    };
+    let most = u64::from(limits::SHARD_READS_MAX);
+    assert_eq!(shard_of(most, 3).unwrap().fill_plan(0, 4096).reads.len() as u64, most);
+    let side_by_side = shard_of(most + 1, 2).unwrap();
+    assert_eq!((side_by_side.shard_count(), side_by_side.shard(0).bytes), (1, 2 * (most + 1)));
+    let refused = shard_of(most + 1, 3).unwrap_err().to_string();
+    assert!(refused.contains("more places"), "{refused}");
 }
 
 #[test]

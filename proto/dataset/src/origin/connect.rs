@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use object_store::{
     ClientConfigKey, ObjectStore, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
-    azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder,
+    azure::{AzureConfigKey, MicrosoftAzureBuilder},
+    gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     local::LocalFileSystem,
 };
 
@@ -58,7 +58,7 @@ impl Origin {
             Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
-        Ok(Self { root: uri.clone(), store, strict, etags })
+        Ok(Self { root: uri.clone(), store, strict, etags, fence: None })
     }
 }
 
@@ -76,8 +76,24 @@ fn built<S: ObjectStore>(
     }
 }
 
+/// How long requests wait, but for what the environment says (`AWS_TIMEOUT`, `AWS_READ_TIMEOUT` and so on): for silence
+/// half a minute, and for a whole answer as long as there is any use in it. The library's own limit of 30 seconds for the
+/// whole answer ends every one of several parts that share a slow link.
+fn waits(prefix: &str) -> impl Iterator<Item = (ClientConfigKey, &'static str)> {
+    let all = [(ClientConfigKey::ReadTimeout, "30s"), (ClientConfigKey::Timeout, "600s")];
+    let prefix = prefix.to_owned();
+    let is_said = move |key: &ClientConfigKey| {
+        let name = format!("{prefix}_{}", key.as_ref()).to_uppercase();
+        std::env::var_os(name).is_some()
+    };
+    all.into_iter().filter(move |(key, _)| !is_said(key))
+}
+
 fn s3_builder(uri: &OriginUri) -> Result<AmazonS3Builder, OriginError> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(uri.bucket());
+    for (key, wait) in waits("AWS") {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(key), wait);
+    }
     if builder.get_config_value(&AmazonS3ConfigKey::Region).is_none() {
         builder = builder.with_region("us-east-1");
     }
@@ -124,18 +140,33 @@ fn s3(
 }
 
 fn gcs(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(uri.bucket());
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(uri.bucket());
+    for (key, wait) in waits("GOOGLE") {
+        builder = builder.with_config(GoogleConfigKey::Client(key), wait);
+    }
     built(uri, builder.with_retry(retry).build())
 }
 
 fn azure(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    let builder = MicrosoftAzureBuilder::from_env().with_container_name(uri.bucket());
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(uri.bucket());
+    for (key, wait) in waits("AZURE") {
+        builder = builder.with_config(AzureConfigKey::Client(key), wait);
+    }
     built(uri, builder.with_retry(retry).build())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_answer_may_take_minutes_and_silence_may_not() {
+        let uri = OriginUri::parse("s3://bucket/data").unwrap();
+        let builder = s3_builder(&uri).unwrap();
+        let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));
+        assert_eq!(wait(ClientConfigKey::Timeout).as_deref(), Some("600s"));
+        assert_eq!(wait(ClientConfigKey::ReadTimeout).as_deref(), Some("30s"));
+    }
 
     #[test]
     fn only_this_machine_counts_as_loopback() {

@@ -40,7 +40,7 @@ impl Origin {
         let failed = |error| OriginError::from_store(prefix, &error);
         let path = store_path(prefix)?;
         let mut listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
-        let mut objects = Vec::new();
+        let (mut objects, mut folder) = (Vec::new(), None);
         while let Some(meta) = listing.try_next().await.map_err(failed)? {
             if objects.len() >= limits::OBJECTS_MAX as usize {
                 let limit = limits::OBJECTS_MAX.into();
@@ -49,6 +49,8 @@ impl Origin {
             let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
             let key = key.strip_prefix('/').unwrap_or(key);
             if !key.is_empty() {
+                let object = prefix.join(key).ok();
+                object.map_or(Ok(()), |object| self.check_listed(&object, &mut folder))?;
                 objects.push(self.info(key.to_owned(), meta));
             }
         }
@@ -62,8 +64,11 @@ impl Origin {
     /// When there is none, the store refuses or can't be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
+        self.check_kind(object).await?;
         let result = self.store.get_opts(&store_path(object)?, options).await;
-        let meta = result.map_err(|error| OriginError::from_store(object, &error))?.meta;
+        let result = result.map_err(|error| OriginError::from_store(object, &error))?;
+        self.check_opened(object, &result).await?;
+        let meta = result.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
         Ok(self.info(key.to_owned(), meta))
     }
@@ -77,17 +82,35 @@ impl Origin {
         object: &OriginUri,
         limit: u64,
     ) -> Result<(Bytes, ObjectInfo), OriginError> {
+        let (bytes, info, ()) = self.get_into(object, limit, |_| Ok(())).await?;
+        Ok((bytes, info))
+    }
+
+    /// The same, into memory that is asked for with `take` once the size is known.
+    pub(crate) async fn get_into<T>(
+        &self,
+        object: &OriginUri,
+        limit: u64,
+        take: impl FnOnce(u64) -> Result<T, String> + Send,
+    ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
         let failed = |error| OriginError::from_store(object, &error);
+        self.check_kind(object).await?;
         let result = self
             .store
             .get_opts(&store_path(object)?, GetOptions::default())
             .await
             .map_err(failed)?;
+        self.check_opened(object, &result).await?;
         let too_large = |bytes| Err(OriginError::TooLarge { object: object.clone(), bytes, limit });
         let size = result.meta.size;
         if size > limit {
             return too_large(size);
         }
+        let taken = take(size).map_err(|why| OriginError::NoRoom {
+            object: object.clone(),
+            bytes: size,
+            why,
+        })?;
         let found = self.info(String::new(), result.meta.clone());
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         let mut body = result.into_stream();
@@ -101,7 +124,7 @@ impl Origin {
             let why = format!("{} bytes came where it has {size}", bytes.len());
             return Err(OriginError::Failed { object: object.clone(), why });
         }
-        Ok((bytes.into(), found))
+        Ok((bytes.into(), found, taken))
     }
 
     /// Writes an object if nothing is there. Says whether it did.
@@ -138,7 +161,8 @@ impl Origin {
             Put::Always => PutMode::Overwrite,
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let result = self.store.put_opts(&store_path(object)?, bytes.into(), options).await;
+        let (place, _folder) = self.place_of(object).await?;
+        let result = self.store.put_opts(&place, bytes.into(), options).await;
         result.map(|_| ()).map_err(|error| OriginError::from_store(object, &error))
     }
 }

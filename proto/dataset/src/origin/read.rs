@@ -117,7 +117,9 @@ impl Origin {
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
         let target = target(manifest, part);
-        read_exact(&self.strict, &target, part.object_offset, part.bytes, sink).await.map(|_| ())
+        self.read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
+            .await
+            .map(|_| ())
     }
 
     /// As [`Origin::read_exact_range`] with a few retries of its own, into memory.
@@ -144,8 +146,58 @@ impl Origin {
             read.extend_from_slice(chunk);
             ControlFlow::Continue(())
         };
-        let version = read_exact(&self.store, target, offset, bytes, &mut sink).await?;
+        let version = self.read_exact(&self.store, target, offset, bytes, &mut sink).await?;
         Ok((read, version))
+    }
+
+    async fn read_exact(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        target: &Target,
+        offset: u64,
+        bytes: u64,
+        sink: Sink<'_>,
+    ) -> Result<Option<String>, FetchError> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let object = &target.object;
+        let path = store_path(object)?;
+        let options = GetOptions {
+            if_match: target.etag.clone(),
+            version: target.version.clone(),
+            range: Some(GetRange::Bounded(offset..offset + bytes)),
+            ..GetOptions::default()
+        };
+        self.check_kind(object).await?;
+        let result = store.get_opts(&path, options).await;
+        let result = result.map_err(|error| from_store(object, &error))?;
+        self.check_opened(object, &result).await?;
+        check_answer(&result, target, offset, bytes)?;
+        let version = result.meta.version.clone();
+        let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
+        match result.payload {
+            GetResultPayload::File(file, _) => {
+                read_file(file, offset, &mut counted).await?;
+                // A file can be written to while it is read, so it is looked at once more.
+                let options = GetOptions {
+                    head: true,
+                    if_match: target.etag.clone(),
+                    ..GetOptions::default()
+                };
+                let after = store.get_opts(&path, options).await;
+                after.map_err(|error| from_store(object, &error))?;
+            }
+            GetResultPayload::Stream(mut body) => {
+                while let Some(chunk) =
+                    body.try_next().await.map_err(|error| from_store(object, &error))?
+                {
+                    counted.take(&chunk)?;
+                }
+            }
+        }
+        counted.finish()?;
+        Ok(version)
     }
 }
 
@@ -158,50 +210,6 @@ fn target(manifest: &Manifest, part: &PartRead) -> Target {
         version: object.version.map(str::to_owned),
         size_bytes: object.size_bytes,
     }
-}
-
-async fn read_exact(
-    store: &Arc<dyn ObjectStore>,
-    target: &Target,
-    offset: u64,
-    bytes: u64,
-    sink: Sink<'_>,
-) -> Result<Option<String>, FetchError> {
-    if bytes == 0 {
-        return Ok(None);
-    }
-    let object = &target.object;
-    let path = store_path(object)?;
-    let options = GetOptions {
-        if_match: target.etag.clone(),
-        version: target.version.clone(),
-        range: Some(GetRange::Bounded(offset..offset + bytes)),
-        ..GetOptions::default()
-    };
-    let result = store.get_opts(&path, options).await;
-    let result = result.map_err(|error| from_store(object, &error))?;
-    check_answer(&result, target, offset, bytes)?;
-    let version = result.meta.version.clone();
-    let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
-    match result.payload {
-        GetResultPayload::File(file, _) => {
-            read_file(file, offset, &mut counted).await?;
-            // A file can be written to while it is read, so it is looked at once more.
-            let options =
-                GetOptions { head: true, if_match: target.etag.clone(), ..GetOptions::default() };
-            let after = store.get_opts(&path, options).await;
-            after.map_err(|error| from_store(object, &error))?;
-        }
-        GetResultPayload::Stream(mut body) => {
-            while let Some(chunk) =
-                body.try_next().await.map_err(|error| from_store(object, &error))?
-            {
-                counted.take(&chunk)?;
-            }
-        }
-    }
-    counted.finish()?;
-    Ok(version)
 }
 
 /// The answer is for the range, the size and the etag that were asked for.

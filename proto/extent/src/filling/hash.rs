@@ -1,9 +1,36 @@
-//! Checksums of a part, taken while its bytes pass by.
+//! Checksums of a part, taken while its bytes pass by, and of units that did not pass by as a whole.
 
 use std::ops::Range;
 
 use crate::crc::{Crc32c, crc32c};
 use crate::layout::{Placed, index};
+
+/// Bytes read back at a time to be hashed: a unit may have a gibibyte, and every thread that fills reads
+/// some back. Rows of usual length are one piece, and it stays in a core's L2 between the two.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// The checksum of the bytes that `read` brings, which is asked for a piece at a time. `piece` is kept
+/// from one unit to the next.
+pub(super) fn hash_in_pieces<E>(
+    unit: Range<u64>,
+    piece: &mut Vec<u8>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<u32, E> {
+    let longest = index((unit.end - unit.start).min(PIECE_BYTES));
+    piece.resize(longest.max(piece.len()), 0);
+    if unit.end - unit.start <= PIECE_BYTES {
+        read(unit.start, &mut piece[..longest])?;
+        return Ok(crc32c(&piece[..longest]));
+    }
+    let (mut crc, mut at) = (Crc32c::new(), unit.start);
+    while at < unit.end {
+        let bytes = index((unit.end - at).min(PIECE_BYTES));
+        read(at, &mut piece[..bytes])?;
+        crc.update(&piece[..bytes]);
+        at += bytes as u64;
+    }
+    Ok(crc.finish())
+}
 
 /// How far a part is written, and which checksums of it are not taken yet.
 pub(super) struct UnitHasher {
@@ -65,5 +92,26 @@ impl UnitHasher {
         self.at += taken.len() as u64;
         *rest = after;
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_of_any_length_is_hashed_in_short_pieces() {
+        let bytes: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|at| at.to_le_bytes()[0]).collect();
+        let mut piece = Vec::new();
+        for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 7] {
+            let unit = 5..5 + length;
+            let read = |at: u64, target: &mut [u8]| {
+                target.copy_from_slice(&bytes[index(at)..][..target.len()]);
+                Ok::<(), ()>(())
+            };
+            let crc = hash_in_pieces(unit.clone(), &mut piece, read).unwrap();
+            assert_eq!(crc, crc32c(&bytes[index(unit.start)..index(unit.end)]), "{length} bytes");
+            assert!(piece.len() as u64 <= PIECE_BYTES, "{} bytes are held", piece.len());
+        }
     }
 }

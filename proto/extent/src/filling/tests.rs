@@ -92,6 +92,26 @@ fn every_row_has_its_checksum_wherever_the_parts_were_cut() {
 }
 
 #[test]
+fn a_row_that_spans_many_parts_has_its_checksum() {
+    const ROW: u64 = 1_000_003;
+    let regions = [rows(2, ROW, ROW)];
+    let parts = (0..2 * ROW).step_by(300_000).map(|at| part(0, at, (2 * ROW).min(at + 300_000)));
+    let filling = filling(&regions, parts.collect()).unwrap();
+    let bytes: Vec<u8> = (0..2 * ROW).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[2]).collect();
+    for index in 0..filling.parts().len() {
+        let mut part = filling.take_part(index).unwrap();
+        let [begin, end] = [part.spec().range.start, part.spec().range.end];
+        part.write(&bytes[usize::try_from(begin).unwrap()..usize::try_from(end).unwrap()]).unwrap();
+        part.finish().unwrap();
+    }
+    let sealed = filling.seal().unwrap();
+    for (row, bytes) in bytes.chunks(1_000_003).enumerate() {
+        assert_eq!(sealed.row_crc(0, row as u64), crc32c(bytes));
+    }
+    sealed.verify().unwrap();
+}
+
+#[test]
 fn parts_that_do_not_tile_the_regions_are_refused() {
     let regions = [rows(4, 100, 100), rows(1, 10, 10)];
     let refused = |parts| filling(&regions, parts).unwrap_err();

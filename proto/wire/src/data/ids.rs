@@ -1,6 +1,7 @@
 //! The two random names of a session: a secret and a public one.
 
 use std::fmt;
+use std::hint::black_box;
 
 /// A right to read one dataset from one node, given out by the control plane. It is a secret: shown
 /// only as `Ticket(..)`.
@@ -16,6 +17,15 @@ impl Ticket {
     /// The bytes, to be sent and never shown.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+
+    /// Whether these bytes are it, in a time that tells nothing of where the two differ.
+    pub fn is(&self, shown: &[u8]) -> bool {
+        if shown.len() != self.0.len() {
+            return false;
+        }
+        let differ = self.0.iter().zip(shown).fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
+        black_box(differ) == 0
     }
 }
 
@@ -51,5 +61,22 @@ impl fmt::Display for BootId {
 impl fmt::Debug for BootId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BootId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_what_has_all_of_its_bytes_and_no_more() {
+        let ticket = Ticket::from_bytes([7; 16]);
+        assert!(ticket.is(&[7; 16]));
+        for at in 0..16 {
+            let mut other = [7; 16];
+            other[at] ^= 1;
+            assert!(!ticket.is(&other), "byte {at} differs");
+        }
+        assert!(!ticket.is(&[]) && !ticket.is(&[7; 15]) && !ticket.is(&[7; 17]));
     }
 }

@@ -15,6 +15,7 @@ impl From<&OriginError> for ErrorKind {
             | OriginError::TooLarge { .. }
             | OriginError::TooMany { .. }
             | OriginError::Unsupported { .. } => Self::InvalidArgument,
+            OriginError::NoRoom { .. } => Self::ResourceExhausted,
             OriginError::Conflict { .. } | OriginError::Failed { .. } => Self::OriginUnavailable,
         }
     }

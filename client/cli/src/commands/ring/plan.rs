@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{figures::Figures, plan_file};
 use crate::{
-    commands::operator::{failed, onlooker, parse_rate},
+    commands::operator::{Entitlement, failed, parse_rate},
     context::Context,
     error::Failure,
     output::{Page, Report},
@@ -40,6 +40,9 @@ pub(crate) struct Arguments {
     /// Where to keep the plan; else ring-HASH.plan in this folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    #[command(flatten)]
+    entitlement: Entitlement,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,7 +54,7 @@ struct PlanReport {
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let operator = onlooker(context)?;
+    let operator = arguments.entitlement.operator(context)?;
     let progress = context.progress("planning");
     let planned = operator.plan(&request(arguments));
     let PlannedChange { figures, bytes } =

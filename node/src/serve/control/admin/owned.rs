@@ -32,12 +32,8 @@ impl OwnedBytes {
     /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is not counted.
     pub(super) fn now(&self, shared: &Shared, record: &Record) -> Arc<Owned> {
         let (placements, mut open) = (shared.placements.load_full(), shared.catalog.list());
-        open.retain(|dataset| {
-            record
-                .datasets
-                .binary_search_by_key(&dataset.snapshot(), |known| known.snapshot)
-                .is_ok()
-        });
+        let known: HashSet<_> = record.datasets.iter().map(|known| known.snapshot).collect();
+        open.retain(|dataset| known.contains(&dataset.snapshot()));
         let snapshots: Vec<SnapshotId> = open.iter().map(|dataset| dataset.snapshot()).collect();
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*latest

@@ -177,6 +177,15 @@ pub(super) fn too_many() -> Error {
     Error::new(ErrorKind::ResourceExhausted, message)
 }
 
+pub(super) fn too_many_of_anybody() -> Error {
+    let max = limits::PLANS_OF_ANYBODY_MAX;
+    let message = format!(
+        "{max} plan is under way on this node for those who do not show the cluster's token, which is the limit; \
+         show it (--token-file), or try again"
+    );
+    Error::new(ErrorKind::ResourceExhausted, message)
+}
+
 fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, why)
 }

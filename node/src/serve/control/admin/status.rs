@@ -51,7 +51,8 @@ pub(super) fn whole(context: &Context, standing: &Standing, owned: &OwnedBytes) 
             .binary_search_by(|known| known.as_bytes()[..].cmp(&dataset.snapshot))
             .is_ok()
     };
-    let datasets: Vec<ClusterDataset> = record.datasets.iter().map(dataset).collect();
+    let mut datasets: Vec<ClusterDataset> = record.datasets.iter().map(dataset).collect();
+    datasets.sort_unstable_by(|one, other| one.snapshot.cmp(&other.snapshot));
     ClusterStatus {
         nodes: record.members.iter().map(|entry| node(entry, record, standing, &owned)).collect(),
         change: record.change.as_ref().map(|change| self::change(record, change)),

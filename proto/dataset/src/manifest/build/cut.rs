@@ -44,6 +44,8 @@ impl ManifestBuilder {
                 last.rows = u32::try_from(rows).expect("compared");
                 (joined, full) = (joined + 1, full + more);
             } else {
+                // Before they are listed: a header can claim rows without end for a page of disk.
+                check_count(cuts.len() as u64 + least_shards(group, load))?;
                 let rows = self.rows_of_shards(group, load);
                 joined = u32::from(rows.len() == 1);
                 full = more;
@@ -59,10 +61,7 @@ impl ManifestBuilder {
                 found: u64::MAX,
                 limit: u64::MAX - 1,
             })?;
-            if cuts.len() as u64 > u64::from(limits::SHARDS_MAX) {
-                let (found, limit) = (cuts.len() as u64, limits::SHARDS_MAX.into());
-                return Err(BuildError::TooMuch { what: "shards:", found, limit });
-            }
+            check_count(cuts.len() as u64)?;
         }
         Ok(cuts)
     }
@@ -131,6 +130,22 @@ impl ManifestBuilder {
         shards.push(rows);
         shards
     }
+}
+
+/// How many shards a group has at least. Ragged rows are listed already.
+fn least_shards(group: &GroupSpec, load: Load) -> u64 {
+    match load {
+        Load::Rows(most) => group.rows.div_ceil(most),
+        Load::Bytes(_) => 1,
+    }
+}
+
+fn check_count(found: u64) -> Result<(), BuildError> {
+    let limit = limits::SHARDS_MAX.into();
+    if found > limit {
+        return Err(BuildError::TooMuch { what: "shards:", found, limit });
+    }
+    Ok(())
 }
 
 /// As few shards as can be, of equally many rows but for the last.

@@ -1,0 +1,154 @@
+//! Who listens at a socket whose path the network named.
+//!
+//! What comes over a node's socket is mapped and taken for rows, so it must be the node that listens there
+//! and not some other user of this host who was first to the path. Root and our own user may do as they
+//! like anyway. Anybody else must have been given the place by them: the socket's folder is the listener's
+//! (or root's or ours, and nobody else may write there), and nobody else can have put it where it is.
+//!
+//! Non-goal: telling a node from other programs of the same user.
+
+use std::{
+    io,
+    os::unix::{fs::MetadataExt, net::UnixStream},
+    path::{self, Path},
+    sync::Once,
+};
+
+use larder_extent::peer::PeerProcess;
+use nix::unistd::geteuid;
+
+const ROOT: u32 = 0;
+
+/// Bits by which others may write, and by which they may at least not rename what is another's.
+const WRITE_OF_OTHERS: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// A folder above a socket.
+#[derive(Debug, Clone, Copy)]
+struct Folder {
+    user: u32,
+    mode: u32,
+}
+
+/// Makes sure that who listens at `path`, where `socket` was connected, was put there by root or by us.
+///
+/// # Errors
+/// In words, if that can't be told.
+pub(super) fn check(socket: &UnixStream, path: &Path) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    let listener = PeerProcess::of(socket).map_err(|why| why.to_string())?.uid();
+    if is_trusted(listener, own) {
+        return Ok(());
+    }
+    let why = match (chain(path), path.canonicalize().and_then(|path| chain(&path))) {
+        (Ok(named), Ok(real)) => {
+            judge(listener, own, &named).and_then(|()| judge(listener, own, &real))
+        }
+        (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
+    };
+    why.map_err(|why| refused(path, listener, &why))
+}
+
+fn refused(path: &Path, listener: u32, why: &str) -> String {
+    static WARNED: Once = Once::new();
+    let path = path.display();
+    let sentence = format!(
+        "user {listener} listens at {path}, who may not be the node: {why}; rows come over TCP until the node \
+         listens in a folder that root made for its user, such as /run/larder"
+    );
+    WARNED.call_once(|| tracing::warn!("{sentence}"));
+    sentence
+}
+
+/// The folders above a path, the nearest first.
+fn chain(path: &Path) -> io::Result<Vec<Folder>> {
+    let path = path::absolute(path)?;
+    let look = |folder: &Path| {
+        let found = folder.metadata()?;
+        Ok(Folder { user: found.uid(), mode: found.mode() })
+    };
+    path.ancestors().skip(1).map(look).collect()
+}
+
+fn is_trusted(user: u32, own: u32) -> bool {
+    user == ROOT || user == own
+}
+
+fn judge(listener: u32, own: u32, folders: &[Folder]) -> Result<(), String> {
+    let Some((nearest, above)) = folders.split_first() else {
+        return Err("its folder is not known".to_owned());
+    };
+    if nearest.user != listener && !is_trusted(nearest.user, own) {
+        return Err(format!("its folder is user {}'s", nearest.user));
+    }
+    if nearest.user != listener && nearest.mode & WRITE_OF_OTHERS != 0 {
+        return Err("others may write to its folder".to_owned());
+    }
+    let mut below = nearest;
+    for folder in above {
+        if folder.user != listener && !is_trusted(folder.user, own) {
+            return Err(format!("a folder above it is user {}'s", folder.user));
+        }
+        let stays = folder.mode & STICKY != 0 && is_trusted(below.user, own);
+        if folder.mode & WRITE_OF_OTHERS != 0 && !stays {
+            return Err("others may write to a folder above it".to_owned());
+        }
+        below = folder;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const NODE: u32 = 990;
+    const OURS: u32 = 1000;
+    const OTHER: u32 = 1001;
+
+    /// What is thought of a node that listens below these folders, the nearest first.
+    fn judged(listener: u32, folders: &[(u32, u32)]) -> Result<(), String> {
+        let folders: Vec<_> = folders.iter().map(|&(user, mode)| Folder { user, mode }).collect();
+        judge(listener, OURS, &folders)
+    }
+
+    #[test]
+    fn a_folder_that_root_or_we_gave_to_the_node_is_the_nodes() {
+        let (root, run) = ((ROOT, 0o755), (ROOT, 0o755));
+        judged(NODE, &[(NODE, 0o750), run, root]).unwrap();
+        judged(NODE, &[(NODE, 0o770), run, root]).unwrap();
+        judged(NODE, &[(ROOT, 0o755), run, root]).unwrap();
+        judged(NODE, &[(NODE, 0o755), (NODE, 0o755), (ROOT, 0o755), root]).unwrap();
+        judged(NODE, &[(NODE, 0o755), (OURS, 0o755), (ROOT, 0o1777), root]).unwrap();
+    }
+
+    #[test]
+    fn a_place_that_others_can_have_taken_is_not() {
+        let (root, tmp) = ((ROOT, 0o755), (ROOT, 0o1777));
+        for (listener, folders, says) in [
+            // Right in /tmp, and in a folder that whoever listens made there.
+            (OTHER, vec![tmp, root], "others may write to its folder"),
+            (OTHER, vec![(OTHER, 0o755), tmp, root], "a folder above"),
+            // In the node's folder, by another who may write there.
+            (OTHER, vec![(NODE, 0o770), root], "user 990's"),
+            (OTHER, vec![(ROOT, 0o775), root], "others may write to its folder"),
+            // Below a folder that others may rename things in, or own.
+            (NODE, vec![(NODE, 0o755), (ROOT, 0o777), root], "others may write to a folder above"),
+            (NODE, vec![(NODE, 0o755), (OTHER, 0o755), root], "user 1001's"),
+        ] {
+            let refused = judged(listener, &folders).unwrap_err();
+            assert!(refused.contains(says), "{folders:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_socket_of_our_own_is_trusted_wherever_it_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        check(&UnixStream::connect(&path).unwrap(), &path).unwrap();
+        assert_eq!(chain(&path).unwrap().len(), path.ancestors().count() - 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! Memory of the budget for what is on the heap for a while: large, and asked for by clients.
+
+use std::sync::Arc;
+
+use larder_dataset::{ShardId, SnapshotId};
+use larder_store::FillPermit;
+use larder_wire::Error;
+
+use super::manifest::Admission;
+use super::{Cache, Group, Remains};
+use crate::clock;
+
+/// Bytes of the budget, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    cache: Arc<Cache>,
+    permit: Option<FillPermit<ShardId>>,
+}
+
+impl Cache {
+    /// Takes `bytes` of the budget, for which shards may have to go.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when there is no room.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
+        // To the store it is a fill like others, which never ends. Its name is nobody's.
+        let name = fastrand::u128(..).to_le_bytes();
+        let group = Group::Manifest(SnapshotId::from_bytes(name));
+        let permit = match self.admit(ShardId::from_bytes(name), group, bytes)? {
+            Admission::Admitted(permit) => Some(permit),
+            Admission::Resident(_) => None,
+        };
+        Ok(Reserved { cache: Arc::clone(self), permit })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        let given_up = self.cache.lock().store.give_up(permit, clock::now());
+        if let Ok(orphan) = given_up {
+            self.cache.free(orphan.token, Remains::Nothing);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Keeps local files beneath the folders that they may lie in, also where links lead out of these.
+//!
+//! An address is compared with prefixes as it is written, but a link on its way may lead anywhere its user
+//! may read. So the kernel is asked where that really lies which was opened, and nothing of it is read, and
+//! nothing written beside it, unless that is beneath one of the folders. A folder may itself be reached
+//! through links: whoever named it knows where it leads.
+//!
+//! Thread rule: calls block for as long as a look at a file takes.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsRawFd,
+    path::{Path as LocalPath, PathBuf},
+    sync::Arc,
+};
+
+use object_store::{GetResult, GetResultPayload, path::Path};
+
+use super::{Origin, OriginError, is_unwritable, store_path};
+use crate::{OriginUri, Scheme};
+
+/// The folders that local files may lie in.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    folders: Arc<[PathBuf]>,
+}
+
+/// Why a file is not used.
+#[derive(Debug)]
+enum Refused {
+    /// It lies elsewhere.
+    Outside(PathBuf),
+    /// The system's reason.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Fence {
+    /// Around those of these prefixes that are local.
+    pub fn new(prefixes: &[OriginUri]) -> Self {
+        let local = prefixes.iter().filter(|prefix| prefix.scheme() == Scheme::File);
+        Self { folders: local.map(local_path).collect() }
+    }
+
+    /// Makes sure that an open file, or folder, lies inside.
+    fn check(&self, file: &File) -> Result<(), Refused> {
+        self.check_real(fs::read_link(handle(file))?)
+    }
+
+    /// Makes sure that what a listing found lies inside. `last` is the folder of the one before, if
+    /// that did.
+    fn check_listed(&self, object: &OriginUri, last: &mut Option<PathBuf>) -> Result<(), Refused> {
+        let path = local_path(object);
+        let folder = path.parent().unwrap_or(LocalPath::new("/"));
+        if last.as_deref() == Some(folder) && !path.symlink_metadata()?.is_symlink() {
+            return Ok(());
+        }
+        self.check_real(path.canonicalize()?)?;
+        self.check_real(folder.canonicalize()?)?;
+        *last = Some(folder.to_owned());
+        Ok(())
+    }
+
+    /// Opens the folder of an object that is to be written, made if it is not there.
+    fn folder_of(&self, object: &OriginUri) -> Result<File, Refused> {
+        self.make_folder(local_path(object).parent().unwrap_or(LocalPath::new("/")))
+    }
+
+    fn make_folder(&self, path: &LocalPath) -> Result<File, Refused> {
+        let folder = match (open_folder(path), path.parent(), path.file_name()) {
+            (Err(why), Some(above), Some(name)) if why.kind() == io::ErrorKind::NotFound => {
+                let above = self.make_folder(above)?;
+                match fs::create_dir(handle(&above).join(name)) {
+                    Err(why) if why.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(why.into());
+                    }
+                    _ => open_folder(path)?,
+                }
+            }
+            (opened, ..) => opened?,
+        };
+        self.check(&folder)?;
+        Ok(folder)
+    }
+
+    fn check_real(&self, real: PathBuf) -> Result<(), Refused> {
+        let mut folders = self.folders.iter().filter_map(|folder| folder.canonicalize().ok());
+        if folders.any(|folder| real.starts_with(folder)) {
+            Ok(())
+        } else {
+            Err(Refused::Outside(real))
+        }
+    }
+}
+
+impl Origin {
+    /// Makes sure that what was opened for `object` may be read.
+    pub(super) fn check_opened<'a>(
+        &self,
+        object: &'a OriginUri,
+        opened: &GetResult,
+    ) -> impl Future<Output = Result<(), OriginError>> + Send + use<'a> {
+        let looked_at = match (&self.fence, &opened.payload) {
+            (Some(fence), GetResultPayload::File(file, _)) => {
+                Some((fence.clone(), file.try_clone()))
+            }
+            _ => None,
+        };
+        async move {
+            match looked_at {
+                Some((fence, file)) => off_async(object, move || fence.check(&file?)).await,
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Where in the store `object` is to be written, and the folder that has to stay open until it is.
+    pub(super) async fn place_of(
+        &self,
+        object: &OriginUri,
+    ) -> Result<(Path, Option<File>), OriginError> {
+        let path = store_path(object)?;
+        let Some(fence) = self.fence.clone().filter(|_| object.scheme() == Scheme::File) else {
+            return Ok((path, None));
+        };
+        let named = object.clone();
+        let folder = off_async(object, move || fence.folder_of(&named)).await?;
+        let place = handle(&folder).join(path.filename().unwrap_or_default());
+        let place = place.to_str().map(Path::parse).and_then(Result::ok);
+        Ok((place.unwrap_or(path), Some(folder)))
+    }
+
+    /// Makes sure that what a listing found may be read. See [`Fence::check_listed`].
+    pub(super) fn check_listed(
+        &self,
+        object: &OriginUri,
+        last: &mut Option<PathBuf>,
+    ) -> Result<(), OriginError> {
+        let Some(fence) = self.fence.as_ref().filter(|_| object.scheme() == Scheme::File) else {
+            return Ok(());
+        };
+        fence.check_listed(object, last).map_err(|refused| refused.into_error(object))
+    }
+}
+
+/// Does what looks at files on a thread that may block.
+async fn off_async<T: Send + 'static>(
+    object: &OriginUri,
+    look: impl FnOnce() -> Result<T, Refused> + Send + 'static,
+) -> Result<T, OriginError> {
+    let looked = tokio::task::spawn_blocking(look).await;
+    let looked = looked.unwrap_or_else(|why| Err(io::Error::other(why).into()));
+    looked.map_err(|refused| refused.into_error(object))
+}
+
+impl Refused {
+    fn into_error(self, object: &OriginUri) -> OriginError {
+        let object = object.clone();
+        match self {
+            Self::Outside(real) => {
+                let real = real.display();
+                let why = format!(
+                    "it is reached through a link that leads to {real}, outside of what this node may \
+                     read: start it with --origin for that folder too, or put a copy in place of the link"
+                );
+                OriginError::Denied { object, why }
+            }
+            Self::Io(error) => {
+                let why = error.to_string();
+                match error.kind() {
+                    io::ErrorKind::NotFound => OriginError::NotFound { object, why },
+                    _ if is_unwritable(&error) => OriginError::Denied { object, why },
+                    _ => OriginError::Failed { object, why },
+                }
+            }
+        }
+    }
+}
+
+/// A path that leads to an open file whatever becomes of its name.
+fn handle(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn local_path(uri: &OriginUri) -> PathBuf {
+    LocalPath::new("/").join(uri.path())
+}
+
+fn open_folder(path: &LocalPath) -> io::Result<File> {
+    // Looked at first: to open a pipe would wait for whoever writes to it.
+    if !path.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    File::open(path)
+}
+
+#[cfg(test)]
+mod tests;
