@@ -388,12 +388,17 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         _distributed.confirm(self._plan.coordinates)
-        resume, self._resume = self._resume, None
         native = self._plan.native(0, 1)
-        self._state = native.state_at(self._epoch) if resume is None else resume
-        return Iteration(self._batches(native.schedule(self._state)))
+        begin = self._resume
+        self._state = native.state_at(self._epoch) if begin is None else begin
+        return Iteration(self._batches(native.schedule(self._state), begin))
 
-    def _batches(self, schedule: _larder.Schedule) -> Generator[list[int], None, None]:
+    def _batches(
+        self, schedule: _larder.Schedule, begin: str | None
+    ) -> Generator[list[int], None, None]:
+        # Only now: a DataLoader with workers makes two iterators and begins the second.
+        if self._resume is begin:
+            self._resume = None
         for number in range(len(schedule)):
             samples, _, self._state = schedule.batch(number)
             yield samples
@@ -409,7 +414,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """Go on where a state stands, also with another number of ranks or batch size."""
         text = _arguments.state(state)
         self._epoch = self._plan.resume(text)
-        self._resume = text
+        self._resume, self._state = text, None
 
     def __repr__(self) -> str:
         return f"larder.torch.BatchSampler({self._plan!r})"

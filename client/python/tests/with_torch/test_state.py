@@ -143,6 +143,25 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
     assert order.state_dict() == again.state_dict()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_sampler_in_a_plain_data_loader_goes_on_where_a_state_stands(
+    workers: int, node: Node
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    order = larder.torch.BatchSampler(ds, **job.options(0))
+    named = iter(order)
+    for _ in range(4):
+        next(named)
+    saved = order.state_dict()
+    assert len(list(order)) == 10
+    order.load_state_dict(saved)
+    assert order.state_dict() == saved
+    loader = DataLoader(larder.torch.Dataset(ds), None, sampler=order, num_workers=workers)
+    assert labels(loader) == job.batches(0)[4:]
+    assert labels(loader) == job.batches(0)
+
+
 def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
     node: Node, stateful: None
 ) -> None:
