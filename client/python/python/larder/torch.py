@@ -329,6 +329,15 @@ def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
     )
 
 
+class _Stand(NamedTuple):
+    """Where a batch sampler stands."""
+
+    #: The job's state after the batch that was named last, or at the start.
+    state: str
+    #: Whether that batch was its epoch's last, and who iterates has not seen the end yet.
+    ended: bool
+
+
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
     """Larder's order for a map-style dataset: yields the numbers of each batch of this rank.
 
@@ -371,9 +380,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
         #: Where the next iteration begins, if not at the start of the epoch.
-        self._resume: str | None = None
+        self._resume: _Stand | None = None
         #: Where the iteration begun last stands.
-        self._state: str | None = None
+        self._stand: _Stand | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
@@ -388,33 +397,49 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         _distributed.confirm(self._plan.coordinates)
-        native = self._plan.native(0, 1)
-        begin = self._resume
-        self._state = native.state_at(self._epoch) if begin is None else begin
-        return Iteration(self._batches(native.schedule(self._state), begin))
+        begin = self._resume or self._start()
+        self._stand = begin
+        schedule = self._plan.native(0, 1).schedule(begin.state)
+        return Iteration(self._batches(schedule, begin))
 
     def _batches(
-        self, schedule: _larder.Schedule, begin: str | None
+        self, schedule: _larder.Schedule, begin: _Stand
     ) -> Generator[list[int], None, None]:
         # Only now: a DataLoader with workers makes two iterators and begins the second.
         if self._resume is begin:
             self._resume = None
-        for number in range(len(schedule)):
-            samples, _, self._state = schedule.batch(number)
+            self._epoch += begin.ended
+        last = begin
+        count = 0 if begin.ended else len(schedule)
+        for number in range(1, count + 1):
+            samples, _, state = schedule.batch(number - 1)
+            self._stand = last = _Stand(state, ended=number == count)
             yield samples
+        self._stand = last._replace(ended=False)
+
+    def _start(self) -> _Stand:
+        """The start of the epoch."""
+        return _Stand(self._plan.native(0, 1).state_at(self._epoch), ended=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands after the batch that was named last."""
-        state = self._state or self._resume
-        if state is None:
-            state = self._plan.native(0, 1).state_at(self._epoch)
-        return {"larder": state}
+        """Where the job stands after the batch that was named last.
+
+        After the last one of an epoch it says that, until the iteration has ended: the first
+        iteration from such a state on brings nothing, as the rest of that epoch.
+        """
+        stand = self._stand or self._resume or self._start()
+        return {"larder": stand.state, **({"ended": True} if stand.ended else {})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands, also with another number of ranks or batch size."""
         text = _arguments.state(state)
-        self._epoch = self._plan.resume(text)
-        self._resume, self._state = text, None
+        ended = state.get("ended", False)
+        epoch = self._plan.resume(text)
+        if not isinstance(ended, bool) or epoch < ended:
+            raise _arguments.no_state(state)
+        # The state is that of the next epoch then, and set_epoch() says this one.
+        self._epoch = epoch - ended
+        self._resume, self._stand = _Stand(text, ended), None
 
     def __repr__(self) -> str:
         return f"larder.torch.BatchSampler({self._plan!r})"

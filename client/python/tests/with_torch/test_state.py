@@ -144,6 +144,60 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
+    kind: str, workers: int, node: Node, stateful: None
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    for in_the_loop in (True, False):
+        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        told(loader).set_epoch(3)
+        iteration = iter(loader)
+        for _ in range(10):
+            next(iteration)
+        if not in_the_loop:
+            assert next(iteration, None) is None
+        saved = pickle.dumps(loader.state_dict())
+        del iteration, loader
+        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        loader.load_state_dict(pickle.loads(saved))
+        if in_the_loop:
+            told(loader).set_epoch(3)
+            assert labels(loader) == []
+        for epoch in (4, 5):
+            told(loader).set_epoch(epoch)
+            assert labels(loader) == job.batches(0, epoch), in_the_loop
+
+
+def told(loader: Any) -> Any:
+    """What is told the epoch."""
+    made = (loader.dataset, loader.sampler, loader.batch_sampler)
+    return next(one for one in made if hasattr(one, "set_epoch"))
+
+
+def test_a_batch_sampler_that_has_named_the_last_batch_says_so_until_it_ends(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    order = larder.torch.BatchSampler(ds, **job.options(0))
+    named = iter(order)
+    for _ in range(10):
+        next(named)
+    saved = order.state_dict()
+    assert next(named, None) is None
+    assert order.state_dict() == {"larder": saved["larder"]}
+    for epoch, batches in ((0, []), (1, job.batches(0, 1))):
+        order = larder.torch.BatchSampler(ds, **job.options(0))
+        order.load_state_dict(saved)
+        order.set_epoch(epoch)
+        assert list(order) == batches
+        order.set_epoch(1)
+        assert list(order) == job.batches(0, 1)
+    with pytest.raises(larder.InvalidArgument, match="is no state of a loader"):
+        order.load_state_dict({**saved, "ended": "yes"})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_sampler_in_a_plain_data_loader_goes_on_where_a_state_stands(
     workers: int, node: Node
 ) -> None:
