@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import abstractmethod
 from contextlib import closing
@@ -201,6 +202,8 @@ class Loader:
         self._coordinates = coordinates
         self._pinning = pinning
         self._transformed = transformed
+        #: The process that it was made in.
+        self._owner = os.getpid()
         self._epoch = 0
         #: The iteration begun last, if the native loader is ahead of what it handed out.
         self._turn: _Turn | None = None
@@ -224,6 +227,8 @@ class Loader:
 
     def _batches(self) -> Generator[Batch, None, None]:
         _distributed.confirm(self._coordinates)
+        if self._owner != os.getpid():
+            _distributed.refuse_inside_worker("made outside and iterated")
         self._epoch = number = self._native.turn()
         if self._transformed is not None:
             yield from self._transforming(self._transformed, number)

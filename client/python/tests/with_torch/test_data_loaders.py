@@ -223,6 +223,25 @@ class NaiveDataset(torch.utils.data.IterableDataset):
         return iter(larder.open("s3://data/images", cluster=self.cluster).loader(50))
 
 
+@pytest.mark.parametrize("said", [{}, {"rank": 0, "world_size": 1}])
+def test_a_loader_that_forked_workers_inherit_is_refused(said: dict[str, int], node: Node) -> None:
+    loader = larder.open("s3://data/images", cluster=node.address).loader(50, **said)
+    workers = {"num_workers": 2, "multiprocessing_context": "fork"}
+    with pytest.raises(larder.InvalidArgument, match=r"made outside and iterated in DataLoader"):
+        list(DataLoader(Inherited(loader), None, **workers))
+    assert len(list(DataLoader(Inherited(loader), None))) == 6
+
+
+class Inherited(torch.utils.data.IterableDataset):
+    """Likewise, with a loader of the main process."""
+
+    def __init__(self, loader: larder.Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        yield from self.loader
+
+
 def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node) -> None:
     batch = next(iter(larder.open("s3://data/images", cluster=node.address).loader(10)))
     moved = batch.to(dtype=torch.float64)
