@@ -14,6 +14,7 @@ is iterated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from larder._errors import InvalidArgument
 from larder._iteration import Iteration
 from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of, warn_if_empty
 from larder._output import convert_all, converter, each_row
+from larder._shared import Once
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -152,7 +154,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     As with ``DistributedSampler``, the epoch is what :meth:`set_epoch` says, also in workers that
     persist. A batch's ``state_dict()`` is the state of the whole job after it, for
-    :meth:`load_state_dict` with any number of ranks and workers; torchdata's StatefulDataLoader
+    :meth:`load_state_dict` with any number of ranks and workers, also such that run already: the
+    next iteration begins there, and those after it at the start. torchdata's StatefulDataLoader
     saves and loads by itself, with the same number of each.
 
     Args:
@@ -198,7 +201,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         # Shared with workers, so that those that persist learn of it.
         self._epoch = torch.zeros(1, dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        #: Where the next iteration begins, if not at the start of the epoch.
+        #: A place that the main process loaded, where the next iteration begins.
+        self._loaded = Once()
+        #: What of it the settings of this process were taken from.
+        self._learnt = ""
+        #: Likewise, loaded in this worker.
         self._resume: _Place | None = None
         #: Where the iteration begun last in this process stands.
         self._place: _Place | None = None
@@ -211,8 +218,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
-        if self._resume is not None and epoch != self.epoch:
-            self._resume = None
+        if epoch != self.epoch:
+            self._loaded.forget()
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -221,7 +228,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         _distributed.confirm(self._plan.coordinates)
-        resume, self._resume = self._resume, None
+        shared = self._learn()
+        resume, self._resume = self._resume or shared, None
         place = self._begin(resume)
         self._place = place
         if place.ended:
@@ -232,6 +240,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if self._batched:
             return Iteration(self._batches(batches, place))
         return Iteration(self._samples(batches, place))
+
+    def _learn(self) -> _Place | None:
+        """The place that the main process loaded, if this iteration is to begin there."""
+        text = self._loaded.text
+        if text != self._learnt:
+            # This worker ran already when it was loaded.
+            self._plan.resume(json.loads(text)[0])
+            self._learnt = text
+        return _Place(*json.loads(text)) if self._loaded.take() else None
 
     def _begin(self, resume: _Place | None) -> _Place:
         """Where this process begins, alone or as one of some workers."""
@@ -291,9 +308,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         epoch = self._plan.resume(text)
-        self._resume = place
-        if torch.utils.data.get_worker_info() is None:
-            self._epoch.fill_(epoch)
+        if torch.utils.data.get_worker_info() is not None:
+            self._resume = place
+            return
+        self._learnt = json.dumps(place)
+        self._loaded.put(self._learnt)
+        self._epoch.fill_(epoch)
 
     def _cut(self) -> list[int]:
         """What the batches that workers divide among themselves depend on."""

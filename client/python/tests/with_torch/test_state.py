@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -230,6 +231,40 @@ def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
     loader.load_state_dict(saved)
     with pytest.raises(larder.InvalidArgument, match=r"batch_size 13 on 2 ranks(?s:.)*state_dict"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
+    context: str, persistent: bool, node: Node
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    batches = list(ds.loader(**job.options(0)))
+    # Seed and shuffle are the state's, also in workers that run already.
+    data = larder.torch.IterableDataset(ds, **{**job.options(0), "seed": 99, "shuffle": "none"})
+    workers = {"num_workers": 2, "multiprocessing_context": context}
+    loader = DataLoader(data, None, persistent_workers=persistent, **workers)
+    assert labels(loader)[0] == list(range(30))
+    for stop in (3, 8):
+        data.load_state_dict(batches[stop].state_dict())
+        assert labels(loader) == job.batches(0)[stop + 1 :]
+        for _ in range(2):
+            assert labels(loader) == job.batches(0)
+    data.load_state_dict(batches[3].state_dict())
+    data.set_epoch(2)
+    assert labels(loader) == job.batches(0, 2)
+
+
+def test_a_state_is_for_one_iteration_also_if_workers_are_seeded_alike(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    data.load_state_dict(next(iter(data)).state_dict())
+    for begin in (1, 0):
+        seeded = torch.Generator().manual_seed(1)
+        loader = DataLoader(data, None, num_workers=2, generator=seeded)
+        assert labels(loader) == job.batches(0)[begin:]
 
 
 def test_a_state_that_only_workers_know_is_not_made_up(node: Node) -> None:
