@@ -125,7 +125,9 @@ class Batch(dict[str, Any]):
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """The batch on another device or of another type: ``to`` of each of its torch tensors."""
+        """The batch on another device or of another type: ``to`` of each of its torch tensors, also
+        of those in dicts, lists and tuples. What has no ``to`` stays as it is.
+        """
         batch = copy(self)
         batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
         return batch
@@ -165,10 +167,29 @@ def _shown(value: Any) -> str:
 
 
 def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor after ``to``; offsets go to another device with their data, but keep their type."""
-    if not isinstance(value, Ragged):
+    """A value after ``to`` of the tensors in it."""
+    if callable(getattr(value, "to", None)):
         return value.to(*args, **kwargs)
-    data = value.data.to(*args, **kwargs)
+    if isinstance(value, Ragged):
+        return _moved_ragged(value, args, kwargs)
+    if isinstance(value, dict):
+        moved = copy(value)
+        moved.update({key: _moved(item, args, kwargs) for key, item in value.items()})
+        return moved
+    if isinstance(value, list | tuple):
+        items = [_moved(item, args, kwargs) for item in value]
+        if isinstance(value, list):
+            return items
+        named = hasattr(value, "_fields")
+        return type(value)(*items) if named else tuple(items)
+    return value
+
+
+def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ragged:
+    """Offsets go to another device with their data, but keep their type."""
+    data = _moved(value.data, args, kwargs)
+    if data is value.data:
+        return value
     return Ragged(
         data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
     )
