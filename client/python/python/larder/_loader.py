@@ -102,7 +102,8 @@ class Batch(dict[str, Any]):
     attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
 
     Attributes:
-        samples: the number in the dataset of each row's sample (int64).
+        samples: the number of each row's sample in what :func:`larder.open` returned (int64), also
+            where a loader of a part of it (``split``, ``select``) or of a mixture brought it.
         padding: how many rows at the end only fill up the last batch: leave them out of metrics.
         sources: of a mixture, which of its datasets each row's sample is of (int64); else None.
     """
