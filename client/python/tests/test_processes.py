@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ import numpy.testing
 import pytest
 
 import larder
+import transforms
 from conftest import all_images
 from harness import Node
 
@@ -29,6 +31,15 @@ FULL = "LARDER_TEST_FULL" in os.environ
 WORKERS, ROUNDS = (64, 100) if FULL else (8, 10)
 #: A child that takes longer hangs.
 HANG_SECONDS = 120
+
+
+#: Ways in which batches are made.
+WORKING = [
+    {},
+    {"transform": transforms.same},
+    {"transform": transforms.same, "workers": 2},
+    {"transform": transforms.same, "workers": 1, "worker_kind": "process"},
+]
 
 
 def check(dataset: larder.Dataset, seed: int) -> None:
@@ -116,11 +127,12 @@ def test_children_forked_while_the_parent_is_busy_read_for_themselves(
             np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
 
 
+@pytest.mark.parametrize("options", WORKING, ids=["plain", "transform", "threads", "processes"])
 def test_an_epoch_begun_before_a_fork_is_refused_in_the_child_and_a_new_one_works(
-    node: Node,
+    node: Node, options: dict[str, Any]
 ) -> None:
     dataset = larder.open(URI, cluster=node.address)
-    loader = dataset.loader(16, output="numpy")
+    loader = dataset.loader(16, output="numpy", **options)
     iterator = iter(loader)
     next(iterator)
 

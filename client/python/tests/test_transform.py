@@ -236,6 +236,26 @@ def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(
     assert seen <= 2
 
 
+@pytest.mark.parametrize("where", PLACES)
+def test_what_has_no_type_as_a_whole_is_no_array(
+    dataset: larder.Dataset, where: dict[str, Any]
+) -> None:
+    loader = dataset.loader(50, batch_transform=transforms.table, output="numpy", **where)
+    assert all(isinstance(batch["table"], transforms.Table) for batch in loader)
+
+
+def test_what_can_not_become_an_array_is_the_transforms_error(
+    dataset: larder.Dataset,
+) -> None:
+    options = {"workers": 1, "worker_kind": "process", "shuffle": "none", "output": "numpy"}
+    loader = dataset.loader(50, batch_transform=transforms.broken, **options)
+    with pytest.raises(larder.TransformError, match="can't be put into shared memory") as raised:
+        next(iter(loader))
+    assert raised.value.samples == list(range(50))
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert raised.value.__cause__.args == ("no array",)
+
+
 def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(dataset: larder.Dataset) -> None:
     options = {"workers": 2, "worker_kind": "process"}
     # What is opened once stays: connections to the node, and what multiprocessing has for its own.

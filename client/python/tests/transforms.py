@@ -65,6 +65,30 @@ def name(_: dict[str, Any]) -> dict[str, Any]:
     return {"name": np.array("some")}
 
 
+class Table:
+    """As a table of pandas: it can become an array, and has no type as a whole."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.zeros(3)
+
+
+class Broken(Table):
+    """What says that it is an array, and can't become one."""
+
+    dtype = np.dtype(np.float32)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise RuntimeError("no array")
+
+
+def table(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "table": Table()}
+
+
+def broken(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "table": Broken()}
+
+
 def whoami(batch: dict[str, Any]) -> dict[str, Any]:
     return {"pid": np.array(os.getpid()), "label": batch["label"]}
 

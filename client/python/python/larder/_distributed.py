@@ -71,7 +71,7 @@ def resolve(
         return _from_arguments(rank, world_size, group)
     if group is not None:
         return _from_group(group)
-    _refuse_inside_worker()
+    refuse_inside_worker("made")
     return _found(os.environ if environ is None else environ)
 
 
@@ -289,11 +289,12 @@ def _worker_info() -> Any:
     return None if data is None else data.get_worker_info()
 
 
-def _refuse_inside_worker() -> None:
+def refuse_inside_worker(done: str) -> None:
+    """Raises `InvalidArgument` in a DataLoader's worker, where a loader is not to be `done`."""
     info = _worker_info()
     if info is not None:
         raise InvalidArgument(
-            f"a loader is made in DataLoader worker {info.id} of {info.num_workers}",
+            f"a loader is {done} in DataLoader worker {info.id} of {info.num_workers}",
             "each worker would deliver all samples of the rank",
             "use larder.torch.IterableDataset, which divides them among workers, or iterate the "
             "loader without a DataLoader: it fetches ahead by itself",

@@ -102,8 +102,8 @@ class TransformError(Error):
     """A transform raised, or the process that ran it died; what it raised is the ``__cause__``.
 
     Attributes:
-        samples: the number in its dataset of the sample that it was applied to, or of all samples
-            of the batch.
+        samples: the number of the sample that it was applied to, or of all samples of the batch,
+            in what :func:`larder.open` returned, also for a part of it or a mixture.
         epoch: the epoch it was in.
     """
 

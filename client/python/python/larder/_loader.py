@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import abstractmethod
 from contextlib import closing
@@ -101,7 +102,8 @@ class Batch(dict[str, Any]):
     attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
 
     Attributes:
-        samples: the number in the dataset of each row's sample (int64).
+        samples: the number of each row's sample in what :func:`larder.open` returned (int64), also
+            where a loader of a part of it (``split``, ``select``) or of a mixture brought it.
         padding: how many rows at the end only fill up the last batch: leave them out of metrics.
         sources: of a mixture, which of its datasets each row's sample is of (int64); else None.
     """
@@ -124,7 +126,9 @@ class Batch(dict[str, Any]):
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """The batch on another device or of another type: ``to`` of each of its torch tensors."""
+        """The batch on another device or of another type: ``to`` of each of its torch tensors, also
+        of those in dicts, lists and tuples. What has no ``to`` stays as it is.
+        """
         batch = copy(self)
         batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
         return batch
@@ -164,10 +168,29 @@ def _shown(value: Any) -> str:
 
 
 def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor after ``to``; offsets go to another device with their data, but keep their type."""
-    if not isinstance(value, Ragged):
+    """A value after ``to`` of the tensors in it."""
+    if callable(getattr(value, "to", None)):
         return value.to(*args, **kwargs)
-    data = value.data.to(*args, **kwargs)
+    if isinstance(value, Ragged):
+        return _moved_ragged(value, args, kwargs)
+    if isinstance(value, dict):
+        moved = copy(value)
+        moved.update({key: _moved(item, args, kwargs) for key, item in value.items()})
+        return moved
+    if isinstance(value, list | tuple):
+        items = [_moved(item, args, kwargs) for item in value]
+        if isinstance(value, list):
+            return items
+        named = hasattr(value, "_fields")
+        return type(value)(*items) if named else tuple(items)
+    return value
+
+
+def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ragged:
+    """Offsets go to another device with their data, but keep their type."""
+    data = _moved(value.data, args, kwargs)
+    if data is value.data:
+        return value
     return Ragged(
         data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
     )
@@ -201,6 +224,8 @@ class Loader:
         self._coordinates = coordinates
         self._pinning = pinning
         self._transformed = transformed
+        #: The process that it was made in.
+        self._owner = os.getpid()
         self._epoch = 0
         #: The iteration begun last, if the native loader is ahead of what it handed out.
         self._turn: _Turn | None = None
@@ -224,6 +249,8 @@ class Loader:
 
     def _batches(self) -> Generator[Batch, None, None]:
         _distributed.confirm(self._coordinates)
+        if self._owner != os.getpid():
+            _distributed.refuse_inside_worker("made outside and iterated")
         self._epoch = number = self._native.turn()
         if self._transformed is not None:
             yield from self._transforming(self._transformed, number)

@@ -88,7 +88,14 @@ def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
 
 def is_array(value: Any) -> bool:
     """Whether it is an array of some framework, with elements that are plain bytes."""
-    return hasattr(value, "__array__") and not getattr(value.dtype, "hasobject", False)
+    torch = imported("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        # Nested and sparse ones are several arrays each.
+        return value.layout == torch.strided and not value.is_nested
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not hasattr(value, "__array__"):
+        return False
+    return not getattr(dtype, "hasobject", False)
 
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from larder._errors import InvalidArgument
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -156,6 +158,11 @@ class _Run:
 
     def take(self) -> _Outcome | None:
         """The next in order, or ``None`` after the last."""
+        if self._owner != os.getpid():
+            raise InvalidArgument(
+                "this epoch was begun in the parent process, whose threads a fork leaves behind",
+                hint="begin the epoch after the fork; a loader itself can be used on both sides",
+            )
         with self._changed:
             while self._taken not in self._outcomes:
                 if self._ended and self._taken == self._pulled:

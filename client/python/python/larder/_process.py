@@ -27,7 +27,7 @@ import numpy as np
 from larder._errors import InvalidArgument, TransformError
 from larder._output import as_numpy, is_array
 from larder._ragged import Leaf, Leaves, Ragged, flatten, unflatten
-from larder._transform import Allocate, Rows, Shapes, Transform
+from larder._transform import Allocate, Rows, Shapes, Transform, failed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -263,17 +263,17 @@ class Worker:
         self.close()
 
 
-def _cause(failed: _Failed) -> BaseException:
+def _cause(answer: _Failed) -> BaseException:
     """What the transform raised, with its traceback as a note."""
     cause: BaseException | None = None
-    if failed.cause is not None:
+    if answer.cause is not None:
         try:
-            cause = pickle.loads(failed.cause)
+            cause = pickle.loads(answer.cause)
         except Exception:  # It can be packed, but not unpacked here: its text must do.
             cause = None
     if not isinstance(cause, BaseException):
-        return RuntimeError(f"in the transform process:\n{failed.trace}")
-    cause.add_note(f"in the transform process:\n{failed.trace}")
+        return RuntimeError(f"in the transform process:\n{answer.trace}")
+    cause.add_note(f"in the transform process:\n{answer.trace}")
     return cause
 
 
@@ -325,41 +325,52 @@ def _answer(connection: Connection, answer: _Done | _Failed, rows: Rows) -> None
     except ConnectionError:
         raise
     except Exception as error:  # It is packed before any of it is sent.
-        failed = TransformError(
+        unsent = TransformError(
             "what the batch_transform returned can't be sent to another process",
             str(error),
             "return arrays, or say worker_kind='thread'",
         )
-        failed.samples, failed.epoch = rows.samples.tolist(), rows.epoch
-        connection.send(_failure(failed))
+        unsent.samples, unsent.epoch = rows.samples.tolist(), rows.epoch
+        connection.send(_failure(unsent))
 
 
 def _unpack(payload: bytes, rows: Rows) -> Transform:
     try:
         transform: Transform = pickle.loads(payload)
     except Exception as error:
-        failed = TransformError(
+        unfit = TransformError(
             "the transform can't be loaded in another process",
             str(error),
             "define it in a module that can be imported, or say worker_kind='thread'",
         )
-        failed.samples, failed.epoch = rows.samples.tolist(), rows.epoch
-        raise failed from error
+        unfit.samples, unfit.epoch = rows.samples.tolist(), rows.epoch
+        raise unfit from error
     return transform
 
 
 def _work(transform: Transform, task: _Task, rows: _Arena, out: _Arena) -> _Done:
     given = task.rows._replace(columns=unflatten(_arrays(rows.bytes(), task.fields)))
     allocate, fields = _allocator(out)
-    results = transform.apply(given, allocate)
-    if transform.whole is None:
-        return _Done(fields, out.size, {}, list(results))
+    try:
+        results = transform.apply(given, allocate)
+        others = {} if transform.whole is None else _share(results, allocate)
+    except TransformError:
+        raise
+    except Exception as error:
+        which = "transform" if transform.whole is None else "batch_transform"
+        why = "what it returned can't be put into shared memory"
+        hint = "return arrays that numpy can have, or say worker_kind='thread'"
+        raise failed(which, given, None, why, hint) from error
+    return _Done(fields, out.size, others, list(results))
+
+
+def _share(results: dict[str, Any], allocate: Allocate) -> dict[str, Any]:
+    """Puts the arrays among results where the parent sees them; returns what is none."""
     columns = {name: value for name, value in results.items() if _is_column(value)}
     leaves = {leaf: as_numpy(value) for leaf, value in flatten(columns).items()}
     for leaf, room in allocate(_shapes(leaves)).items():
         np.copyto(room, leaves[leaf])
-    others = {name: value for name, value in results.items() if name not in columns}
-    return _Done(fields, out.size, others, list(results))
+    return {name: value for name, value in results.items() if name not in columns}
 
 
 def _is_column(value: Any) -> bool:

@@ -94,7 +94,7 @@ class Transform:
             try:
                 stack.add(self.each(given, **rng))
             except Exception as error:
-                raise _failed("transform", rows, row) from error
+                raise failed("transform", rows, row) from error
         return stack.columns()
 
     def _whole(self, rows: Rows, columns: Columns) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Transform:
         try:
             return dict(_mapping(self.whole(given, **rng), "a dict, of anything,"))
         except Exception as error:
-            raise _failed("batch_transform", rows, None) from error
+            raise failed("batch_transform", rows, None) from error
 
     def as_output(self, values: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
         """What :meth:`apply` made of the rows, with arrays of numpy as those of the output.
@@ -126,7 +126,7 @@ class Transform:
         which, row = ("batch_transform", None) if last else ("transform", 0)
         instead = "return numbers or a list" if last else "return numbers"
         array = value.data if isinstance(value, Ragged) else value
-        return _failed(
+        return failed(
             which,
             rows,
             row,
@@ -282,9 +282,10 @@ def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
     return row
 
 
-def _failed(
+def failed(
     which: str, rows: Rows, row: int | None, why: str | None = None, hint: str | None = None
 ) -> TransformError:
+    """The error for the function ``which``, on a row of a batch or on all of it."""
     samples = rows.samples.tolist() if row is None else [int(rows.samples[row])]
     if row is not None:
         of = f"sample {samples[0]}"

@@ -14,6 +14,7 @@ is iterated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from larder._errors import InvalidArgument
 from larder._iteration import Iteration
 from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of, warn_if_empty
 from larder._output import convert_all, converter, each_row
+from larder._shared import Once
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -152,7 +154,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     As with ``DistributedSampler``, the epoch is what :meth:`set_epoch` says, also in workers that
     persist. A batch's ``state_dict()`` is the state of the whole job after it, for
-    :meth:`load_state_dict` with any number of ranks and workers; torchdata's StatefulDataLoader
+    :meth:`load_state_dict` with any number of ranks and workers, also such that run already: the
+    next iteration begins there, and those after it at the start. torchdata's StatefulDataLoader
     saves and loads by itself, with the same number of each.
 
     Args:
@@ -198,7 +201,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         # Shared with workers, so that those that persist learn of it.
         self._epoch = torch.zeros(1, dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        #: Where the next iteration begins, if not at the start of the epoch.
+        #: A place that the main process loaded, where the next iteration begins.
+        self._loaded = Once()
+        #: What of it the settings of this process were taken from.
+        self._learnt = ""
+        #: Likewise, loaded in this worker.
         self._resume: _Place | None = None
         #: Where the iteration begun last in this process stands.
         self._place: _Place | None = None
@@ -211,8 +218,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
-        if self._resume is not None and epoch != self.epoch:
-            self._resume = None
+        if epoch != self.epoch:
+            self._loaded.forget()
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -221,7 +228,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         _distributed.confirm(self._plan.coordinates)
-        resume, self._resume = self._resume, None
+        shared = self._learn()
+        resume, self._resume = self._resume or shared, None
         place = self._begin(resume)
         self._place = place
         if place.ended:
@@ -232,6 +240,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if self._batched:
             return Iteration(self._batches(batches, place))
         return Iteration(self._samples(batches, place))
+
+    def _learn(self) -> _Place | None:
+        """The place that the main process loaded, if this iteration is to begin there."""
+        text = self._loaded.text
+        if text != self._learnt:
+            # This worker ran already when it was loaded.
+            self._plan.resume(json.loads(text)[0])
+            self._learnt = text
+        return _Place(*json.loads(text)) if self._loaded.take() else None
 
     def _begin(self, resume: _Place | None) -> _Place:
         """Where this process begins, alone or as one of some workers."""
@@ -291,9 +308,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         epoch = self._plan.resume(text)
-        self._resume = place
-        if torch.utils.data.get_worker_info() is None:
-            self._epoch.fill_(epoch)
+        if torch.utils.data.get_worker_info() is not None:
+            self._resume = place
+            return
+        self._learnt = json.dumps(place)
+        self._loaded.put(self._learnt)
+        self._epoch.fill_(epoch)
 
     def _cut(self) -> list[int]:
         """What the batches that workers divide among themselves depend on."""
@@ -327,6 +347,15 @@ def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
         "each worker's state says only what that worker has done",
         "resume with the same ones, or from batch.state_dict() of the batch used last",
     )
+
+
+class _Stand(NamedTuple):
+    """Where a batch sampler stands."""
+
+    #: The job's state after the batch that was named last, or at the start.
+    state: str
+    #: Whether that batch was its epoch's last, and who iterates has not seen the end yet.
+    ended: bool
 
 
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -371,9 +400,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
         #: Where the next iteration begins, if not at the start of the epoch.
-        self._resume: str | None = None
+        self._resume: _Stand | None = None
         #: Where the iteration begun last stands.
-        self._state: str | None = None
+        self._stand: _Stand | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
@@ -388,28 +417,49 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         _distributed.confirm(self._plan.coordinates)
-        resume, self._resume = self._resume, None
-        native = self._plan.native(0, 1)
-        self._state = native.state_at(self._epoch) if resume is None else resume
-        return Iteration(self._batches(native.schedule(self._state)))
+        begin = self._resume or self._start()
+        self._stand = begin
+        schedule = self._plan.native(0, 1).schedule(begin.state)
+        return Iteration(self._batches(schedule, begin))
 
-    def _batches(self, schedule: _larder.Schedule) -> Generator[list[int], None, None]:
-        for number in range(len(schedule)):
-            samples, _, self._state = schedule.batch(number)
+    def _batches(
+        self, schedule: _larder.Schedule, begin: _Stand
+    ) -> Generator[list[int], None, None]:
+        # Only now: a DataLoader with workers makes two iterators and begins the second.
+        if self._resume is begin:
+            self._resume = None
+            self._epoch += begin.ended
+        last = begin
+        count = 0 if begin.ended else len(schedule)
+        for number in range(1, count + 1):
+            samples, _, state = schedule.batch(number - 1)
+            self._stand = last = _Stand(state, ended=number == count)
             yield samples
+        self._stand = last._replace(ended=False)
+
+    def _start(self) -> _Stand:
+        """The start of the epoch."""
+        return _Stand(self._plan.native(0, 1).state_at(self._epoch), ended=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands after the batch that was named last."""
-        state = self._state or self._resume
-        if state is None:
-            state = self._plan.native(0, 1).state_at(self._epoch)
-        return {"larder": state}
+        """Where the job stands after the batch that was named last.
+
+        After the last one of an epoch it says that, until the iteration has ended: the first
+        iteration from such a state on brings nothing, as the rest of that epoch.
+        """
+        stand = self._stand or self._resume or self._start()
+        return {"larder": stand.state, **({"ended": True} if stand.ended else {})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands, also with another number of ranks or batch size."""
         text = _arguments.state(state)
-        self._epoch = self._plan.resume(text)
-        self._resume = text
+        ended = state.get("ended", False)
+        epoch = self._plan.resume(text)
+        if not isinstance(ended, bool) or epoch < ended:
+            raise _arguments.no_state(state)
+        # The state is that of the next epoch then, and set_epoch() says this one.
+        self._epoch = epoch - ended
+        self._resume, self._stand = _Stand(text, ended), None
 
     def __repr__(self) -> str:
         return f"larder.torch.BatchSampler({self._plan!r})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -223,6 +224,25 @@ class NaiveDataset(torch.utils.data.IterableDataset):
         return iter(larder.open("s3://data/images", cluster=self.cluster).loader(50))
 
 
+@pytest.mark.parametrize("said", [{}, {"rank": 0, "world_size": 1}])
+def test_a_loader_that_forked_workers_inherit_is_refused(said: dict[str, int], node: Node) -> None:
+    loader = larder.open("s3://data/images", cluster=node.address).loader(50, **said)
+    workers = {"num_workers": 2, "multiprocessing_context": "fork"}
+    with pytest.raises(larder.InvalidArgument, match=r"made outside and iterated in DataLoader"):
+        list(DataLoader(Inherited(loader), None, **workers))
+    assert len(list(DataLoader(Inherited(loader), None))) == 6
+
+
+class Inherited(torch.utils.data.IterableDataset):
+    """Likewise, with a loader of the main process."""
+
+    def __init__(self, loader: larder.Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        yield from self.loader
+
+
 def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node) -> None:
     batch = next(iter(larder.open("s3://data/images", cluster=node.address).loader(10)))
     moved = batch.to(dtype=torch.float64)
@@ -236,6 +256,40 @@ def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node
     assert list(rebuilt) == ["image", "label"]
     with pytest.raises(AttributeError, match="lost its padding"):
         _ = rebuilt.padding
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+def unlike(batch: dict[str, Any]) -> dict[str, Any]:
+    """What a batch transform may return, of all kinds."""
+    label = batch["label"]
+    return {
+        "label": label,
+        "names": ["one", "two"],
+        "count": 3,
+        "nested": {"label": label, "name": "three"},
+        "pair": Pair(label, "four"),
+        "listed": [label, (label, None)],
+    }
+
+
+def test_a_batch_moves_the_tensors_in_it_and_leaves_the_rest(node: Node) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    batch = next(iter(ds.loader(10, output="torch", batch_transform=unlike)))
+    moved = batch.to(torch.float64)
+    assert (moved["names"], moved["count"]) == (["one", "two"], 3)
+    assert (moved["nested"]["name"], moved["pair"].right) == ("three", "four")
+    assert moved["listed"][1][1] is None
+    tensors = (moved["label"], moved["nested"]["label"], moved["pair"].left)
+    for tensor in (*tensors, moved["listed"][0], moved["listed"][1][0]):
+        assert tensor.dtype == torch.float64
+    assert batch["nested"]["label"].dtype == torch.int64
+    arrays = next(iter(ds.loader(10, output="numpy")))
+    assert arrays.to("cpu")["image"] is arrays["image"]
+    texts = larder.open("s3://data/texts", cluster=node.address)
+    rows = next(iter(texts.loader(10, output="numpy")))
+    assert rows.to("cpu")["text"] is rows["text"]
 
 
 def test_a_dataset_without_batches_warns_at_the_line_that_makes_it(node: Node) -> None:

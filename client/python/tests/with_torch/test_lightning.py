@@ -54,6 +54,25 @@ def test_two_epochs_are_those_of_the_rust_client(node: Node) -> None:
     assert model.seen == model.job.batches(0, 0) + model.job.batches(0, 1)
 
 
+class Captioned(Recorder):
+    """A model whose batches have more than tensors."""
+
+    def train_dataloader(self) -> larder.Loader:
+        ds = larder.open(self.job.uri, cluster=self.job.cluster)
+        options = {"seed": self.job.seed, "batch_transform": captioned}
+        return ds.loader(self.job.batch_size, shuffle=self.job.shuffle, **options)
+
+
+def captioned(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "captions": [str(label) for label in batch["label"]]}
+
+
+def test_batches_with_more_than_tensors_are_fitted(node: Node) -> None:
+    model = Captioned(Job(node.address, 1, batch_size=25))
+    trainer(max_epochs=1).fit(model)
+    assert model.seen == model.job.batches(0, 0)
+
+
 class Killed(Exception):
     """What ends a training in mid-epoch."""
 

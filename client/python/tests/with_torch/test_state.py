@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -143,6 +144,79 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
     assert order.state_dict() == again.state_dict()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
+    kind: str, workers: int, node: Node, stateful: None
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    for in_the_loop in (True, False):
+        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        told(loader).set_epoch(3)
+        iteration = iter(loader)
+        for _ in range(10):
+            next(iteration)
+        if not in_the_loop:
+            assert next(iteration, None) is None
+        saved = pickle.dumps(loader.state_dict())
+        del iteration, loader
+        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        loader.load_state_dict(pickle.loads(saved))
+        if in_the_loop:
+            told(loader).set_epoch(3)
+            assert labels(loader) == []
+        for epoch in (4, 5):
+            told(loader).set_epoch(epoch)
+            assert labels(loader) == job.batches(0, epoch), in_the_loop
+
+
+def told(loader: Any) -> Any:
+    """What is told the epoch."""
+    made = (loader.dataset, loader.sampler, loader.batch_sampler)
+    return next(one for one in made if hasattr(one, "set_epoch"))
+
+
+def test_a_batch_sampler_that_has_named_the_last_batch_says_so_until_it_ends(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    order = larder.torch.BatchSampler(ds, **job.options(0))
+    named = iter(order)
+    for _ in range(10):
+        next(named)
+    saved = order.state_dict()
+    assert next(named, None) is None
+    assert order.state_dict() == {"larder": saved["larder"]}
+    for epoch, batches in ((0, []), (1, job.batches(0, 1))):
+        order = larder.torch.BatchSampler(ds, **job.options(0))
+        order.load_state_dict(saved)
+        order.set_epoch(epoch)
+        assert list(order) == batches
+        order.set_epoch(1)
+        assert list(order) == job.batches(0, 1)
+    with pytest.raises(larder.InvalidArgument, match="is no state of a loader"):
+        order.load_state_dict({**saved, "ended": "yes"})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_sampler_in_a_plain_data_loader_goes_on_where_a_state_stands(
+    workers: int, node: Node
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    order = larder.torch.BatchSampler(ds, **job.options(0))
+    named = iter(order)
+    for _ in range(4):
+        next(named)
+    saved = order.state_dict()
+    assert len(list(order)) == 10
+    order.load_state_dict(saved)
+    assert order.state_dict() == saved
+    loader = DataLoader(larder.torch.Dataset(ds), None, sampler=order, num_workers=workers)
+    assert labels(loader) == job.batches(0)[4:]
+    assert labels(loader) == job.batches(0)
+
+
 def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
     node: Node, stateful: None
 ) -> None:
@@ -157,6 +231,40 @@ def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
     loader.load_state_dict(saved)
     with pytest.raises(larder.InvalidArgument, match=r"batch_size 13 on 2 ranks(?s:.)*state_dict"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
+    context: str, persistent: bool, node: Node
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    batches = list(ds.loader(**job.options(0)))
+    # Seed and shuffle are the state's, also in workers that run already.
+    data = larder.torch.IterableDataset(ds, **{**job.options(0), "seed": 99, "shuffle": "none"})
+    workers = {"num_workers": 2, "multiprocessing_context": context}
+    loader = DataLoader(data, None, persistent_workers=persistent, **workers)
+    assert labels(loader)[0] == list(range(30))
+    for stop in (3, 8):
+        data.load_state_dict(batches[stop].state_dict())
+        assert labels(loader) == job.batches(0)[stop + 1 :]
+        for _ in range(2):
+            assert labels(loader) == job.batches(0)
+    data.load_state_dict(batches[3].state_dict())
+    data.set_epoch(2)
+    assert labels(loader) == job.batches(0, 2)
+
+
+def test_a_state_is_for_one_iteration_also_if_workers_are_seeded_alike(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    data.load_state_dict(next(iter(data)).state_dict())
+    for begin in (1, 0):
+        seeded = torch.Generator().manual_seed(1)
+        loader = DataLoader(data, None, num_workers=2, generator=seeded)
+        assert labels(loader) == job.batches(0)[begin:]
 
 
 def test_a_state_that_only_workers_know_is_not_made_up(node: Node) -> None:

@@ -44,3 +44,19 @@ def test_what_torch_has_no_type_for_says_of_which_sample(node: Node, where: dict
     with pytest.raises(larder.TransformError, match="sample 0 in epoch 0: 'name' is <U4") as raised:
         next(iter(loader))
     assert raised.value.samples == [0]
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_batch_transform_may_return_tensors_that_are_no_arrays(
+    node: Node, where: dict[str, Any]
+) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    loader = dataset.loader(50, shuffle="none", batch_transform=torch_transforms.several, **where)
+    for number, batch in enumerate(loader):
+        label = torch.arange(50).float() + 50 * number
+        assert torch.equal(batch["label"], label)
+        assert torch.equal(batch["sparse"].to_dense(), label)
+        assert [row.tolist() for row in batch["rows"].unbind()] == [
+            label[:2].tolist(),
+            label[2:5].tolist(),
+        ]

@@ -28,3 +28,10 @@ def name(_: dict[str, Any]) -> dict[str, Any]:
 def center(batch: dict[str, Any]) -> dict[str, Any]:
     assert batch["image"].dtype == torch.bfloat16
     return {**batch, "mean": batch["image"].float().mean(dim=(1, 2, 3))}
+
+
+def several(batch: dict[str, Any]) -> dict[str, Any]:
+    """Tensors that are more than one array each."""
+    label = batch["label"].float()
+    rows = torch.nested.nested_tensor([label[:2], label[2:5]], layout=torch.jagged)
+    return {"label": label, "rows": rows, "sparse": label.to_sparse()}
