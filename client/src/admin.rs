@@ -31,27 +31,29 @@ pub use larder_wire::{
 };
 
 use crate::{
-    Error, ErrorKind,
+    CancelToken, Error, ErrorKind,
     dataset::{index_error, parse_uri},
     runtime,
 };
 
 /// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
-/// threads of this library.
+/// threads of this library. Once it is cancelled it ends soon, and publishes
+/// nothing unless it has begun to.
 ///
 /// # Errors
 /// `InvalidArgument` for what is no prefix or can't be indexed, with the object and the field; else
-/// what the origin said.
+/// what the origin said, or that it was cancelled.
 pub fn index_prefix(
     uri: &str,
     options: &IndexOptions,
     progress: &(dyn Fn(IndexProgress) + Send + Sync),
+    cancel: &CancelToken,
 ) -> Result<Indexed, Error> {
     let prefix = &parse_prefix(uri)?;
-    let indexed = runtime::block_on(async {
+    let indexed = runtime::block_on(cancel.unless(async {
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, progress)).await
-    });
+    }))?;
     indexed.map_err(|error| index_error(prefix, error))
 }
 

@@ -81,7 +81,7 @@ impl CancelToken {
 }
 
 fn cancelled() -> Error {
-    Error::new(ErrorKind::Internal, "the read was cancelled: nobody needs its rows")
+    Error::new(ErrorKind::Internal, "cancelled: nobody needs what this call brings")
 }
 
 /// The deadline of a call, and its token.

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use larder_client::{
-    Batch, Dataset, ErrorKind, Mixture, admin,
+    Batch, CancelToken, Dataset, ErrorKind, Mixture, admin,
     sampler::{Last, Shuffle, Stop},
 };
 use safetensors::{Dtype, tensor::TensorView};
@@ -59,7 +59,7 @@ fn indexed(folder: &TempDir) -> Dataset {
         shard_bytes: 20_000,
         ..admin::IndexOptions::default()
     };
-    admin::index_prefix(&uri, &options, &|_| {}).expect("an index");
+    admin::index_prefix(&uri, &options, &|_| {}, &CancelToken::never()).expect("an index");
     Dataset::open(&uri, None).expect("a dataset")
 }
 

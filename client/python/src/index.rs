@@ -55,7 +55,8 @@ impl Request {
 }
 
 /// Indexes what lies under a prefix. `progress`, if given, is called with what is being done, how
-/// much of it is done and how much there is, of which the last is absent where it is not known.
+/// much of it is done and how much there is, of which the last is absent where it is not known. What
+/// it raises ends the indexing.
 #[pyfunction]
 pub(crate) fn index<'py>(
     py: Python<'py>,
@@ -68,7 +69,7 @@ pub(crate) fn index<'py>(
         Some(progress) => progress.call1(facts(step)).map(drop),
         None => Ok(()),
     };
-    let indexed = watched(py, move |say| index_prefix(&uri, &options, say), watch)?;
+    let indexed = watched(py, move |cancel, say| index_prefix(&uri, &options, say, cancel), watch)?;
     report(py, &indexed)
 }
 

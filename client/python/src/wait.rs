@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::mpsc::{RecvTimeoutError, sync_channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::Duration,
 };
@@ -31,12 +31,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
         warnings::hand_over(py)?;
         return done.or_raise(py);
     }
-    let cancel = CancelToken::new();
-    let given = cancel.clone();
-    let done = watched(py, move |_| work(&given), |(): ()| Ok(()));
-    // Unless it was interrupted, the work has ended.
-    cancel.cancel();
-    done
+    watched(py, move |cancel, _| work(cancel), |(): ()| Ok(()))
 }
 
 /// What work says on its way.
@@ -48,21 +43,38 @@ enum Message<P, T> {
 /// Messages under way: a watcher that is slow holds up the work.
 const MESSAGES_MAX: usize = 16;
 
+/// What work says its progress by.
+type Say<'a, P> = &'a (dyn Fn(P) + Send + Sync);
+
 /// As [`interruptible`], on a thread of its own always: what the work says of its progress is handed
-/// to `watch`, on the calling thread. What that raises is returned at once.
+/// to `watch`, on the calling thread. What that raises is returned at once, and the work is told.
 pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&(dyn Fn(P) + Send + Sync)) -> Result<T, Error> + Send + 'static,
-    mut watch: impl FnMut(P) -> PyResult<()>,
+    work: impl FnOnce(&CancelToken, Say<'_, P>) -> Result<T, Error> + Send + 'static,
+    watch: impl FnMut(P) -> PyResult<()>,
 ) -> PyResult<T> {
-    let (say, mut said) = sync_channel(MESSAGES_MAX);
+    let (say, said) = sync_channel(MESSAGES_MAX);
+    let cancel = CancelToken::new();
+    let given = cancel.clone();
     let thread = thread::Builder::new().name("larder-call".to_owned());
     let started = thread.spawn(move || {
         // Nobody listens any more after an interrupt.
-        let done = work(&|progress| drop(say.send(Message::Progress(progress))));
+        let done = work(&given, &|progress| drop(say.send(Message::Progress(progress))));
         drop(say.send(Message::Done(done)));
     });
     started.map_err(no_thread).or_raise(py)?;
+    let done = listen(py, said, watch);
+    // Unless it was interrupted, the work has ended.
+    cancel.cancel();
+    done
+}
+
+/// Hears what work says until it is done, or the interpreter raises.
+fn listen<P: Send, T: Send>(
+    py: Python<'_>,
+    mut said: Receiver<Message<P, T>>,
+    mut watch: impl FnMut(P) -> PyResult<()>,
+) -> PyResult<T> {
     loop {
         let said = &mut said;
         let message = py.detach(move || said.recv_timeout(LOOK_UP));

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import larder
@@ -21,6 +22,8 @@ from harness import Node, S3Server
 URI = "s3://data/images"
 #: A wait that takes longer is a hang.
 HANG_SECONDS = 60
+#: An origin that is silent is waited for longer, and then given up.
+ORIGIN_SECONDS = 20
 #: So long a read goes on if nothing ends it: longer than any test.
 PATIENCE_SECONDS = 3600
 
@@ -98,6 +101,35 @@ def test_a_read_that_nobody_answers_ends_with_its_wait(
             assert time.monotonic() < deadline, "the read goes on though nobody waits for it"
             time.sleep(0.01)
     read(dataset)
+
+
+class Left(Exception):
+    """What ends an indexing."""
+
+
+def test_an_indexing_that_is_left_ends_and_publishes_nothing(s3: S3Server) -> None:
+    folder, origin = s3.folder / "data" / "left", s3.program.process.pid
+    folder.mkdir()
+    # More than may be said of the work before anybody hears of it: it waits for who watches.
+    for number in range(64):
+        np.save(folder / f"{number:02}.npy", np.zeros((4, 2)))
+
+    def leave(*_: object) -> None:
+        os.kill(origin, signal.SIGSTOP)
+        raise Left
+
+    try:
+        with pytest.raises(Left):
+            larder.index("s3://data/left", progress=leave)
+        deadline = time.monotonic() + ORIGIN_SECONDS
+        while calls():
+            assert time.monotonic() < deadline, "the indexing goes on though nobody waits for it"
+            time.sleep(0.01)
+    finally:
+        os.kill(origin, signal.SIGCONT)
+    assert len(list(folder.iterdir())) == 64
+    larder.index("s3://data/left")
+    assert len(list(folder.iterdir())) > 64
 
 
 READS_WITHOUT_THREADS = """

@@ -61,7 +61,8 @@ def index(
         checksum: read all data once and pin a checksum of each shard.
         manifest: where manifest and tag go when the prefix can't be written to.
         progress: called with what is being done, how much of it is done, and how much there is
-            (None if that is not known).
+            (None if that is not known). What it raises, and Ctrl-C, ends the
+            indexing: nothing is published unless that has begun.
     """
     optional = _arguments.optional
     report = _larder.index(
