@@ -91,7 +91,7 @@ fn a_slice_of_more_than_is_read_at_once_is_refused_before_anything_is_made_of_it
     let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1, stride: 1 });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
-    admin::index_prefix(&uri, &options, &|_| {}).unwrap();
+    admin::index_prefix(&uri, &options, &|_| {}, &CancelToken::never()).unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
     let sliced = dataset.slice(0..65_537, None).map(drop);
     let mapped = dataset.slice_mapped(0..65_537, None).map(drop);
@@ -110,7 +110,7 @@ fn rows_that_no_memory_can_hold_are_an_error_and_no_abort() {
     let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1 });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
-    admin::index_prefix(&uri, &options, &|_| {}).unwrap();
+    admin::index_prefix(&uri, &options, &|_| {}, &CancelToken::never()).unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
     let name = dataset.tensors()[0].name().to_owned();
     let error = dataset.rows(0..dataset.samples(), &name).unwrap_err();
