@@ -214,7 +214,7 @@ def test_a_slice_of_more_than_is_read_at_once_is_refused_before_it_is_listed(
     larder.index(f"file://{tmp_path}", dtype="uint8", window=1, stride=1)
     dataset = larder.open(f"file://{tmp_path}", cluster="none")
     for wanted in (slice(None), slice(None, None, 2), slice(None, None, -3)):
-        with pytest.raises(larder.InvalidArgument, match="a slice of .* samples, at most 65536"):
+        with pytest.raises(larder.InvalidArgument, match=r"a slice of .* samples, at most 65536"):
             dataset[wanted]
     assert len(dataset[::4]) == 1
 
