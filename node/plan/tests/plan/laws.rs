@@ -94,8 +94,10 @@ proptest! {
         let steps = any_steps(&mut rng, &cluster.ring);
         let plan = cluster.plan(steps);
         cluster.apply(&plan);
+        let was_even = plan.summary().is_even();
         let plan = cluster.plan(Vec::new());
-        if plan.summary().is_even() {
+        // A placement that one plan left uneven the next may still mend.
+        if was_even {
             prop_assert!(plan.snapshots()[0].moves.is_empty());
             prop_assert_eq!(plan.summary().exceptions, plan.summary().exceptions_before);
         }
