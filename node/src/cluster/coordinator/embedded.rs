@@ -5,6 +5,7 @@
 //!
 //! Thread rule: changes take turns in the ledger; a task looks at the leases.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -42,23 +43,7 @@ struct Core {
 impl Embedded {
     /// Serves what the ledger holds, of which this node is the coordinator. Inside a runtime.
     pub(super) fn start(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Self {
-        let now = clock::now();
-        let mut leases = Leases::new(now);
-        let generation = {
-            let kept = ledger.kept();
-            for node in kept.announcements.iter().flat_map(|all| &all.nodes) {
-                let ttl = std::time::Duration::from_millis(node.ttl_ms);
-                leases.renew(&node.node_id, now, ttl);
-            }
-            kept.generation
-        };
-        let core = Arc::new(Core {
-            ledger: Arc::clone(ledger),
-            leases: Mutex::new(leases),
-            publisher: Arc::clone(publisher),
-            generation,
-        });
-        core.publish(&ledger.kept());
+        let core = Core::new(ledger, publisher);
         let ended = CancellationToken::new();
         let looking = look_at_leases(Arc::clone(&core));
         tokio::spawn(ended.clone().run_until_cancelled_owned(looking));
@@ -168,14 +153,9 @@ impl Embedded {
         boot: BootId,
     ) -> Result<(), CoordinatorError> {
         let node_id = node_id.to_owned();
-        let core = Arc::clone(&self.core);
         let step = move |_: &Ledger, kept: &mut Kept| {
             let mut all = kept.announcements.clone().unwrap_or_default();
-            let before = all.nodes.len();
             all.nodes.retain(|node| node.node_id != node_id || node.boot_id != boot.as_bytes()[..]);
-            if all.nodes.len() < before {
-                core.leases().end(&node_id);
-            }
             kept.announce(all);
             Ok(())
         };
@@ -196,6 +176,27 @@ impl Kept {
 }
 
 impl Core {
+    fn new(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Arc<Self> {
+        let now = clock::now();
+        let mut leases = Leases::new(now);
+        let generation = {
+            let kept = ledger.kept();
+            for node in kept.announcements.iter().flat_map(|all| &all.nodes) {
+                let ttl = std::time::Duration::from_millis(node.ttl_ms);
+                leases.renew(&node.node_id, now, ttl);
+            }
+            kept.generation
+        };
+        let core = Arc::new(Self {
+            ledger: Arc::clone(ledger),
+            leases: Mutex::new(leases),
+            publisher: Arc::clone(publisher),
+            generation,
+        });
+        core.publish(&ledger.kept());
+        core
+    }
+
     fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +219,19 @@ impl Core {
             core.check(kept)?;
             step(ledger, kept)
         };
-        self.ledger.change(fenced, move |kept| publisher.publish(kept)).await
+        let then = move |kept: &Kept| {
+            publisher.tidy_leases(kept);
+            publisher.publish(kept);
+        };
+        self.ledger.change(fenced, then).await
+    }
+
+    /// Ends the leases of whom is announced no more, now that this is saved: where the disk takes nothing the
+    /// announcement stays, and its lease is looked at again.
+    fn tidy_leases(&self, kept: &Kept) {
+        let nodes = kept.announcements.iter().flat_map(|all| &all.nodes);
+        let announced: HashSet<&str> = nodes.map(|node| node.node_id.as_str()).collect();
+        self.leases().retain(|id| announced.contains(id));
     }
 
     fn publish(&self, kept: &Kept) {
@@ -237,19 +250,19 @@ impl Core {
         let core = Arc::clone(self);
         let step = move |_: &Ledger, kept: &mut Kept| {
             // Some may have been renewed while others had their turn.
-            let (mut leases, now) = (core.leases(), clock::now());
+            let (leases, now) = (core.leases(), clock::now());
             let over: Vec<String> = over.into_iter().filter(|id| leases.is_over(id, now)).collect();
+            drop(leases);
             let mut all = kept.announcements.clone().unwrap_or_default();
             all.nodes.retain(|node| !over.contains(&node.node_id));
-            over.iter().for_each(|id| leases.end(id));
-            drop(leases);
-            if !over.is_empty() {
-                tracing::warn!("no sign of life from {}", over.join(", "));
-            }
             kept.announce(all);
-            Ok(())
+            Ok(over)
         };
-        self.change(step).await
+        let over = self.change(step).await?;
+        if !over.is_empty() {
+            tracing::warn!("no sign of life from {}", over.join(", "));
+        }
+        Ok(())
     }
 }
 
@@ -293,4 +306,72 @@ pub(super) fn sweep_all_but(ledger: &Ledger, needed: &[BlobId]) -> Result<u64, C
 #[expect(clippy::needless_pass_by_value, reason = "the shape of an error mapping")]
 fn unreadable(why: std::io::Error) -> CoordinatorError {
     CoordinatorError::refused(ErrorKind::Unavailable, format!("its folder can't be used: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A coordinator whose leases are looked at when the test says so.
+    async fn coordinator(state: &std::path::Path) -> Embedded {
+        let ledger = Arc::new(Ledger::open(state).unwrap());
+        let found = |_: &Ledger, kept: &mut Kept| {
+            (kept.generation, kept.coordinates) = (1, true);
+            Ok(())
+        };
+        ledger.change(found, |_| ()).await.unwrap();
+        let ended = CancellationToken::new();
+        let core = Core::new(&ledger, &Arc::new(Publisher::new()));
+        Embedded { core, _end: ended.clone().drop_guard(), ended }
+    }
+
+    fn boot() -> BootId {
+        BootId::from_bytes([1; 16])
+    }
+
+    async fn announce(coordinator: &Embedded, node_id: &str) {
+        let (node_id, word, ttl) = (node_id.to_owned(), Bytes::new(), limits::ANNOUNCEMENT_TTL_MAX);
+        coordinator.announce(Announcement { node_id, boot: boot(), word, ttl }).await.unwrap();
+    }
+
+    fn end_lease(coordinator: &Embedded, node_id: &str) {
+        coordinator.core.leases().renew(node_id, clock::now(), Duration::ZERO);
+    }
+
+    fn announced(coordinator: &Embedded) -> Vec<String> {
+        coordinator.read().unwrap().alive.nodes.into_keys().collect()
+    }
+
+    #[tokio::test]
+    async fn an_end_that_the_disk_did_not_take_comes_when_it_does() {
+        let home = tempfile::tempdir().unwrap();
+        let coordinator = coordinator(home.path()).await;
+        announce(&coordinator, "dead").await;
+        announce(&coordinator, "lives").await;
+        end_lease(&coordinator, "dead");
+        // A folder is in the way of what is to be written.
+        let in_the_way = home.path().join("state.tmp");
+        std::fs::create_dir(&in_the_way).unwrap();
+        coordinator.core.expire().await.unwrap_err();
+        assert_eq!(announced(&coordinator), ["dead", "lives"]);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        coordinator.core.expire().await.unwrap();
+        assert_eq!(announced(&coordinator), ["lives"]);
+    }
+
+    #[tokio::test]
+    async fn who_could_not_take_back_that_it_lives_is_not_alive_for_good() {
+        let home = tempfile::tempdir().unwrap();
+        let coordinator = coordinator(home.path()).await;
+        announce(&coordinator, "leaves").await;
+        end_lease(&coordinator, "leaves");
+        let in_the_way = home.path().join("state.tmp");
+        std::fs::create_dir(&in_the_way).unwrap();
+        coordinator.withdraw("leaves", boot()).await.unwrap_err();
+        std::fs::remove_dir(&in_the_way).unwrap();
+        coordinator.core.expire().await.unwrap();
+        assert!(announced(&coordinator).is_empty());
+    }
 }

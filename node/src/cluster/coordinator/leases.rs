@@ -26,9 +26,9 @@ impl Leases {
         self.ends.insert(node_id.to_owned(), now + ttl);
     }
 
-    /// There is no such lease any more.
-    pub(super) fn end(&mut self, node_id: &str) {
-        self.ends.remove(node_id);
+    /// Only these leases go on.
+    pub(super) fn retain(&mut self, goes_on: impl Fn(&str) -> bool) {
+        self.ends.retain(|node_id, _| goes_on(node_id));
     }
 
     /// Whose lease is over, at a look that is to come every [`limits::LEASE_CHECK_INTERVAL`].
@@ -72,7 +72,7 @@ mod tests {
         }
         assert_eq!((now, over), (start + TTL, vec!["a".to_owned()]));
         assert!(leases.is_over("a", now) && !leases.is_over("b", now));
-        leases.end("a");
+        leases.retain(|node_id| node_id != "a");
         assert!(leases.over(now).is_empty());
     }
 
