@@ -161,8 +161,18 @@ impl Seat {
         }
     }
 
-    /// Goes by a greater generation from now on: who served serves no more, and follows.
-    pub(super) async fn follow(&self, place: Whereabouts) -> Result<(), CoordinatorError> {
+    /// Goes by a greater generation from now on: who served serves no more, and follows. Once begun also when nobody
+    /// waits for it any more, so that what is kept and what is done are the same.
+    pub(super) async fn follow(
+        self: &Arc<Self>,
+        place: Whereabouts,
+    ) -> Result<(), CoordinatorError> {
+        let seat = Arc::clone(self);
+        let followed = tokio::spawn(async move { seat.follow_now(place).await }).await;
+        followed.unwrap_or_else(|death| Err(CoordinatorError::unknown(death.to_string())))
+    }
+
+    async fn follow_now(&self, place: Whereabouts) -> Result<(), CoordinatorError> {
         let _changing = self.changing.lock().await;
         let served = self.serves();
         let step = move |_: &Ledger, kept: &mut Kept| {

@@ -65,11 +65,22 @@ pub struct Takeover {
 
 impl Seat {
     /// Makes this node the coordinator in place of one that is lost for good, by the rule of this module. `nodes` are all
-    /// of the cluster; `lost` names those that are lost too, or the old coordinator, by an operator's word.
+    /// of the cluster; `lost` names those that are lost too, or the old coordinator, by an operator's word. Once begun it
+    /// comes to its end also when nobody waits for it any more: nodes that have promised are not left without a word.
     ///
     /// # Errors
     /// In words, with what to do: which part of the rule does not hold. Nothing is changed then but promises.
-    pub async fn take_over(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {
+    pub async fn take_over(
+        self: &Arc<Self>,
+        nodes: &[Peer],
+        lost: &[String],
+    ) -> Result<Takeover, Error> {
+        let (seat, nodes, lost) = (Arc::clone(self), nodes.to_vec(), lost.to_vec());
+        let taken = tokio::spawn(async move { seat.take_over_now(&nodes, &lost).await }).await;
+        taken.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
+    }
+
+    async fn take_over_now(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {
         let _changing = self.changing.lock().await;
         let kept = self.ledger.kept().clone();
         if kept.coordinates {

@@ -1,10 +1,12 @@
 //! One node lost for good, another in its place.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::super::message::Promise;
 use super::super::types::{Stored, View};
@@ -105,6 +107,30 @@ async fn a_follower_takes_over_and_the_old_coordinator_is_refused_when_it_comes_
     assert!(!again.seat.serves());
     until_here(&*again.seat).await;
     until("the new one has been heard", async || b.seat.ledger.kept().supersedes.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_goes_on_when_who_asked_for_it_is_gone() {
+    let trio = Trio::start().await;
+    trio.write(7).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home: _home } = trio;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+    // Begun, and given up at once.
+    drop(timeout(Duration::ZERO, b.seat.take_over(&nodes, &[])).await);
+    until("it takes over", async || b.seat.serves()).await;
+    until("the other follows", async || c.seat.generation() == 2).await;
+    until_here(&*c.seat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_follows_does_so_also_when_who_told_it_is_gone() {
+    let trio = Trio::start().await;
+    let place = super::super::peer::Whereabouts { generation: 9, coordinator: String::new() };
+    drop(timeout(Duration::ZERO, trio.a.seat.follow(place)).await);
+    until("it serves no more", async || !trio.a.seat.serves()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
