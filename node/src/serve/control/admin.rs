@@ -20,11 +20,12 @@ use std::sync::Arc;
 use futures_util::Stream;
 use larder_cluster::Record;
 use larder_cluster::agent::{Answer as Done, Command};
+use larder_cluster::plan::Planned;
 use larder_wire::control::admin_server::Admin as Contract;
 use larder_wire::control::{
     ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
     CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
-    PlanChangeRequest, PlanPiece, TakeOverRequest, TakeOverResponse,
+    PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
 };
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,7 +40,7 @@ use owned::OwnedBytes;
 use rights::Asker;
 
 /// Answers operators.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::serve) struct Admin {
     context: Arc<Context>,
     /// Plans that are made for, sent to or received from those who may change the cluster.
@@ -116,13 +117,9 @@ impl Contract for Admin {
         request: Request<PlanChangeRequest>,
     ) -> Answer<Self::PlanChangeStream> {
         let turn = self.turn_to_plan(&request)?;
-        let desk = self.desk()?;
-        let standing = desk.standing();
-        let edits = plan::edits(record(&standing)?, &standing, &request.into_inner())?;
-        let Done::Planned(planned) = desk.command(Command::Plan(edits)).await? else {
-            return Err(Error::new(ErrorKind::Internal, "the planner gave no plan").into());
-        };
-        let (figures, planned) = plan::figures(self, standing, planned).await?;
+        let (admin, request) = (self.clone(), request.into_inner());
+        let planning = async move { Ok((admin.plan(&request).await?, turn)) };
+        let ((figures, planned), turn) = to_the_end(planning).await?;
         Ok(Response::new(Box::pin(transfer::send(figures, planned.encode().into(), turn))))
     }
 
@@ -134,9 +131,12 @@ impl Contract for Admin {
         let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
         let (terms, bytes) = transfer::receive(request.into_inner()).await?;
         let asker = asker.named(&terms.asked_by)?;
-        let applied = plan::apply(self, &asker, &terms, bytes.into()).await?;
-        drop(turn);
-        Ok(Response::new(applied))
+        let admin = self.clone();
+        let applying = async move {
+            let _turn = turn;
+            plan::apply(&admin, &asker, &terms, bytes.into()).await
+        };
+        Ok(Response::new(to_the_end(applying).await?))
     }
 
     async fn command(&self, request: Request<CommandRequest>) -> Answer<CommandResponse> {
@@ -160,7 +160,9 @@ impl Contract for Admin {
         let asker = self.asker(&request)?;
         let TakeOverRequest { asked_by, lost } = request.into_inner();
         let asker = asker.named(&asked_by)?;
-        Ok(Response::new(self.take_over_from(&asker, &lost).await?))
+        let admin = self.clone();
+        let taking = async move { admin.take_over_from(&asker, &lost).await };
+        Ok(Response::new(to_the_end(taking).await?))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {
@@ -175,6 +177,17 @@ impl Admin {
         let cluster = self.context.shared.config.cluster();
         let token = cluster.and_then(crate::config::ClusterConfig::token);
         Asker::entitled(token, request.metadata(), request.remote_addr())
+    }
+
+    /// Has a change planned, and says what it does.
+    async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, Planned), Error> {
+        let desk = self.desk()?;
+        let standing = desk.standing();
+        let edits = plan::edits(record(&standing)?, &standing, request)?;
+        let Done::Planned(planned) = desk.command(Command::Plan(edits)).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the planner gave no plan"));
+        };
+        plan::figures(self, standing, planned).await
     }
 
     async fn take_over_from(
@@ -214,6 +227,15 @@ impl Admin {
     }
 }
 
+/// Does what is not given up when who asked is gone: a planner goes on, and keeps its turn meanwhile; a takeover is
+/// written to the audit log.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
+}
+
 /// The record, if this node has seen one.
 fn record(standing: &Standing) -> Result<&Arc<Record>, Error> {
     standing.record.as_ref().ok_or_else(|| {
@@ -228,4 +250,30 @@ fn record(standing: &Standing) -> Result<&Arc<Record>, Error> {
 /// The cluster is not in a state for what was asked.
 fn refused(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::DataChanged, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_is_held_until_the_work_ends_though_who_asked_is_gone() {
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = Arc::clone(&turns).try_acquire_owned().unwrap();
+        let (end, ended) = oneshot::channel::<()>();
+        let work = async move {
+            let _turn = turn;
+            let _ = ended.await;
+            Ok(())
+        };
+        timeout(Duration::ZERO, to_the_end(work)).await.unwrap_err();
+        assert_eq!(turns.available_permits(), 0);
+        end.send(()).unwrap();
+        let _next = timeout(Duration::from_secs(30), turns.acquire()).await.unwrap().unwrap();
+    }
 }
