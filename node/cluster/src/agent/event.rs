@@ -99,7 +99,7 @@ pub enum Pulled {
     Verified,
     /// There is no room for it.
     NoRoom,
-    /// The origin has it no more, or another version of it, and nobody holds it.
+    /// The origin has it no more, or another version of it, and nobody holds it; or this node may not open its dataset.
     Gone,
     /// It could not be had now.
     Failed,

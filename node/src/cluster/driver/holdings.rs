@@ -76,7 +76,7 @@ impl Holdings {
             Ok(dataset) => dataset,
             Err(why) => {
                 tracing::warn!("snapshot {} can't be opened to pull from: {why}", shard.snapshot);
-                return failed(why.kind());
+                return not_open(why.kind());
             }
         };
         let Some(index) = dataset.find_shard(shard.shard) else {
@@ -180,9 +180,33 @@ fn landed(flight: &Awaited) -> Pulled {
     }
 }
 
+/// What comes of a shard whose dataset could not be opened. What will not pass is said at once: the change must not wait
+/// for a node that may not have the dataset, or has no room for its manifest.
+fn not_open(kind: ErrorKind) -> Pulled {
+    match kind {
+        ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,
+        ErrorKind::ResourceExhausted => Pulled::NoRoom,
+        _ => failed(kind),
+    }
+}
+
 fn failed(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
         _ => Pulled::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dataset_that_may_not_be_opened_is_not_asked_for_for_ever() {
+        assert_eq!(not_open(ErrorKind::PermissionDenied), Pulled::Gone);
+        assert_eq!(not_open(ErrorKind::InvalidArgument), Pulled::Gone);
+        assert_eq!(not_open(ErrorKind::NotFound), Pulled::Gone);
+        assert_eq!(not_open(ErrorKind::ResourceExhausted), Pulled::NoRoom);
+        assert_eq!(not_open(ErrorKind::Unavailable), Pulled::Failed);
     }
 }
