@@ -55,7 +55,7 @@ use larder_wire::{
 use crate::{Announcement, BlobId, BootId, Now, Record, announcement::Settled, record::Dataset};
 
 pub use event::{
-    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Stored, Ticket,
+    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Steer, Stored, Ticket,
 };
 pub use mover::Progress;
 pub use rules::{Rule, Rules, Unbroken};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use larder_wire::limits::COMMANDS_QUEUED_MAX;
 
-use super::{Agent, Answer, Command, Effect, Ticket, proposal::Intent, rules::Rules};
+use super::{Agent, Answer, Command, Effect, Steer, Ticket, proposal::Intent, rules::Rules};
 use crate::{
     Now, Record,
     plan::{Edit, Task},
-    record::State,
+    record::{Past, Refused, State},
 };
 
 /// How often a command is tried on a record that others change.
@@ -24,7 +24,7 @@ pub(super) struct Waiting {
     command: Command,
     since: Now,
     tries: u32,
-    /// The change that an abort was asked for.
+    /// The change that is meant; none when whichever is in flight is.
     change: Option<u64>,
 }
 
@@ -38,12 +38,12 @@ impl<R: Rules> Agent<R> {
             let task = task(record, edits, false);
             return self.show_plan(ticket, task, out);
         }
-        let change = record.change.as_ref().map(|change| change.number);
+        let change = meant(record, &command);
         let refused = if self.link.away {
             Some("the coordinator does not answer; try again when it does")
         } else if self.commands.len() >= COMMANDS_QUEUED_MAX {
             Some("too many commands wait at this node; try again, or another node")
-        } else if command == Command::Abort && change.is_none() {
+        } else if command == Steer::Abort.any() && change.is_none() {
             Some("no change is in flight")
         } else {
             None
@@ -81,7 +81,8 @@ impl<R: Rules> Agent<R> {
                 out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
                 continue;
             }
-            match self.step_for(record, &waiting.command) {
+            let step = waiting.check(record).and_then(|()| self.step_for(record, &waiting.command));
+            match step {
                 Ok(audit) => {
                     let blobs = waiting.blobs();
                     self.propose(Intent::Command(waiting), audit, blobs, out);
@@ -100,6 +101,22 @@ impl Waiting {
         [Some(planned.plan.clone()), planned.placement.clone()].into_iter().flatten().collect()
     }
 
+    /// Refuses to steer another change than is meant.
+    fn check(&self, record: &Record) -> Result<(), Refused> {
+        let now = number(record);
+        match self.change {
+            Some(meant) if now != Some(meant) => Err(Refused::new(match now {
+                Some(now) => {
+                    format!("change {meant} is not in flight, change {now} is; see `ring status`")
+                }
+                None => {
+                    format!("change {meant} is not in flight, and no other is; see `ring history`")
+                }
+            })),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the record is as the command wants it.
     fn shows_in(&self, record: &Record) -> bool {
         let state = |id: &str| record.entry(id).map(|entry| entry.state);
@@ -111,10 +128,19 @@ impl Waiting {
                 let done = record.history.iter().any(|past| past.committed && past.plan == id);
                 done || change.is_some_and(|change| change.plan == id)
             }
-            Command::Pause => change.is_some_and(|change| change.paused),
-            Command::Resume => change.is_some_and(|change| !change.paused),
-            Command::Rate(rate) => change.is_some_and(|change| change.rate == *rate),
-            Command::Abort => change.map(|change| change.number) != self.change,
+            Command::Steer { steer: Steer::Abort, .. } => {
+                let was_aborted = |past: &Past| Some(past.number) == self.change && !past.committed;
+                record.history.iter().any(was_aborted)
+            }
+            Command::Steer { steer, .. } => {
+                let meant = change.filter(|_| self.check(record).is_ok());
+                meant.is_some_and(|change| match steer {
+                    Steer::Pause => change.paused,
+                    Steer::Resume => !change.paused,
+                    Steer::Rate(rate) => change.rate == *rate,
+                    Steer::Abort => false,
+                })
+            }
             Command::Drain { id, deadline } => {
                 state(id) == Some(State::Draining { deadline: *deadline })
             }
@@ -124,6 +150,20 @@ impl Waiting {
             }
         }
     }
+}
+
+/// The change that a command is about, if it is about one. An abort is about the one that was in flight when it came.
+fn meant(record: &Record, command: &Command) -> Option<u64> {
+    match command {
+        Command::Steer { steer: Steer::Abort, change } => change.or_else(|| number(record)),
+        Command::Steer { change, .. } => *change,
+        _ => None,
+    }
+}
+
+/// The number of the change in flight.
+fn number(record: &Record) -> Option<u64> {
+    record.change.as_ref().map(|change| change.number)
 }
 
 /// What a planner is asked about this record.

@@ -119,14 +119,13 @@ pub enum Command {
         /// Who asks, for the audit log.
         asked_by: String,
     },
-    /// Stop moving; keep what was moved.
-    Pause,
-    /// Go on.
-    Resume,
-    /// Give up the change in flight.
-    Abort,
-    /// Move at most so many bytes a second.
-    Rate(Option<u64>),
+    /// Steer the change in flight.
+    Steer {
+        /// How.
+        steer: Steer,
+        /// The change that is meant: another is left alone. None: whichever is in flight.
+        change: Option<u64>,
+    },
     /// Move everything off this node, then let it leave.
     Drain {
         /// The node.
@@ -138,6 +137,26 @@ pub enum Command {
     Undrain(String),
     /// These are dead for good.
     Remove(Vec<String>),
+}
+
+/// What becomes of the change in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steer {
+    /// Stop moving; keep what was moved.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Give it up.
+    Abort,
+    /// Move at most so many bytes a second.
+    Rate(Option<u64>),
+}
+
+impl Steer {
+    /// Of whichever change is in flight.
+    pub fn any(self) -> Command {
+        Command::Steer { steer: self, change: None }
+    }
 }
 
 /// The answer to a command that was done.

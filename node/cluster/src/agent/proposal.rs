@@ -3,7 +3,7 @@
 use larder_wire::limits::PROPOSAL_TIMEOUT;
 
 use super::{
-    Agent, Answer, Command, Effect, Outcome, Ticket,
+    Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
     commands::Waiting,
     rules::{Rule, Rules},
     steward::Duty,
@@ -255,10 +255,12 @@ impl<R: Rules> Agent<R> {
                 let plan = self.read_plan(planned)?;
                 record.staged(&plan, planned.id(), asked_by, *rate)
             }
-            Command::Pause => record.paused(true),
-            Command::Resume => record.paused(false),
-            Command::Abort => record.aborted("an operator asked for it", true),
-            Command::Rate(rate) => record.rated(*rate),
+            Command::Steer { steer, .. } => match steer {
+                Steer::Pause => record.paused(true),
+                Steer::Resume => record.paused(false),
+                Steer::Abort => record.aborted("an operator asked for it", true),
+                Steer::Rate(rate) => record.rated(*rate),
+            },
             Command::Drain { id, deadline } => record.draining(id, *deadline),
             Command::Undrain(id) => record.undrained(id),
             Command::Remove(ids) => record.condemned(ids),

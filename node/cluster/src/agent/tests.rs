@@ -135,7 +135,7 @@ fn who_leaves_by_a_deadline_does_not_wait_for_another_change() {
     let mut stand = Stand::new(record(&FIVE));
     stand.pulls = false;
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
-    stand.command(Command::Pause).unwrap();
+    stand.command(Steer::Pause.any()).unwrap();
     stand.command(Command::Drain { id: "c".to_owned(), deadline: None }).unwrap();
     stand.pass(60);
     let out =
@@ -171,7 +171,7 @@ fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come
         stand.pulls = false;
         stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap();
         let begun = (stand.pulled, stand.yielded);
-        stand.command(Command::Rate(rate)).unwrap();
+        stand.command(Steer::Rate(rate).any()).unwrap();
         stand.pulls = true;
         stand.finish_pulls();
         stand.pass(60);
@@ -203,12 +203,38 @@ fn what_a_deadline_left_behind_yields_no_more_while_another_presses() {
 fn an_operators_abort_leaves_the_ring_and_sticks() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     assert_eq!(stand.change().edits.len(), 1);
-    stand.command(Command::Abort).unwrap();
+    stand.command(Steer::Abort.any()).unwrap();
     stand.pass(120);
     assert!(stand.record.change.is_none());
     assert_eq!((stand.version(), stand.state("b")), (1, Some(State::Held)));
-    let refused = stand.command(Command::Abort).unwrap_err();
+    let refused = stand.command(Steer::Abort.any()).unwrap_err();
     assert!(refused.contains("no change is in flight"), "{refused}");
+}
+
+#[test]
+fn who_steers_one_change_does_not_hit_another() {
+    let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
+    let steer = |steer, change| Command::Steer { steer, change: Some(change) };
+    stand.command(Steer::Abort.any()).unwrap();
+    stand.come("c");
+    stand.write(|record| record.joined(member("c", 1)));
+    stand.pass(20);
+    assert_eq!(stand.change().number, 2);
+    for each in [Steer::Pause, Steer::Resume, Steer::Rate(Some(1))] {
+        let refused = stand.command(steer(each, 1)).unwrap_err();
+        assert!(refused.contains("change 1 is not in flight, change 2 is"), "{refused}");
+    }
+    stand.command(steer(Steer::Abort, 1)).expect("it is aborted already");
+    assert_eq!(
+        (stand.change().number, stand.change().paused, stand.change().rate),
+        (2, false, None)
+    );
+    stand.command(steer(Steer::Pause, 2)).unwrap();
+    assert!(stand.change().paused);
+    stand.command(steer(Steer::Abort, 2)).unwrap();
+    assert!(stand.record.change.is_none());
+    let refused = stand.command(steer(Steer::Pause, 2)).unwrap_err();
+    assert!(refused.contains("no other is"), "{refused}");
 }
 
 #[test]
@@ -218,12 +244,12 @@ fn a_paused_change_neither_pulls_nor_commits() {
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
     let begun = stand.pulled;
     assert!(begun > 0, "a is to have what b has");
-    stand.command(Command::Pause).unwrap();
+    stand.command(Steer::Pause.any()).unwrap();
     stand.pulls = true;
     stand.finish_pulls();
     stand.pass(60);
     assert_eq!((stand.pulled, stand.version()), (begun, 1));
-    stand.command(Command::Resume).unwrap();
+    stand.command(Steer::Resume.any()).unwrap();
     stand.pass(2);
     assert_eq!(stand.version(), 2);
 }
@@ -252,7 +278,7 @@ fn while_the_coordinator_is_away_nobody_dies_and_operators_are_told() {
     stand.tell(Event::Away);
     stand.answers = false;
     stand.pass(120);
-    assert!(stand.command(Command::Pause).unwrap_err().contains("does not answer"));
+    assert!(stand.command(Steer::Pause.any()).unwrap_err().contains("does not answer"));
     stand.answers = true;
     stand.tell(Event::Back);
     stand.pass(DEATH_GRACE.as_secs() - 2);
@@ -293,7 +319,7 @@ fn who_stands_elsewhere_is_put_there_by_a_plan_unless_an_operator_aborts_it() {
 
     let mut stand = Stand::new(elsewhere.joined(member("b", 1)).unwrap().record);
     assert_eq!(stand.change().edits, ["b", "a"].map(|id| Edit::Put(member(id, 1))));
-    stand.command(Command::Abort).unwrap();
+    stand.command(Steer::Abort.any()).unwrap();
     stand.pass(60);
     assert!(stand.record.change.is_none(), "the operator's word stands");
     stand.command(Command::Drain { id: "c".to_owned(), deadline: None }).unwrap();
@@ -403,7 +429,7 @@ fn what_a_new_owner_could_not_take_stays_and_holds_nothing_up() {
 fn who_drains_last_waits_for_somebody_to_come() {
     let mut stand = Stand::new(record(&["a", "b"]));
     stand.command(Command::Drain { id: "a".to_owned(), deadline: None }).unwrap();
-    stand.command(Command::Abort).unwrap();
+    stand.command(Steer::Abort.any()).unwrap();
     stand.write(|record| record.draining("a", None));
     stand.write(|record| record.condemned(&["b".to_owned()]));
     stand.pass(120);

@@ -2918,16 +2918,31 @@ pub mod command_request {
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PauseChange {}
+pub struct PauseChange {
+    /// The change that is meant: another in flight is left alone. Absent: whichever is in flight.
+    #[prost(uint64, optional, tag = "1")]
+    pub change: ::core::option::Option<u64>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ResumeChange {}
+pub struct ResumeChange {
+    /// As for PauseChange.
+    #[prost(uint64, optional, tag = "1")]
+    pub change: ::core::option::Option<u64>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct AbortChange {}
+pub struct AbortChange {
+    /// As for PauseChange.
+    #[prost(uint64, optional, tag = "1")]
+    pub change: ::core::option::Option<u64>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetRate {
     /// Bytes a second over all nodes. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "1")]
     pub rate: ::core::option::Option<u64>,
+    /// As for PauseChange.
+    #[prost(uint64, optional, tag = "2")]
+    pub change: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainNode {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_cluster::agent::{Command, Event, Stored, Ticket};
+use larder_cluster::agent::{Command, Event, Steer, Stored, Ticket};
 
 use super::{Changed, Item, Place, World, judge::reweight};
 use crate::scene::Kind;
@@ -136,7 +136,7 @@ impl World {
         let change = self.checks.newest().and_then(|record| record.change.as_ref());
         let command = match change.filter(|change| change.takes_out(&slow)) {
             Some(change) if change.paused => drain(&pressed, Some(Duration::from_secs(20))),
-            Some(change) if !change.takes_out(&pressed) => Command::Pause,
+            Some(change) if !change.takes_out(&pressed) => Steer::Pause.any(),
             _ => return,
         };
         self.command(0, command);
@@ -389,10 +389,10 @@ impl World {
         let deadline = deadline[self.rng.usize(..2)];
         let in_flight = record.change.is_some();
         let command = match self.rng.u32(..11) {
-            0 | 1 if in_flight => Command::Pause,
-            2 | 3 if in_flight => Command::Resume,
-            4 if in_flight => Command::Abort,
-            5 | 6 if in_flight => Command::Rate(Some(self.rng.u64(1..100) << 20)),
+            0 | 1 if in_flight => Steer::Pause.any(),
+            2 | 3 if in_flight => Steer::Resume.any(),
+            4 if in_flight => Steer::Abort.any(),
+            5 | 6 if in_flight => Steer::Rate(Some(self.rng.u64(1..100) << 20)).any(),
             0..=3 | 10 => Command::Drain { id, deadline },
             4 => Command::Undrain(id),
             5..=7 => {
@@ -402,7 +402,7 @@ impl World {
                 Command::Plan(reweight(&entry.member, self.rng.u32(1..=3)))
             }
             8 if self.nodes[other].agent.is_none() => Command::Remove(vec![id]),
-            _ => Command::Resume,
+            _ => Steer::Resume.any(),
         };
         self.command(place, command);
     }
@@ -452,10 +452,10 @@ impl World {
         };
         let (paused, rated) = (change.paused, change.rate.is_some());
         if paused {
-            self.command(0, Command::Resume);
+            self.command(0, Steer::Resume.any());
         }
         if rated {
-            self.command(0, Command::Rate(None));
+            self.command(0, Steer::Rate(None).any());
         }
         self.after(Duration::from_secs(30), Item::Trouble(Trouble::Resume));
     }

@@ -45,36 +45,42 @@ struct Steered {
 }
 
 pub(super) fn pause(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let command = ClusterCommand::Pause(PauseChange {});
-    steer(context, &arguments.consent, ("pause", "paused"), command)
+    steer(context, &arguments.consent, ("pause", "paused"), |change| {
+        ClusterCommand::Pause(PauseChange { change: Some(change) })
+    })
 }
 
 pub(super) fn resume(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let command = ClusterCommand::Resume(ResumeChange {});
-    steer(context, &arguments.consent, ("go on with", "resumed"), command)
+    steer(context, &arguments.consent, ("go on with", "resumed"), |change| {
+        ClusterCommand::Resume(ResumeChange { change: Some(change) })
+    })
 }
 
 pub(super) fn abort(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let command = ClusterCommand::Abort(AbortChange {});
-    steer(context, &arguments.consent, ("give up", "aborted"), command)
+    steer(context, &arguments.consent, ("give up", "aborted"), |change| {
+        ClusterCommand::Abort(AbortChange { change: Some(change) })
+    })
 }
 
 pub(super) fn rate(context: &Context, arguments: &RateArguments) -> Result<(), Failure> {
     let Rate(rate) = arguments.rate;
-    let command = ClusterCommand::Rate(SetRate { rate });
-    steer(context, &arguments.consent, ("change the rate of", "rated"), command)
+    steer(context, &arguments.consent, ("change the rate of", "rated"), |change| {
+        ClusterCommand::Rate(SetRate { rate, change: Some(change) })
+    })
 }
 
+/// Does what was asked to the change that was shown, and to no other.
 fn steer(
     context: &Context,
     consent: &Consent,
     (verb, now): (&'static str, &'static str),
-    command: ClusterCommand,
+    command: impl FnOnce(u64) -> ClusterCommand,
 ) -> Result<(), Failure> {
     let operator = consent.operator(context)?;
     let change = in_flight(&operator)?;
     let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
     consent.ask(&format!("{verb} change {}: {}", change.number, words(&edits)))?;
+    let command = command(change.number);
     let rate = match &command {
         ClusterCommand::Rate(set) => set.rate,
         _ => change.rate,

@@ -3,27 +3,23 @@
 use std::time::Duration;
 
 use larder_cluster::Record;
-use larder_cluster::agent::Command;
+use larder_cluster::agent::{Command, Steer};
 use larder_wire::control::command_request::Command as Asked;
-use larder_wire::control::{DrainNode, RemoveNodes, SetRate, UndrainNode};
+use larder_wire::control::{
+    AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
+};
 use larder_wire::{Error, ErrorKind, limits};
 
 /// The command, and it in words for the audit log.
 pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
-    let words = |words: &str| words.to_owned();
     let asked = asked.ok_or_else(|| {
         invalid("the request holds no command that this node knows; upgrade the node")
     })?;
     Ok(match asked {
-        Asked::Pause(_) => (Command::Pause, words("pause the change")),
-        Asked::Resume(_) => (Command::Resume, words("resume the change")),
-        Asked::Abort(_) => (Command::Abort, words("abort the change")),
-        Asked::Rate(SetRate { rate }) => {
-            let words = rate.map_or(words("no limit to the rate"), |rate| {
-                format!("move at most {rate} bytes a second")
-            });
-            (Command::Rate(rate), words)
-        }
+        Asked::Pause(PauseChange { change }) => steered(Steer::Pause, change),
+        Asked::Resume(ResumeChange { change }) => steered(Steer::Resume, change),
+        Asked::Abort(AbortChange { change }) => steered(Steer::Abort, change),
+        Asked::Rate(SetRate { rate, change }) => steered(Steer::Rate(rate), change),
         Asked::Drain(DrainNode { node_id, deadline_ms }) => {
             let id = name(node_id)?;
             let deadline = deadline_ms.map(Duration::from_millis);
@@ -52,6 +48,19 @@ pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
     })
 }
 
+/// What becomes of a change, of whichever is in flight when none is named.
+fn steered(steer: Steer, change: Option<u64>) -> (Command, String) {
+    let which = change.map_or("the change".to_owned(), |change| format!("change {change}"));
+    let words = match steer {
+        Steer::Pause => format!("pause {which}"),
+        Steer::Resume => format!("resume {which}"),
+        Steer::Abort => format!("abort {which}"),
+        Steer::Rate(None) => format!("no limit to the rate of {which}"),
+        Steer::Rate(Some(rate)) => format!("move at most {rate} bytes a second for {which}"),
+    };
+    (Command::Steer { steer, change }, words)
+}
+
 /// There is no such node.
 pub(super) fn unknown(record: &Record, id: &str) -> Error {
     let known: Vec<&str> = record.members.iter().map(|entry| entry.member.id.as_str()).collect();
@@ -75,14 +84,16 @@ fn invalid(why: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::control::PauseChange;
-
     use super::*;
 
     #[test]
     fn commands_are_read_with_their_words() {
-        let (command, words) = read(Some(Asked::Pause(PauseChange {}))).unwrap();
-        assert_eq!((command, words.as_str()), (Command::Pause, "pause the change"));
+        let (command, words) = read(Some(Asked::Pause(PauseChange { change: None }))).unwrap();
+        assert_eq!((command, words.as_str()), (Steer::Pause.any(), "pause the change"));
+        let rate = SetRate { rate: None, change: Some(7) };
+        let (command, words) = read(Some(Asked::Rate(rate))).unwrap();
+        assert_eq!(command, Command::Steer { steer: Steer::Rate(None), change: Some(7) });
+        assert_eq!(words, "no limit to the rate of change 7");
         let drain = DrainNode { node_id: "c".to_owned(), deadline_ms: Some(90_000) };
         let (command, words) = read(Some(Asked::Drain(drain))).unwrap();
         let deadline = Some(Duration::from_secs(90));
