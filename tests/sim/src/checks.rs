@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use larder_cluster::{BlobId, Now, Record, agent::RingOf};
+use larder_cluster::{
+    BlobId, Now, Record,
+    agent::RingOf,
+    record::{Entry, State},
+};
 use larder_wire::limits::REFRESH_INTERVAL;
 
 use crate::world::{Place, Placed, ShardNo};
@@ -43,6 +47,8 @@ pub(crate) struct Checks {
     pub(crate) staged: Now,
     /// Nodes that drain, and since when.
     pub(crate) draining: BTreeMap<String, Now>,
+    /// The same, since when by the word that holds: a deadline may be said later.
+    pub(crate) told: BTreeMap<String, Now>,
     gaps: BTreeSet<(BlobId, ShardNo, Place)>,
     /// Weight that was removed because it was dead, and when.
     pub(crate) removed: Vec<(Now, u64)>,
@@ -79,14 +85,22 @@ impl Checks {
             self.staged = now;
         }
         let drains = |id: &str| {
-            use larder_cluster::record::State;
             let state = record.entry(id).map(|entry| entry.state);
             matches!(state, Some(State::Draining { .. }))
         };
         self.draining.retain(|id, _| drains(id));
+        self.told.retain(|id, _| drains(id));
         self.absent.retain(|id, _| record.entry(id).is_some());
+        let same = |entry: &Entry| {
+            let before = self.newest.as_ref().and_then(|before| before.entry(&entry.member.id));
+            before.is_some_and(|before| before.state == entry.state)
+        };
         for entry in record.in_ring().filter(|entry| drains(&entry.member.id)) {
-            self.draining.entry(entry.member.id.clone()).or_insert(now);
+            let id = &entry.member.id;
+            self.draining.entry(id.clone()).or_insert(now);
+            if !same(entry) {
+                self.told.insert(id.clone(), now);
+            }
         }
         self.newest = Some(record);
     }

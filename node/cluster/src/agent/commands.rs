@@ -142,7 +142,9 @@ impl Waiting {
                 })
             }
             Command::Drain { id, deadline } => {
-                state(id) == Some(State::Draining { deadline: *deadline })
+                let out = change.filter(|change| deadline.is_some() && change.takes_out(id));
+                let held = out.is_some_and(|change| change.paused || change.rate.is_some());
+                !held && state(id) == Some(State::Draining { deadline: *deadline })
             }
             Command::Undrain(id) => state(id) == Some(State::Active),
             Command::Remove(ids) => {

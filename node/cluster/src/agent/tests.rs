@@ -153,6 +153,27 @@ fn who_leaves_by_a_deadline_does_not_wait_for_another_change() {
 }
 
 #[test]
+fn a_deadline_ends_the_pause_and_the_rate_of_the_change_that_takes_it_out() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.pulls = false;
+    let drain = |deadline| Command::Drain { id: "b".to_owned(), deadline };
+    let deadline = Some(Duration::from_secs(20));
+    stand.command(drain(None)).unwrap();
+    stand.command(Steer::Pause.any()).unwrap();
+    stand.command(Steer::Rate(Some(1)).any()).unwrap();
+    stand.command(drain(deadline)).unwrap();
+    assert_eq!((stand.change().paused, stand.change().rate), (false, None));
+    // What an operator says later holds, until the deadline is said again.
+    stand.command(Steer::Pause.any()).unwrap();
+    stand.pass(5);
+    assert!(stand.change().paused);
+    stand.command(drain(deadline)).unwrap();
+    assert!(!stand.change().paused);
+    stand.pass(20);
+    assert_eq!((stand.version(), stand.state("b")), (2, None));
+}
+
+#[test]
 fn the_last_who_could_stay_is_not_taken_out_by_a_deadline() {
     let mut stand = Stand::new(record(&["a", "b"]).joined(member("c", 1)).unwrap().record);
     let deadline = Some(Duration::from_secs(20));

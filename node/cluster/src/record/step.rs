@@ -245,7 +245,8 @@ impl Record {
         step(record, words)
     }
 
-    /// An operator wants this member out of the ring, its shards moved first.
+    /// An operator wants this member out of the ring, its shards moved first. Where the change in flight takes it out
+    /// already, a deadline ends the pause and the rate that it has: they were said before.
     ///
     /// # Errors
     /// [`Refused`] when it is not in the ring or nobody else is.
@@ -260,6 +261,11 @@ impl Record {
         (entry.state, entry.since) = (State::Draining { deadline }, since);
         if !record.members.iter().any(|entry| entry.state == State::Active) {
             return refused(format!("'{id}' is the last active node; add another one first"));
+        }
+        if deadline.is_some()
+            && let Some(change) = record.change.as_mut().filter(|change| change.takes_out(id))
+        {
+            (change.paused, change.rate) = (false, None);
         }
         step(record, format!("{id} drains"))
     }

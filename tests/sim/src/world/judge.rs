@@ -1,9 +1,9 @@
 //! The checks that look at one thing an agent wants done, or at one record that was taken.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use larder_cluster::{
-    BlobId, Plan, Record,
+    BlobId, Now, Plan, Record,
     agent::{RingOf, Shard},
     plan::{Edit, edited},
     record::{Change, Entry, State},
@@ -167,7 +167,7 @@ impl World {
         let Some(plan) = self.plan_of(change.plan) else {
             return;
         };
-        if self.overdue(before, change, Duration::ZERO) {
+        if self.overdue(before, change, &self.checks.draining, Duration::ZERO) {
             return;
         }
         for step in &plan.moves {
@@ -183,14 +183,20 @@ impl World {
         }
     }
 
-    /// Whether a member leaves in this change whose deadline was over so long ago.
-    fn overdue(&self, record: &Record, change: &Change, ago: Duration) -> bool {
+    /// Whether a member leaves in this change whose deadline, from `since` on, was over so long ago.
+    fn overdue(
+        &self,
+        record: &Record,
+        change: &Change,
+        since: &BTreeMap<String, Now>,
+        ago: Duration,
+    ) -> bool {
         change.edits.iter().any(|edit| {
             let state = record.entry(edit.id()).map(|entry| entry.state);
             let Some(State::Draining { deadline: Some(deadline) }) = state else {
                 return false;
             };
-            let since = self.checks.draining.get(edit.id());
+            let since = since.get(edit.id());
             since.is_some_and(|since| self.now + SLACK >= *since + deadline + ago)
         })
     }
@@ -363,7 +369,8 @@ impl World {
             return self.wrong(format!("{id} died before it had joined and is still waited for"));
         }
         let late = record.change.as_ref().filter(|change| {
-            !change.paused && self.overdue(record, change, Duration::from_secs(30))
+            let ago = Duration::from_secs(30);
+            !change.paused && self.overdue(record, change, &self.checks.told, ago)
         });
         if let Some(change) = late {
             let number = change.number;
@@ -390,7 +397,7 @@ impl World {
             let State::Draining { deadline: Some(deadline) } = entry.state else {
                 return false;
             };
-            let since = self.checks.draining.get(&entry.member.id);
+            let since = self.checks.told.get(&entry.member.id);
             since.is_some_and(|since| self.now > *since + deadline + Duration::from_secs(30))
         };
         let waits = |entry: &&Entry| !change.takes_out(&entry.member.id) && late(entry);

@@ -126,17 +126,24 @@ impl World {
         }
     }
 
-    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a deadline.
+    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a deadline, or the same.
     fn drain_in_a_hurry(&mut self) {
         let drain = |id: &str, deadline| Command::Drain { id: id.to_owned(), deadline };
-        let (slow, pressed) = (self.nodes[1].id.clone(), self.nodes[2].id.clone());
+        let pressed = if self.seed / 64 % 2 == 1 { 1 } else { 2 };
+        let (slow, pressed) = (self.nodes[1].id.clone(), self.nodes[pressed].id.clone());
         if self.cut_off(1) {
             return self.command(0, drain(&slow, None));
         }
-        let change = self.checks.newest().and_then(|record| record.change.as_ref());
-        let command = match change.filter(|change| change.takes_out(&slow)) {
+        let Some(record) = self.checks.newest() else {
+            return;
+        };
+        let hurries = record.entry(&pressed).is_some_and(|entry| entry.state.is_pressed());
+        let command = match record.change.as_ref().filter(|change| change.takes_out(&slow)) {
+            Some(change) if change.paused && hurries && change.takes_out(&pressed) => {
+                return self.wrong("a pause holds up who is to leave by a deadline");
+            }
             Some(change) if change.paused => drain(&pressed, Some(Duration::from_secs(20))),
-            Some(change) if !change.takes_out(&pressed) => Steer::Pause.any(),
+            Some(_) if !record.is_pressed() => Steer::Pause.any(),
             _ => return,
         };
         self.command(0, command);
