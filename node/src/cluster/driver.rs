@@ -14,6 +14,7 @@ mod agreement;
 mod holdings;
 mod install;
 mod namesake;
+mod opener;
 mod planning;
 
 use std::collections::{BTreeMap, HashMap};

@@ -369,6 +369,23 @@ pub const DROP_FRESHNESS: Duration = Duration::from_secs(5);
 /// A write to the coordinator whose outcome has not come after this is taken as unknown.
 pub const PROPOSAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A plan that is still wanted is waited for as long as this, as the largest take the planner tens of seconds: to ask
+/// again is to begin anew.
+pub const PLAN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A plan waits for datasets to be opened no longer than this, and is made without those that are not there by then:
+/// time for a thousand manifests, and a fraction of what the death of a node may wait.
+pub const PLAN_OPENINGS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Datasets being opened for plans at once: half of all, so that clients open theirs meanwhile.
+pub const PLAN_OPENINGS_MAX: usize = OPENINGS_MAX / 2;
+
+/// One of them that takes longer is given up: a large manifest from a slow origin takes less.
+pub const PLAN_OPENING_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What could not be opened is not tried again for a plan before this.
+pub const PLAN_OPENING_RETRY: Duration = Duration::from_secs(180);
+
 /// Operator commands that wait in one node's agent.
 pub const COMMANDS_QUEUED_MAX: usize = 16;
 

@@ -1,6 +1,6 @@
 //! The one write that an agent has under way, from the intention to the coordinator's answer.
 
-use larder_wire::limits::PROPOSAL_TIMEOUT;
+use larder_wire::limits::{PLAN_TIMEOUT, PROPOSAL_TIMEOUT};
 
 use super::{
     Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
@@ -55,9 +55,25 @@ impl<R: Rules> Agent<R> {
     }
 
     fn give_up_waiting(&mut self) {
-        let late = |proposal: &mut Proposal| self.now >= proposal.since + PROPOSAL_TIMEOUT;
-        if let Some(proposal) = self.proposal.take_if(late) {
+        let late = self.proposal.as_ref().is_some_and(|proposal| self.is_late(proposal));
+        if let Some(proposal) = self.proposal.take_if(|_| late) {
             self.unknown(proposal);
+        }
+    }
+
+    fn is_late(&self, proposal: &Proposal) -> bool {
+        let waited = self.now.saturating_sub(proposal.since);
+        waited >= PLAN_TIMEOUT || (waited >= PROPOSAL_TIMEOUT && !self.plans_for_duty(proposal))
+    }
+
+    /// Whether it waits for the planner, and what is planned is still to be done, and no operator waits. Its answer is
+    /// worth waiting for: who asks again begins anew.
+    fn plans_for_duty(&self, proposal: &Proposal) -> bool {
+        match &proposal.intent {
+            Intent::Duty(duty) if proposal.proposed.is_none() && self.commands.is_empty() => {
+                self.find_duty().as_ref() == Some(duty)
+            }
+            _ => false,
         }
     }
 

@@ -4,7 +4,7 @@ mod stand;
 
 use std::time::Duration;
 
-use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, RETURN_HOLD};
+use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, PLAN_TIMEOUT, RETURN_HOLD};
 
 use super::*;
 use crate::{
@@ -171,6 +171,34 @@ fn a_deadline_ends_the_pause_and_the_rate_of_the_change_that_takes_it_out() {
     assert!(!stand.change().paused);
     stand.pass(20);
     assert_eq!((stand.version(), stand.state("b")), (2, None));
+}
+
+#[test]
+fn a_plan_that_takes_long_is_waited_for_while_it_is_wanted() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.plans = false;
+    stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
+    stand.pass(60);
+    assert_eq!(stand.planned, 1);
+    stand.finish_plans();
+    stand.pass(1);
+    assert_eq!(stand.change().edits, [Edit::Remove("b".to_owned())]);
+}
+
+#[test]
+fn a_plan_that_is_wanted_no_more_or_never_comes_holds_nothing_up() {
+    let mut stand = Stand::new(record(&FIVE));
+    stand.plans = false;
+    stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
+    stand.pass(1);
+    stand.gone("c");
+    stand.pass(DEATH_GRACE.as_secs() + 5);
+    assert_eq!(stand.planned, 2, "c is dead");
+    stand.pass(PLAN_TIMEOUT.as_secs());
+    assert_eq!(stand.planned, 3);
+    stand.plans = true;
+    stand.pass(PLAN_TIMEOUT.as_secs());
+    assert_eq!((stand.version(), stand.state("c")), (2, Some(State::Down)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use larder_plan::SizedShard;
 use larder_wire::{Error, ErrorKind};
 use tokio::task;
 
+use super::opener::Opener;
 use crate::catalog::{Catalog, Dataset};
 use crate::cluster::coordinator::Coordinator;
 use crate::shared::Shared;
@@ -20,15 +21,18 @@ const COPIES: usize = 1;
 pub(super) struct Planning {
     shared: Arc<Shared>,
     coordinator: Arc<dyn Coordinator>,
+    opener: Opener,
 }
 
 impl Planning {
     pub(super) fn new(shared: &Arc<Shared>, coordinator: &Arc<dyn Coordinator>) -> Self {
-        Self { shared: Arc::clone(shared), coordinator: Arc::clone(coordinator) }
+        let (shared, coordinator) = (Arc::clone(shared), Arc::clone(coordinator));
+        Self { shared, coordinator, opener: Opener::new() }
     }
 
-    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had now is left to the ring:
-    /// a change must not wait for a dataset that may be gone.
+    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had in time is left to the
+    /// ring: a change must not wait for a dataset that may be gone. Nothing of it is moved or dropped by the plan; what
+    /// has other owners after it is read from the old ones, or the origin, as it is asked for.
     pub(super) async fn plan(
         &self,
         task: Task,
@@ -42,16 +46,30 @@ impl Planning {
             }
             None => None,
         };
-        let mut snapshots = Vec::with_capacity(known.len());
-        for described in &known {
-            match open(&self.shared.catalog, described.snapshot, Some(described)).await {
-                Ok(dataset) => snapshots.push((described.snapshot, sizes(&dataset))),
-                Err(why) => tracing::warn!("{} is left out of a plan: {why}", described.uri),
-            }
+        self.open_all(&known).await;
+        let open = known.iter().filter_map(|known| self.shared.catalog.get(known.snapshot));
+        let snapshots: Vec<_> = open.map(|dataset| (dataset.snapshot(), sizes(&dataset))).collect();
+        let left_out = known.len() - snapshots.len();
+        if left_out > 0 {
+            tracing::warn!("a plan is made without {left_out} datasets that are not open here");
         }
         let planner = EvenPlanner { replicas: COPIES, snapshots };
         let planned = task::spawn_blocking(move || planner.plan(&task, placement.as_deref()));
         planned.await.map_err(|death| death.to_string())?
+    }
+
+    /// Opens what is not open yet.
+    async fn open_all(&self, known: &[Described]) {
+        let catalog = &self.shared.catalog;
+        let missing = known.iter().filter(|described| catalog.get(described.snapshot).is_none());
+        let openings = missing.cloned().map(|described| {
+            let (shared, snapshot) = (Arc::clone(&self.shared), described.snapshot);
+            let opening =
+                async move { open(&shared.catalog, snapshot, Some(&described)).await.map(drop) };
+            (snapshot, opening)
+        });
+        let openings: Vec<_> = openings.collect();
+        self.opener.open_all(openings).await;
     }
 }
 

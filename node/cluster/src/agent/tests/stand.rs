@@ -8,7 +8,7 @@ use super::super::*;
 use crate::{
     BlobId, BootId, Planned, Planner, Revision,
     announcement::Settled,
-    plan::{Edit, RingOnly},
+    plan::{Edit, RingOnly, Task},
     record::{Audit, Change, Refused, State, testing::member},
 };
 
@@ -34,6 +34,11 @@ pub(super) struct Stand {
     /// Whether pulls end; else they wait.
     pub(super) pulls: bool,
     waiting_pulls: Vec<Shard>,
+    /// Whether the planner answers at once; else it thinks.
+    pub(super) plans: bool,
+    waiting_plans: Vec<(Ticket, Task)>,
+    /// Questions to the planner.
+    pub(super) planned: u64,
     /// A node that is started anew when a ring is committed.
     pub(super) restarts_at_commit: Option<&'static str>,
     pub(super) writes: u64,
@@ -75,6 +80,9 @@ impl Stand {
             loses_answers: false,
             pulls: true,
             waiting_pulls: Vec::new(),
+            plans: true,
+            waiting_plans: Vec::new(),
+            planned: 0,
             restarts_at_commit: None,
             writes: 0,
             pulled: 0,
@@ -143,12 +151,11 @@ impl Stand {
                 self.events.push_back(Event::Proposed(ticket, outcome));
             }
             Effect::Plan(ticket, task) => {
-                let shard = |number| {
-                    (SnapshotId::from_bytes([1; 16]), ShardId::from_bytes([number; 16]), 1 << 20)
-                };
-                let planner = RingOnly { shards: (0..50).map(shard).collect() };
-                let planned = planner.plan(&task, None);
-                self.events.push_back(Event::Planned(ticket, planned));
+                self.planned += 1;
+                self.waiting_plans.push((ticket, task));
+                if self.plans {
+                    self.finish_plans();
+                }
             }
             Effect::Fetch(id) => {
                 self.events.push_back(Event::Blob(id, self.blobs.get(&id).cloned()));
@@ -178,6 +185,17 @@ impl Stand {
         }
         self.record = record;
         self.revision = Revision(self.revision.0 + 1);
+    }
+
+    /// The planner answers.
+    pub(super) fn finish_plans(&mut self) {
+        let shard =
+            |number| (SnapshotId::from_bytes([1; 16]), ShardId::from_bytes([number; 16]), 1 << 20);
+        let planner = RingOnly { shards: (0..50).map(shard).collect() };
+        for (ticket, task) in std::mem::take(&mut self.waiting_plans) {
+            let planned = planner.plan(&task, None);
+            self.events.push_back(Event::Planned(ticket, planned));
+        }
     }
 
     pub(super) fn finish_pulls(&mut self) {

@@ -1,0 +1,227 @@
+//! Has datasets opened for plans: side by side, each once at a time, and what failed not again for a while.
+//!
+//! A plan waits for them no longer than its time. What takes longer goes on, and is there for the next plan.
+//!
+//! Thread rule: async, inside a runtime; the lock is held for a look. Non-goal: how a dataset is opened.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use larder_dataset::SnapshotId;
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::Semaphore;
+use tokio::time::{self, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// What was tried.
+#[derive(Debug)]
+pub(super) struct Opener {
+    tries: Arc<Mutex<HashMap<SnapshotId, Try>>>,
+    room: Arc<Semaphore>,
+    patience: Patience,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// All that one plan waits for.
+    plan: Duration,
+    /// One dataset, when its turn has come.
+    dataset: Duration,
+    /// Until it is tried again when it failed.
+    retry: Duration,
+}
+
+/// One dataset that was not open.
+#[derive(Debug)]
+enum Try {
+    /// Until this is cancelled.
+    UnderWay(CancellationToken),
+    /// Not to be tried again before this.
+    Failed(Instant),
+}
+
+impl Opener {
+    pub(super) fn new() -> Self {
+        Self::with_patience(Patience {
+            plan: limits::PLAN_OPENINGS_TIMEOUT,
+            dataset: limits::PLAN_OPENING_TIMEOUT,
+            retry: limits::PLAN_OPENING_RETRY,
+        })
+    }
+
+    fn with_patience(patience: Patience) -> Self {
+        let room = Arc::new(Semaphore::new(limits::PLAN_OPENINGS_MAX));
+        Self { tries: Arc::default(), room, patience }
+    }
+
+    /// Does what opens each of these, unless it is under way or failed lately, and waits until all have ended, or for as
+    /// long as a plan may wait.
+    pub(super) async fn open_all<F>(&self, wanted: impl IntoIterator<Item = (SnapshotId, F)>)
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let ends: Vec<_> = {
+            let mut tries = lock(&self.tries);
+            let now = Instant::now();
+            tries.retain(|_, tried| tried.counts(now));
+            let begun = wanted.into_iter().filter_map(|(snapshot, open)| {
+                let tried = tries.entry(snapshot);
+                match tried.or_insert_with(|| Try::UnderWay(self.begin(snapshot, open))) {
+                    Try::UnderWay(ended) => Some(ended.clone()),
+                    Try::Failed(_) => None,
+                }
+            });
+            begun.collect()
+        };
+        let all = async {
+            for ended in ends {
+                ended.cancelled().await;
+            }
+        };
+        // What is not there by then is left out.
+        let _ = time::timeout(self.patience.plan, all).await;
+    }
+
+    /// Opens one, in its turn.
+    fn begin<F>(&self, snapshot: SnapshotId, open: F) -> CancellationToken
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let ended = CancellationToken::new();
+        let ending = ended.clone().drop_guard();
+        let (room, tries) = (Arc::clone(&self.room), Arc::clone(&self.tries));
+        let Patience { dataset: patience, retry, .. } = self.patience;
+        tokio::spawn(async move {
+            let _ending = ending;
+            let _turn = room.acquire().await;
+            let opened = time::timeout(patience, open).await;
+            match opened.unwrap_or_else(|_| Err(too_slow(patience))) {
+                Ok(()) => drop(lock(&tries).remove(&snapshot)),
+                Err(why) => {
+                    tracing::warn!("snapshot {snapshot} is left out of plans for {retry:?}: {why}");
+                    lock(&tries).insert(snapshot, Try::Failed(Instant::now() + retry));
+                }
+            }
+        });
+        ended
+    }
+}
+
+impl Try {
+    /// Whether it still stands for how it is. One that was cancelled and is here came to no end: its task panicked.
+    fn counts(&self, now: Instant) -> bool {
+        match self {
+            Self::UnderWay(ended) => !ended.is_cancelled(),
+            Self::Failed(until) => now < *until,
+        }
+    }
+}
+
+fn lock(tries: &Mutex<HashMap<SnapshotId, Try>>) -> MutexGuard<'_, HashMap<SnapshotId, Try>> {
+    tries.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn too_slow(patience: Duration) -> Error {
+    let message = format!("it is not open after {patience:?}");
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(1);
+    const NEVER: Duration = Duration::from_secs(1 << 20);
+
+    /// How many openings have begun.
+    #[derive(Debug, Clone, Default)]
+    struct Begun(Arc<AtomicUsize>);
+
+    impl Begun {
+        /// A dataset whose opening ends like this.
+        fn by<F: Future<Output = Result<(), Error>>>(
+            &self,
+            number: u8,
+            end: F,
+        ) -> (SnapshotId, impl Future<Output = Result<(), Error>> + use<F>) {
+            let begun = Arc::clone(&self.0);
+            let open = async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                end.await
+            };
+            (SnapshotId::from_bytes([number; 16]), open)
+        }
+
+        fn count(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        async fn until(&self, count: usize) {
+            while self.count() < count {
+                yield_now().await;
+            }
+        }
+    }
+
+    fn fails() -> impl Future<Output = Result<(), Error>> {
+        ready(Err(Error::new(ErrorKind::NotFound, "it is gone")))
+    }
+
+    #[tokio::test]
+    async fn a_plan_does_not_wait_for_a_dataset_that_hangs() {
+        let opener = Opener::with_patience(Patience { plan: SOON, dataset: NEVER, retry: NEVER });
+        let begun = Begun::default();
+        opener.open_all([1, 2].map(|number| begun.by(number, pending()))).await;
+        begun.until(2).await;
+        opener.open_all([1, 2].map(|number| begun.by(number, pending()))).await;
+        yield_now().await;
+        assert_eq!(begun.count(), 2, "they are under way");
+    }
+
+    #[tokio::test]
+    async fn all_that_can_be_opened_in_time_is() {
+        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: NEVER, retry: NEVER });
+        let begun = Begun::default();
+        opener.open_all((0..100).map(|number| begun.by(number, ready(Ok(()))))).await;
+        assert_eq!(begun.count(), 100);
+        opener.open_all([begun.by(1, ready(Ok(())))]).await;
+        assert_eq!(begun.count(), 101, "it was closed meanwhile");
+    }
+
+    #[tokio::test]
+    async fn what_hung_or_failed_is_not_tried_again_at_once() {
+        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: SOON, retry: NEVER });
+        let begun = Begun::default();
+        opener.open_all([begun.by(1, pending())]).await;
+        opener.open_all([begun.by(2, fails())]).await;
+        opener.open_all([1, 2].map(|number| begun.by(number, ready(Ok(()))))).await;
+        assert_eq!(begun.count(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_tried_again_after_its_time() {
+        let retry = Duration::ZERO;
+        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: NEVER, retry });
+        let begun = Begun::default();
+        opener.open_all([begun.by(1, fails())]).await;
+        opener.open_all([begun.by(1, fails())]).await;
+        assert_eq!(begun.count(), 2);
+    }
+
+    #[tokio::test]
+    async fn few_are_opened_at_once() {
+        let opener = Opener::with_patience(Patience { plan: SOON, dataset: NEVER, retry: NEVER });
+        let begun = Begun::default();
+        opener.open_all((0..=u8::MAX).map(|number| begun.by(number, pending()))).await;
+        begun.until(limits::PLAN_OPENINGS_MAX).await;
+        yield_now().await;
+        assert_eq!(begun.count(), limits::PLAN_OPENINGS_MAX);
+    }
+}
