@@ -112,6 +112,10 @@ pub struct Agent<R = Unbroken> {
     braked: bool,
     /// This node was in the ring and was taken out for good: it does not come back by itself.
     left: bool,
+    /// When this node last wrote its own entry.
+    entered: Option<Now>,
+    /// This start of the node was announced: another's word under its name is no leftover of an earlier one.
+    heard: bool,
     /// The ring version at which a change was begun that puts this node where it stands now.
     rehoused: Option<u64>,
     stopping: bool,
@@ -152,6 +156,8 @@ impl<R: Rules> Agent<R> {
             swept: None,
             braked: false,
             left: false,
+            entered: None,
+            heard: false,
             rehoused: None,
             stopping: false,
             tickets: 0,
@@ -235,6 +241,17 @@ impl<R: Rules> Agent<R> {
                 out.push(Effect::Withdraw);
             }
         }
+        self.heard |= self.own_word().is_some_and(|word| word.boot == self.me.boot);
+    }
+
+    /// What is announced under this node's name.
+    fn own_word(&self) -> Option<&Announcement> {
+        self.liveness.said(&self.me.member.id)
+    }
+
+    /// Whether another process goes by this node's name, and had the last word.
+    fn is_doubled(&self) -> bool {
+        self.heard && self.own_word().is_some_and(|word| word.boot != self.me.boot)
     }
 
     fn go_on(&mut self, out: &mut Vec<Effect>) {

@@ -369,6 +369,9 @@ pub const DROP_FRESHNESS: Duration = Duration::from_secs(5);
 /// A write to the coordinator whose outcome has not come after this is taken as unknown.
 pub const PROPOSAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A node writes its own address anew at most this often: another process may go by its name, and do the same.
+pub const READDRESS_INTERVAL: Duration = Duration::from_secs(60);
+
 /// A plan that is still wanted is waited for as long as this, as the largest take the planner tens of seconds: to ask
 /// again is to begin anew.
 pub const PLAN_TIMEOUT: Duration = Duration::from_secs(120);

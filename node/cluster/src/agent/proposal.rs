@@ -216,8 +216,12 @@ impl<R: Rules> Agent<R> {
         };
         self.accept(revision, audit.record, out);
         out.push(Effect::Audit(audit.words));
-        if let Intent::Command(waiting) = proposal.intent {
-            out.push(Effect::Reply(waiting.ticket, Ok(Answer::Done)));
+        match proposal.intent {
+            Intent::Command(waiting) => {
+                out.push(Effect::Reply(waiting.ticket, Ok(Answer::Done)));
+            }
+            Intent::Own => self.entered = Some(self.now),
+            Intent::Opened | Intent::Duty(_) => {}
         }
     }
 

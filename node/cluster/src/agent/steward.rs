@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use larder_wire::{
     Member, Ring,
-    limits::{DEATH_GRACE, JOIN_WAIT_MAX, JOIN_WINDOW, STEWARD_STEP},
+    limits::{DEATH_GRACE, JOIN_WAIT_MAX, JOIN_WINDOW, READDRESS_INTERVAL, STEWARD_STEP},
 };
 
 use super::{
@@ -57,8 +57,12 @@ impl Duty {
 }
 
 impl<R: Rules> Agent<R> {
-    /// What this node has to say about itself.
+    /// What this node has to say about itself. Of two processes with one name neither may overwrite the other's address
+    /// without end, as each write keeps all others from theirs.
     pub(super) fn own_step(&mut self, out: &mut Vec<Effect>) {
+        if self.is_doubled() {
+            return;
+        }
         let me = &self.me.member;
         let Some(View { record, .. }) = &self.view else {
             if self.link.no_record()
@@ -77,13 +81,20 @@ impl<R: Rules> Agent<R> {
         let step = match record.entry(&me.id) {
             None if self.left => return,
             None => record.joined(me.clone()),
-            Some(entry) if listens_elsewhere(entry, me) => record.readdressed(me),
+            Some(entry) if listens_elsewhere(entry, me) && self.may_readdress() => {
+                record.readdressed(me)
+            }
             Some(_) => return self.tell_opened(out),
         };
         match step {
             Ok(audit) => self.propose(Intent::Own, audit, Vec::new(), out),
             Err(why) => self.refuse(Intent::Own, &why.to_string(), out),
         }
+    }
+
+    /// Whether the record has not had this node's own entry from it for a while.
+    fn may_readdress(&self) -> bool {
+        self.entered.is_none_or(|at| self.now >= at + READDRESS_INTERVAL)
     }
 
     /// Has the record know what was opened here. What it has no room for now waits, and holds nothing else up.

@@ -4,7 +4,9 @@ mod stand;
 
 use std::time::Duration;
 
-use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE, PLAN_TIMEOUT, RETURN_HOLD};
+use larder_wire::limits::{
+    ANNOUNCEMENT_TTL, DEATH_GRACE, PLAN_TIMEOUT, READDRESS_INTERVAL, RETURN_HOLD,
+};
 
 use super::*;
 use crate::{
@@ -199,6 +201,32 @@ fn a_plan_that_is_wanted_no_more_or_never_comes_holds_nothing_up() {
     stand.plans = true;
     stand.pass(PLAN_TIMEOUT.as_secs());
     assert_eq!((stand.version(), stand.state("c")), (2, Some(State::Down)));
+}
+
+#[test]
+fn two_nodes_of_one_name_do_not_race_for_the_record() {
+    let mut stand = Stand::new(record(&FIVE));
+    let other = Member { control: "http://elsewhere:1".to_owned(), ..member("a", 1) };
+    stand.write(|record| record.readdressed(&other));
+    stand.pass(1);
+    assert_eq!(stand.writes, 1, "it may have moved");
+    stand.write(|record| record.readdressed(&other));
+    stand.pass(READDRESS_INTERVAL.as_secs() - 5);
+    assert_eq!(stand.writes, 1);
+    stand.pass(10);
+    assert_eq!(stand.writes, 2);
+}
+
+#[test]
+fn nothing_is_written_of_itself_while_another_has_its_name() {
+    let mut stand = Stand::new(record(&FIVE));
+    let other = Member { control: "http://elsewhere:1".to_owned(), ..member("a", 1) };
+    stand.come_twice("a");
+    stand.write(|record| record.readdressed(&other));
+    assert_eq!(stand.writes, 0);
+    stand.come("a");
+    stand.pass(1);
+    assert_eq!(stand.writes, 1);
 }
 
 #[test]

@@ -254,6 +254,12 @@ impl Stand {
         self.tell_alive();
     }
 
+    /// Another process is announced under a node's name.
+    pub(super) fn come_twice(&mut self, id: &str) {
+        self.alive.insert(id.to_owned(), Announcement { boot: boot(2), ..announcement() });
+        self.tell_alive();
+    }
+
     /// A node says that it has all that the change in flight gives it.
     pub(super) fn settle(&mut self, id: &str) {
         let plan = self.change().plan;
