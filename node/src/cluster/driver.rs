@@ -11,29 +11,31 @@
 //! is a task of its own that reports with an event. Non-goals: deciding anything (the agent does).
 
 mod agreement;
+mod announced;
 mod holdings;
 mod install;
 mod namesake;
 mod opener;
 mod planning;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_cluster::agent::{Answer, Effect, Event, Identity, Ticket};
-use larder_cluster::{Agent, Announcement, Now, Record};
+use larder_cluster::agent::{Alive, Answer, Effect, Event, Identity, Ticket};
+use larder_cluster::{Agent, Now, Record};
 use larder_wire::data::BootId;
 use larder_wire::{Member, limits};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::coordinator::{Revision, View, Watch};
+use super::coordinator::{Revision, Watch};
 use super::desk::{Inbox, Request, Standing};
 use crate::fill::Priority;
 use crate::shared::Shared;
 use agreement::Agreement;
+use announced::Announced;
 use holdings::Holdings;
 use install::Installer;
 use namesake::Namesake;
@@ -65,7 +67,7 @@ struct Driver {
     /// Operators who wait for an answer.
     asking: HashMap<Ticket, oneshot::Sender<Result<Answer, String>>>,
     tickets: u64,
-    alive: BTreeMap<String, Announcement>,
+    announced: Announced,
     report: Report,
 }
 
@@ -104,7 +106,7 @@ pub(crate) fn start(
         planning,
         asking: HashMap::new(),
         tickets: 0,
-        alive: BTreeMap::new(),
+        announced: Announced::default(),
         agent: Agent::new(
             Identity {
                 member: me,
@@ -136,7 +138,10 @@ impl Driver {
                     }
                     self.look_at_coordinator();
                 }
-                Some(event) = self.events.recv() => self.tell(event),
+                Some(event) = self.events.recv() => {
+                    self.look_at_answer(&event);
+                    self.tell(event);
+                }
                 Some(request) = self.inbox.requests.recv() => self.ask(request),
             }
         }
@@ -198,7 +203,7 @@ impl Driver {
         for shard in self.holdings.take_lost() {
             self.tell(Event::Lost(shard));
         }
-        self.holdings.drop_due(|owner| self.alive.contains_key(owner));
+        self.holdings.drop_due(|owner| self.announced.nodes().contains_key(owner));
         for dataset in self.shared.catalog.list_used() {
             let record = self.agent.record();
             if record.is_some_and(|record| record.dataset(dataset.snapshot()).is_none()) {
@@ -211,6 +216,7 @@ impl Driver {
     fn look_at_coordinator(&mut self) {
         let (view, away) = (self.watch.view(), self.watch.away());
         if away.is_none() && std::mem::take(&mut self.seen.away) {
+            self.announced.begin_anew();
             self.tell(Event::Back);
         }
         self.tell_if_away();
@@ -222,8 +228,9 @@ impl Driver {
         }
         if away.is_none() && self.seen.stamp != Some(view.alive.stamp) {
             self.seen.stamp = Some(view.alive.stamp);
-            self.note_alive(&view);
-            self.tell(Event::Alive(agreement::alive(&view.alive)));
+            let alive = agreement::alive(&view.alive);
+            self.note_alive(&alive);
+            self.tell(Event::Alive(alive));
         }
     }
 
@@ -236,13 +243,18 @@ impl Driver {
         }
     }
 
-    fn note_alive(&mut self, view: &View) {
-        let said = view.alive.nodes.values().filter_map(|said| {
-            let word = Announcement::decode(&said.word).ok()?;
-            Some((said.node_id.clone(), word))
-        });
-        self.alive = said.collect();
-        if let Some(words) = self.namesake.notice(&self.alive, self.clock()) {
+    /// An answer says who is announced too, and is newer than a watch that hears nothing.
+    fn look_at_answer(&mut self, event: &Event) {
+        if let Event::Refreshed(_, Some((_, alive))) = event {
+            self.note_alive(alive);
+        }
+    }
+
+    fn note_alive(&mut self, alive: &Alive) {
+        if !self.announced.take(alive) {
+            return;
+        }
+        if let Some(words) = self.namesake.notice(self.announced.nodes(), self.clock()) {
             tracing::error!("{words}");
         }
     }
@@ -264,7 +276,7 @@ impl Driver {
         });
         let standing = Standing {
             record,
-            alive: self.alive.clone(),
+            alive: self.announced.nodes().clone(),
             away: self.watch.away().filter(|_| self.seen.away),
             installed: self.agent.installed(),
             braked: self.agent.braked(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::stream;
 use larder_wire::limits;
 use tokio::sync::mpsc;
+use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 
 use super::line::pass_is_void;
@@ -29,6 +30,9 @@ const UNANSWERED_MAX: u32 = 3;
 
 /// Requests that wait to be sent: the first, and a question.
 const REQUESTS_MAX: usize = 2;
+
+/// Asks etcd to serve only from a member that has a leader.
+const HAS_LEADER: &str = "hasleader";
 
 /// Follows for ever.
 pub(super) async fn follow(store: Arc<Store>, publisher: Arc<Publisher>) {
@@ -108,7 +112,9 @@ async fn watch_after(store: &Store, revision: i64) -> Result<Opened, Coordinator
     });
     let open = async {
         let (_, channel) = store.line.endpoint();
-        let request = store.line.request(channel.clone(), requests).await?;
+        let mut request = store.line.request(channel.clone(), requests).await?;
+        // A member that has lost the others ends the watch then: it would answer, and know of no change.
+        request.metadata_mut().insert(HAS_LEADER, MetadataValue::from_static("true"));
         WatchClient::new(channel.clone())
             .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
             .watch(request)

@@ -12,7 +12,7 @@ use super::contract::{
 };
 use super::process::Announcer;
 use super::settings::EtcdProcess;
-use super::{is_refused, until_here, until_shown, write};
+use super::{is_refused, until, until_here, until_shown, write};
 use crate::cluster::coordinator::{Coordinator, Etcd, EtcdTls, Password};
 
 fn connect(options: &super::super::EtcdOptions) -> Arc<dyn Coordinator> {
@@ -36,6 +36,18 @@ async fn etcd_that_stands_still_is_away_until_it_goes_on() {
     let still = || server.signal(Signal::SIGSTOP);
     let go_on = || server.signal(Signal::SIGCONT);
     a_coordinator_that_stands_still_is_away_until_it_goes_on(client, still, go_on).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_lost_the_others_is_away() {
+    let [member, other] = EtcdProcess::pair();
+    let client = connect(&member.options());
+    until_here(&*client).await;
+    write(&client, "there").await;
+    let watch = client.watch();
+    until("the watch is here", async || watch.away().is_none()).await;
+    drop(other);
+    until("the watch is left", async || watch.away().is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -184,6 +184,21 @@ impl EtcdProcess {
         Self { child, home, ports, arguments }
     }
 
+    /// Two that are one etcd: without the other each has no leader.
+    pub(super) fn pair() -> [Self; 2] {
+        let members = ["a", "b"].map(|name| (name, free_ports()));
+        let [all_a, all_b] =
+            members.map(|(name, [_, peer])| format!("{name}=http://127.0.0.1:{peer}"));
+        let all = format!("{all_a},{all_b}");
+        members.map(|(name, ports)| {
+            let home = tempfile::tempdir().unwrap();
+            // The last of two words for one thing counts.
+            let arguments = ["--name", name, "--initial-cluster", &all].map(str::to_owned).to_vec();
+            let child = spawn(home.path(), ports, &arguments);
+            Self { child, home, ports, arguments }
+        })
+    }
+
     /// SIGKILL, and once more on what it left.
     pub(super) fn restart(&mut self) {
         self.kill();

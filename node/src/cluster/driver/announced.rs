@@ -1,0 +1,62 @@
+//! Who is announced, as far as this node was told: by the coordinator's watch, or by an answer, whichever is newer.
+
+use std::collections::BTreeMap;
+
+use larder_cluster::Announcement;
+use larder_cluster::agent::Alive;
+
+/// The newest set of announcements.
+#[derive(Debug, Default)]
+pub(super) struct Announced {
+    stamp: Option<u64>,
+    nodes: BTreeMap<String, Announcement>,
+}
+
+impl Announced {
+    /// Takes a set in, unless a newer one was. Says whether it was taken.
+    pub(super) fn take(&mut self, alive: &Alive) -> bool {
+        if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
+            return false;
+        }
+        let said = alive.nodes.iter().filter_map(|(node_id, word)| {
+            Some((node_id.clone(), Announcement::decode(word).ok()?))
+        });
+        (self.stamp, self.nodes) = (Some(alive.stamp), said.collect());
+        true
+    }
+
+    /// The next set counts, whatever its stamp: the coordinator was away.
+    pub(super) fn begin_anew(&mut self) {
+        self.stamp = None;
+    }
+
+    /// By node id, with what they said.
+    pub(super) fn nodes(&self) -> &BTreeMap<String, Announcement> {
+        &self.nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_wire::data::BootId;
+
+    use super::*;
+
+    fn alive(stamp: u64, node_id: &str) -> Alive {
+        let boot = BootId::from_bytes([1; 16]);
+        let word = Announcement { boot, version: 1, settled: Vec::new() };
+        Alive { stamp, nodes: vec![(node_id.to_owned(), word.encode())] }
+    }
+
+    #[test]
+    fn an_answer_counts_until_the_watch_is_as_new() {
+        let mut announced = Announced::default();
+        assert!(announced.take(&alive(3, "a")));
+        assert!(announced.take(&alive(5, "b")));
+        assert!(!announced.take(&alive(4, "c")), "the watch is behind");
+        assert!(announced.nodes().contains_key("b"));
+        announced.begin_anew();
+        assert!(announced.take(&alive(4, "c")));
+        assert!(announced.nodes().contains_key("c"));
+    }
+}
