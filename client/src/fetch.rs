@@ -184,7 +184,7 @@ impl Fetcher {
     /// can't be learned now is learned in the background when rows are read.
     pub(crate) fn learn_owners(&self) {
         if let Some(cluster) = &self.target.cluster {
-            runtime::block_on(self.target.guide.learn(cluster));
+            let _ = runtime::block_on(self.target.guide.learn(cluster));
         }
     }
 

@@ -91,6 +91,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Goes on until every row is in the batch.
     pub(super) fn run(mut self) -> Result<Gathered, Error> {
+        // Without it every node and the origin would seem to be away.
+        runtime::start()?;
         let wanted: u64 = self.work.iter().map(|job| job.at.len() as u64).sum();
         while !self.work.is_empty() {
             self.patience.cancel().check()?;
@@ -222,7 +224,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             new.iter()
                 .map(async |&node| routes.nodes[node].open_soon(target, &session.slots).await),
         );
-        let opened = runtime::block_on(self.patience.cancel().unless(opened))?;
+        let opened = runtime::block_on(self.patience.cancel().unless(opened))??;
         for (node, opened) in new.into_iter().zip(opened) {
             if let Err(failure) = opened {
                 self.node_failed(routes, node, &failure, false)?;
