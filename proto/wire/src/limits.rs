@@ -427,6 +427,10 @@ pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 /// and the origin idle until then.
 pub const FILLS_TAKING_MEMORY_MAX: usize = 2;
 
+/// Parts of fills whose rows overlap so much that they are hashed one by one when the part is in, at once. Each is
+/// work for a core, for seconds at worst.
+pub const FILL_PARTS_HASHED_MAX: usize = 4;
+
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
 pub const RANGE_READS_MAX: usize = 64;
 
