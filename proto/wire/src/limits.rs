@@ -466,7 +466,7 @@ pub const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub const FILL_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Staging memory for rows that are read by range, over all connections of a node. Part of the node's
-/// overhead; at 4 MiB a frame it lets eight be under way.
+/// overhead; at 4 MiB a frame it lets eight be under way. A row that is longer than all of it goes in pieces.
 pub const RANGE_STAGING_BYTES: usize = 32 << 20;
 
 /// Fills that gave up, kept for `node show`; the oldest are dropped first.
