@@ -57,9 +57,9 @@ pub(super) enum Act {
     Flip {
         frame: usize,
     },
-    /// Serves each row in pieces, but for the first that is this one of its row.
+    /// Serves each row in pieces; of the first row that has so many, this one and the next in turned order.
     Pieces {
-        left_out: Option<usize>,
+        turned: Option<usize>,
     },
     /// Says nothing until the client hangs up.
     Silence,
@@ -335,8 +335,8 @@ impl State {
                 ErrorReply { error }.encode(request, &mut out);
                 stream.write_all(&out).ok()?;
             }
-            Act::Pieces { left_out } => {
-                pieces::send(stream, request, gather, &self.fixture, left_out)?;
+            Act::Pieces { turned } => {
+                pieces::send(stream, request, gather, &self.fixture, turned)?;
                 self.end(stream, request, gather)?;
             }
             Act::Raw(bytes) => stream.write_all(&bytes(request)).ok()?,
