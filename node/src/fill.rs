@@ -9,8 +9,8 @@
 //! dies loses only its job, which goes to the next one together with the parts that are in.
 //!
 //! Thread rule: everything here is a tokio task; memory is taken in huge pages, where there are any, and
-//! sealed on blocking threads. Non-goals: deciding what is filled (the store admits), serving readers
-//! (they wait on the [`Flight`](crate::flight::Flight)).
+//! sealed, and rows that overlap are hashed, on blocking threads. Non-goals: deciding what is filled (the
+//! store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
 
 mod compare;
 mod failures;

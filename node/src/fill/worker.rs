@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_extent::{ExtentId, Filling, PagePreference, Sealed};
+use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -31,6 +31,8 @@ pub(crate) struct Filler {
     memory: Semaphore,
     /// GETs of parts at once, over all fills.
     gets: Semaphore,
+    /// Parts whose rows are hashed at once because they overlap, over all fills.
+    hashing: Arc<Semaphore>,
 }
 
 impl Filler {
@@ -48,6 +50,7 @@ impl Filler {
             pace: Arc::clone(pace),
             memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
             gets: Semaphore::new(limits::FILL_WORKERS),
+            hashing: Arc::new(Semaphore::new(limits::FILL_PARTS_HASHED_MAX)),
         })
     }
 
@@ -164,8 +167,7 @@ impl Filler {
             Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
         // What the peer's memory has become is known only when the whole was compared with what it was filled with.
         job.flight().withhold();
-        part.finish().ok()?;
-        job.flight().part_is_in();
+        self.finish(job.flight(), part).await.ok()?;
         Some(lender)
     }
 
@@ -189,8 +191,26 @@ impl Filler {
         if !lent {
             self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         }
-        part.finish().map_err(errors::of_extent)?;
-        job.flight().part_is_in();
+        self.finish(job.flight(), part).await.map_err(GaveUp::from)
+    }
+
+    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is hashed on
+    /// a thread that may block.
+    async fn finish(&self, flight: &Arc<Flight>, part: Part) -> Result<(), Error> {
+        let finished = if part.has_rows_to_hash() {
+            let turn = Arc::clone(&self.hashing).acquire_owned().await;
+            let turn = turn.expect("the semaphore is never closed");
+            let finish = move || {
+                let finished = part.finish();
+                drop(turn);
+                finished
+            };
+            on_memory(flight, finish).await.0
+        } else {
+            part.finish()
+        };
+        finished.map_err(errors::of_extent)?;
+        flight.part_is_in();
         Ok(())
     }
 }
@@ -200,7 +220,7 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     Ok(sealed.map_err(errors::of_extent)?)
 }
 
-/// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as
+/// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays counted for as
 /// long as the result, also when the caller is stopped and nobody takes it.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<Flight>,
@@ -226,9 +246,55 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 mod tests {
     use std::sync::mpsc;
 
+    use futures_util::FutureExt;
+    use larder_dataset::ShardId;
+    use larder_extent::{Layout, PartSpec, Region};
+    use tokio::runtime::Builder;
+
     use super::*;
     use crate::cache::Found;
-    use crate::testing::{Folder, Kitchen, until};
+    use crate::testing::{Folder, Kitchen, member, placed, until};
+
+    /// The only part, all written, of an extent of four rows of 100 bytes.
+    fn written(stride_bytes: u64) -> Part {
+        let layout =
+            Layout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
+        let range = 0..layout.region_bytes(0);
+        let bytes = vec![7; usize::try_from(range.end).unwrap()];
+        let parts = vec![PartSpec { region: 0, range }];
+        let id = ExtentId::from_bytes([1; 16]);
+        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
+        let mut part = filling.take_part(0).unwrap();
+        part.write(&bytes).unwrap();
+        part
+    }
+
+    #[test]
+    fn rows_that_overlap_are_hashed_off_the_threads_of_the_runtime_and_others_at_once() {
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let counters = Arc::default();
+        let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
+        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+        let filler = Filler::new(&reader, Arc::new(peers), &counters, &Arc::default());
+        let flight = Arc::new(Flight::new(ShardId::from_bytes([1; 16])));
+        runtime.block_on(async {
+            let (let_go, busy) = mpsc::sync_channel(1);
+            let only_thread = task::spawn_blocking(move || busy.recv());
+            let ordinary = filler.finish(&flight, written(100)).now_or_never();
+            ordinary.expect("an ordinary part waits for nothing").unwrap();
+            let overlapping = {
+                let (filler, flight) = (Arc::clone(&filler), Arc::clone(&flight));
+                task::spawn(async move { filler.finish(&flight, written(10)).await })
+            };
+            while !flight.is_worked_on() && !overlapping.is_finished() {
+                task::yield_now().await;
+            }
+            assert!(!overlapping.is_finished(), "hashed on the thread of the runtime");
+            let_go.send(()).unwrap();
+            overlapping.await.unwrap().unwrap();
+            only_thread.await.unwrap().unwrap();
+        });
+    }
 
     #[test]
     fn memory_in_a_thread_that_outlives_its_fill_stays_counted_until_it_is_gone() {
