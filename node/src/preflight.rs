@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use larder_dataset::{Origin, OriginUri, Scheme};
 use larder_extent::pages;
+use tokio::task;
 
 use crate::shared::Shared;
 
@@ -61,8 +62,9 @@ fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
 async fn unusable(origin: &OriginUri) -> Option<String> {
     if origin.scheme() == Scheme::File {
         let folder = format!("/{}", origin.path());
-        let missing = !Path::new(&folder).is_dir();
-        return missing.then(|| {
+        // On a thread that may block for as long as a file system is away: one, as origins are looked at in turn.
+        let looked = task::spawn_blocking(move || Path::new(&folder).is_dir()).await;
+        return (!looked.unwrap_or(true)).then(|| {
             format!("{origin}: there is no such folder; is the name right, is it mounted?")
         });
     }

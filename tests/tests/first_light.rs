@@ -101,6 +101,25 @@ fn clients_that_ask_for_one_cold_shard_at_once_cause_one_read_of_each_byte() {
     }
 }
 
+/// The client has no way to S3 of its own.
+#[test]
+fn rows_too_long_for_a_node_to_hold_come_through_it_all_the_same() {
+    const ROW_BYTES: u64 = 40 << 20;
+    let words = u32::try_from(ROW_BYTES / 4).expect("few");
+    let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 1, 2, words));
+    let cluster = Cluster::start(1, "s3://data", |options| {
+        options.env = server.env();
+        options.memory = "16MiB".to_owned();
+    });
+    let dataset = Dataset::open("s3://data/words", Some(&cluster.address())).expect("opens");
+    server.reset_counts();
+    for sample in [1, 0] {
+        let row = dataset.read(sample, words::TENSOR).expect("a row");
+        assert!(row.len() as u64 == ROW_BYTES && words::is_right(sample, &row), "{sample}");
+    }
+    assert_eq!(samples_read_again(&server.counts()), 0, "a byte was read twice");
+}
+
 #[test]
 fn what_is_resident_is_served_while_the_origin_is_stopped() {
     let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 4, 64, 1024));

@@ -7,6 +7,7 @@ mod fixture;
 mod late;
 mod nearness;
 mod opening;
+mod pieces;
 mod ragged;
 mod ring;
 mod waits;

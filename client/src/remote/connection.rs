@@ -18,7 +18,7 @@ use larder_wire::{
 
 use super::{
     Failure, Job, Progress, Wanted,
-    receive::{Run, is_contiguous, receive, receive_ragged},
+    receive::{Run, is_contiguous, receive, receive_ragged, receive_row},
     stream::Stream,
 };
 use crate::{Copies, fetch::Lengths, patience::CancelToken};
@@ -170,8 +170,12 @@ impl Connection {
         progress: &mut Progress,
         wanted: &mut Wanted<'_, '_>,
     ) -> Result<(), Failure> {
+        self.is_in_turn(job, *progress)?;
+        if let Some(offset) = self.data.piece() {
+            return self.receive_piece(job, progress, wanted, offset as usize);
+        }
         let batch = &mut wanted.batch;
-        self.is_due(job, *progress, batch.lengths)?;
+        self.is_whole(job, *progress, batch.lengths)?;
         let slot = job.slots.start + progress.slots;
         let (at, crcs) = (&job.at[self.data.rows()], self.data.crcs());
         let (out, lengths) = (&mut *batch.out[slot], batch.lengths[slot]);
@@ -195,26 +199,62 @@ impl Connection {
         })
     }
 
-    /// Whether the run that was announced is the next one of the job, and its bytes those of its rows.
-    fn is_due(
-        &self,
+    /// Receives the next bytes of a row that comes in pieces.
+    fn receive_piece(
+        &mut self,
         job: &Job,
-        progress: Progress,
-        lengths: &[Lengths<'_>],
+        progress: &mut Progress,
+        wanted: &mut Wanted<'_, '_>,
+        offset: usize,
     ) -> Result<(), Failure> {
+        let (slot, row) = (job.slots.start + progress.slots, progress.rows);
+        let place = wanted.batch.lengths[slot].range(job.at[row]);
+        let bytes = usize::try_from(self.data.payload_bytes()).unwrap_or(usize::MAX);
+        let due = &mut wanted.batch.out[slot][place.clone()][progress.bytes..];
+        if offset != progress.bytes || bytes > due.len() {
+            let (row_bytes, due) = (place.len(), progress.bytes);
+            let why = format!(
+                "{bytes} bytes from byte {offset} on of a row of {row_bytes} came where byte {due} was due"
+            );
+            return Err(Failure::Protocol(why));
+        }
+        receive_row(&mut self.reader, &mut due[..bytes], self.data.crcs()[0], row).map_err(
+            |failure| match failure {
+                Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row },
+                other => other,
+            },
+        )?;
+        job.advance_within(progress, bytes, place.len());
+        wanted.copies += Copies::remote(bytes as u64, 1);
+        Ok(())
+    }
+
+    /// Whether the run that was announced is the next one of the job.
+    fn is_in_turn(&self, job: &Job, progress: Progress) -> Result<(), Failure> {
         let (slot, rows) = (usize::from(self.data.tensor_slot()), self.data.rows());
         let in_turn = !job.is_complete(progress)
             && slot == progress.slots
             && rows.start == progress.rows
             && rows.end <= job.at.len();
-        if !in_turn {
-            let why = format!(
-                "rows {}..{} of slot {slot} came where row {} of slot {} was due",
-                rows.start, rows.end, progress.rows, progress.slots
-            );
-            return Err(Failure::Protocol(why));
+        if in_turn {
+            return Ok(());
         }
-        let lengths = lengths[job.slots.start + slot];
+        let why = format!(
+            "rows {}..{} of slot {slot} came where row {} of slot {} was due",
+            rows.start, rows.end, progress.rows, progress.slots
+        );
+        Err(Failure::Protocol(why))
+    }
+
+    /// Whether the bytes of a run that is in turn are those of its rows, of none of which a piece came.
+    fn is_whole(
+        &self,
+        job: &Job,
+        progress: Progress,
+        lengths: &[Lengths<'_>],
+    ) -> Result<(), Failure> {
+        let rows = self.data.rows();
+        let lengths = lengths[job.slots.start + progress.slots];
         let expected = lengths.sum(&job.at[rows.clone()]) as u64;
         let in_length = match lengths {
             Lengths::Even(_) => !self.data.is_ragged(),
@@ -224,7 +264,8 @@ impl Connection {
                     && bytes.enumerate().all(|(row, bytes)| self.data.row_bytes(row) == bytes)
             }
         };
-        if !in_length || self.data.payload_bytes() != expected {
+        let is_begun = progress.bytes > 0;
+        if is_begun || !in_length || self.data.payload_bytes() != expected {
             let (rows, bytes) = (rows.len(), self.data.payload_bytes());
             let why = format!("{rows} rows came as {bytes} bytes, they are {expected}, row by row");
             return Err(Failure::Protocol(why));

@@ -40,14 +40,26 @@ pub(crate) struct Progress {
     pub(crate) slots: usize,
     /// Rows of the next tensor that are in and checked.
     pub(crate) rows: usize,
+    /// Bytes of the next row that are in, if it comes in pieces. They are asked for again with the row.
+    pub(crate) bytes: usize,
 }
 
 impl Job {
     /// Counts rows that came, moving on to the next tensor when one is complete.
     pub(crate) fn advance(&self, progress: &mut Progress, rows: usize) {
-        progress.rows += rows;
+        if rows > 0 {
+            *progress = Progress { rows: progress.rows + rows, bytes: 0, ..*progress };
+        }
         if progress.rows >= self.at.len() {
-            *progress = Progress { slots: progress.slots + 1, rows: 0 };
+            *progress = Progress { slots: progress.slots + 1, rows: 0, bytes: 0 };
+        }
+    }
+
+    /// Counts bytes that came of the next row, which has `row_bytes`.
+    pub(crate) fn advance_within(&self, progress: &mut Progress, bytes: usize, row_bytes: usize) {
+        progress.bytes += bytes;
+        if progress.bytes >= row_bytes {
+            self.advance(progress, 1);
         }
     }
 
@@ -80,7 +92,7 @@ mod tests {
     }
 
     fn rest(slots: usize, rows: usize) -> Vec<Job> {
-        job().rest(Progress { slots, rows }).collect()
+        job().rest(Progress { slots, rows, bytes: 7 }).collect()
     }
 
     #[test]
@@ -99,8 +111,20 @@ mod tests {
         for (rows, slots, left) in [(3, 0, 3), (1, 1, 0), (4, 2, 0), (4, 3, 0)] {
             assert!(!job.is_complete(progress));
             job.advance(&mut progress, rows);
-            assert_eq!(progress, Progress { slots, rows: left });
+            assert_eq!(progress, Progress { slots, rows: left, bytes: 0 });
         }
         assert!(job.is_complete(progress));
+    }
+
+    #[test]
+    fn a_row_that_comes_in_pieces_counts_with_its_last() {
+        let (job, mut progress) = (job(), Progress::default());
+        for (bytes, rows, left) in [(6, 0, 6), (4, 1, 0), (9, 1, 9), (1, 2, 0)] {
+            job.advance_within(&mut progress, bytes, 10);
+            assert_eq!(progress, Progress { slots: 0, rows, bytes: left });
+        }
+        job.advance_within(&mut progress, 10, 10);
+        job.advance_within(&mut progress, 10, 10);
+        assert_eq!(progress, Progress { slots: 1, rows: 0, bytes: 0 });
     }
 }

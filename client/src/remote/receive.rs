@@ -115,8 +115,8 @@ fn receive_large(
     Ok(())
 }
 
-/// Receives one row, the `index`-th of its run, in pieces.
-fn receive_row(
+/// Receives one row, the `index`-th of its run, in pieces; or what of a row comes under one checksum.
+pub(super) fn receive_row(
     reader: &mut impl Read,
     row: &mut [u8],
     crc: u32,

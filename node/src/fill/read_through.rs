@@ -93,6 +93,33 @@ impl ReadThrough {
         self.counters.rows_by_range.add(rows.len() as u64);
         read.map_err(|gave_up| gave_up.why)
     }
+
+    /// Reads those bytes of one row that begin at `offset` and fill `target`; the row's own place is of no
+    /// account. Blocks; not for async tasks.
+    ///
+    /// # Errors
+    /// As [`read_rows`](Self::read_rows).
+    ///
+    /// # Panics
+    /// If the dataset has no such shard, row or tensor.
+    pub fn read_piece(
+        &self,
+        dataset: &Dataset,
+        row: &RowWanted,
+        offset: u64,
+        target: &mut [u8],
+    ) -> Result<(), Error> {
+        let whole = dataset.manifest().row_read(row.shard, row.row, row.tensor);
+        let bytes = target.len() as u64;
+        let read = PartRead { object_offset: whole.object_offset + offset, bytes, ..whole };
+        let mut piece = Piece::new(target);
+        let reading = self.reader.read(dataset, &read, &self.gets, &mut piece);
+        self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
+        if offset + bytes == whole.bytes {
+            self.counters.rows_by_range.add(1);
+        }
+        Ok(())
+    }
 }
 
 fn units(bytes: usize) -> usize {

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_extent::{ExtentId, Filling, PagePreference, Sealed};
+use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
 use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
+use super::compare::{Reads, Verdict};
 use super::lender::Lender;
 use super::{Reader, ShardPlan};
-use crate::cache::{Cache, GaveUp, Job};
+use crate::cache::{Cache, Filled, GaveUp, Job};
 use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};
 use crate::pace::Pace;
 use crate::peers::Peers;
-
-/// Times a whole shard is read when it does not have the checksum that the manifest pins: bytes can
-/// be damaged on their way once.
-const CHECKSUM_TRIES: u32 = 2;
+use crate::pin::{self, Pin};
 
 /// What the workers share.
 pub(crate) struct Filler {
@@ -33,6 +31,8 @@ pub(crate) struct Filler {
     memory: Semaphore,
     /// GETs of parts at once, over all fills.
     gets: Semaphore,
+    /// Parts whose rows are hashed at once because they overlap, over all fills.
+    hashing: Arc<Semaphore>,
 }
 
 impl Filler {
@@ -50,6 +50,7 @@ impl Filler {
             pace: Arc::clone(pace),
             memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
             gets: Semaphore::new(limits::FILL_WORKERS),
+            hashing: Arc::new(Semaphore::new(limits::FILL_PARTS_HASHED_MAX)),
         })
     }
 
@@ -85,7 +86,7 @@ impl Filler {
         job.flight().begin_attempt();
         let filled = time::timeout(limits::FILL_DEADLINE, self.try_fill(&job)).await;
         match filled {
-            Ok(Ok(sealed)) => job.complete(sealed),
+            Ok(Ok(filled)) => job.complete(filled),
             Ok(Err(gave_up)) => job.give_up(gave_up),
             Err(_) => job.give_up(GaveUp::from(Error::new(
                 ErrorKind::OriginUnavailable,
@@ -94,29 +95,30 @@ impl Filler {
         }
     }
 
-    async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
+    async fn try_fill(&self, job: &Job) -> Result<Filled, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
-        let (mut may_borrow, mut tries) = (true, 0);
-        while tries < CHECKSUM_TRIES {
+        let (flight, mut reads, mut may_borrow) = (job.flight(), Reads::default(), true);
+        loop {
             let filling = self.take_memory(job, &plan).await?;
-            let borrowed = self.read_parts(job, &plan, &filling, may_borrow).await?;
-            if let Some(sealed) = seal(job, filling).await? {
-                return Ok(sealed);
+            self.read_parts(job, &plan, &filling, may_borrow).await?;
+            let sealed = seal(job, filling).await?;
+            let pin = flight.pin();
+            let verdict = reads.judge(sealed.digest(), pin.map(Pin::checksum), flight.lent());
+            if let Verdict::Serve { proven } = verdict {
+                return Ok(Filled { sealed, proven });
             }
-            if borrowed {
-                tracing::warn!(shard = %job.flight().id(), "a peer gave wrong bytes: read again from the origin");
-                may_borrow = false;
-            } else {
-                tries += 1;
+            drop(sealed);
+            flight.begin_again();
+            match (verdict, pin) {
+                (Verdict::GiveUp, Some(pin)) => return Err(GaveUp::over(pin, pin::not_met())),
+                (Verdict::ReadFromOrigin, _) => {
+                    tracing::warn!(shard = %flight.id(), "a peer gave wrong bytes: read again from the origin");
+                    may_borrow = false;
+                }
+                _ => {}
             }
         }
-        let why = Error::new(
-            ErrorKind::DataLoss,
-            "its bytes don't have the checksum that the manifest pins; the object was changed \
-             without a new etag, or is damaged: index the dataset again",
-        );
-        Err(GaveUp { why, place: None, attempts: CHECKSUM_TRIES })
     }
 
     /// The extent that an earlier worker began, or a new one.
@@ -134,19 +136,18 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads what is missing. Returns whether a peer gave some of it.
+    /// Reads what is missing.
     async fn read_parts(
         &self,
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
         may_borrow: bool,
-    ) -> Result<bool, GaveUp> {
+    ) -> Result<(), GaveUp> {
         let lender = if may_borrow { self.find_lender(job, plan, filling).await } else { None };
         let read = |index| self.read_part(job, plan, filling, lender.as_ref(), index);
         let parts = stream::iter((0..plan.reads.len()).map(read));
-        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await?;
-        Ok(lender.is_some())
+        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
     /// Asks who may have the shard for the first part that is missing.
@@ -166,8 +167,7 @@ impl Filler {
             Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
         // What the peer's memory has become is known only when the whole was compared with what it was filled with.
         job.flight().withhold();
-        part.finish().ok()?;
-        job.flight().part_is_in();
+        self.finish(job.flight(), part).await.ok()?;
         Some(lender)
     }
 
@@ -191,27 +191,36 @@ impl Filler {
         if !lent {
             self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         }
-        part.finish().map_err(errors::of_extent)?;
-        job.flight().part_is_in();
+        self.finish(job.flight(), part).await.map_err(GaveUp::from)
+    }
+
+    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is hashed on
+    /// a thread that may block.
+    async fn finish(&self, flight: &Arc<Flight>, part: Part) -> Result<(), Error> {
+        let finished = if part.has_rows_to_hash() {
+            let turn = Arc::clone(&self.hashing).acquire_owned().await;
+            let turn = turn.expect("the semaphore is never closed");
+            let finish = move || {
+                let finished = part.finish();
+                drop(turn);
+                finished
+            };
+            on_memory(flight, finish).await.0
+        } else {
+            part.finish()
+        };
+        finished.map_err(errors::of_extent)?;
+        flight.part_is_in();
         Ok(())
     }
 }
 
-/// Seals, unless the bytes are not those that the manifest pins or that a peer has: then all is
-/// forgotten.
-async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
+async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
-    let sealed = sealed.map_err(errors::of_extent)?;
-    let pinned = job.dataset().manifest().shard(job.shard()).checksum;
-    let digest = sealed.digest();
-    if pinned.is_none_or(|pinned| pinned == digest) && job.flight().is_of(digest) {
-        return Ok(Some(sealed));
-    }
-    job.flight().begin_again();
-    Ok(None)
+    Ok(sealed.map_err(errors::of_extent)?)
 }
 
-/// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as
+/// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays counted for as
 /// long as the result, also when the caller is stopped and nobody takes it.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<Flight>,
@@ -237,9 +246,55 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 mod tests {
     use std::sync::mpsc;
 
+    use futures_util::FutureExt;
+    use larder_dataset::ShardId;
+    use larder_extent::{Layout, PartSpec, Region};
+    use tokio::runtime::Builder;
+
     use super::*;
     use crate::cache::Found;
-    use crate::testing::{Folder, Kitchen, until};
+    use crate::testing::{Folder, Kitchen, member, placed, until};
+
+    /// The only part, all written, of an extent of four rows of 100 bytes.
+    fn written(stride_bytes: u64) -> Part {
+        let layout =
+            Layout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
+        let range = 0..layout.region_bytes(0);
+        let bytes = vec![7; usize::try_from(range.end).unwrap()];
+        let parts = vec![PartSpec { region: 0, range }];
+        let id = ExtentId::from_bytes([1; 16]);
+        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
+        let mut part = filling.take_part(0).unwrap();
+        part.write(&bytes).unwrap();
+        part
+    }
+
+    #[test]
+    fn rows_that_overlap_are_hashed_off_the_threads_of_the_runtime_and_others_at_once() {
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let counters = Arc::default();
+        let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
+        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+        let filler = Filler::new(&reader, Arc::new(peers), &counters, &Arc::default());
+        let flight = Arc::new(Flight::new(ShardId::from_bytes([1; 16])));
+        runtime.block_on(async {
+            let (let_go, busy) = mpsc::sync_channel(1);
+            let only_thread = task::spawn_blocking(move || busy.recv());
+            let ordinary = filler.finish(&flight, written(100)).now_or_never();
+            ordinary.expect("an ordinary part waits for nothing").unwrap();
+            let overlapping = {
+                let (filler, flight) = (Arc::clone(&filler), Arc::clone(&flight));
+                task::spawn(async move { filler.finish(&flight, written(10)).await })
+            };
+            while !flight.is_worked_on() && !overlapping.is_finished() {
+                task::yield_now().await;
+            }
+            assert!(!overlapping.is_finished(), "hashed on the thread of the runtime");
+            let_go.send(()).unwrap();
+            overlapping.await.unwrap().unwrap();
+            only_thread.await.unwrap().unwrap();
+        });
+    }
 
     #[test]
     fn memory_in_a_thread_that_outlives_its_fill_stays_counted_until_it_is_gone() {

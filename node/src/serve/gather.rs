@@ -7,7 +7,7 @@
 //!   to the socket without being copied here;
 //! - *staged*: shorter resident rows are copied together, and checked, before they are sent;
 //! - *cold*: rows of which some are on their way or not kept are collected first, those that are not
-//!   kept by range and side by side.
+//!   kept by range and side by side; one that is too long for that is read and sent in pieces.
 //!
 //! While anything is waited for the peer hears PONG, so that it can tell a slow origin from a dead
 //! node, and this side notices when the peer is gone.
@@ -19,13 +19,14 @@ mod cold;
 mod column;
 mod direct;
 mod keepalive;
+mod pieces;
 mod plan;
 mod staged;
 
 use std::io;
 use std::sync::Arc;
 
-use larder_wire::data::{Gather, GatherEnd, PeerLimits};
+use larder_wire::data::{Features, Gather, GatherEnd, PeerLimits};
 use larder_wire::{Error, ErrorKind, limits};
 
 use super::Context;
@@ -63,11 +64,19 @@ impl From<io::Error> for Ended {
     }
 }
 
+/// What was agreed on in HELLO.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agreed {
+    pub(super) limits: PeerLimits,
+    pub(super) features: Features,
+}
+
 /// A gather that is being answered.
 #[derive(Debug)]
 struct Answer<'a> {
     context: &'a Context,
     peer: &'a Peer,
+    agreed: Agreed,
     request: u64,
     payload_bytes_max: u64,
     verify: bool,
@@ -94,17 +103,18 @@ enum Way {
 pub(super) fn answer(
     context: &Context,
     peer: &Peer,
-    agreed: PeerLimits,
+    agreed: Agreed,
     request: u64,
     (dataset, wanted): (Arc<Dataset>, &Gather),
     scratch: &mut Scratch,
 ) -> Result<(), Ended> {
-    check_count(wanted, agreed)?;
+    check_count(wanted, agreed.limits)?;
     let plan = Plan::new(context, dataset, wanted)?;
     let (rows_memory, rows_origin) = plan.rows_by_source();
-    let payload_bytes_max = u64::from(agreed.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX));
-    let verify = wanted.verify;
-    let mut answer = Answer { context, peer, request, payload_bytes_max, verify, plan, scratch };
+    let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
+    let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);
+    let mut answer =
+        Answer { context, peer, agreed, request, payload_bytes_max, verify, plan, scratch };
     for (number, &tensor) in (0..).zip(&wanted.tensors) {
         let column = Column::new(answer.plan.dataset.manifest(), tensor)?;
         answer.send_column(Slot { number, column })?;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use larder_dataset::SnapshotId;
 use larder_wire::data::{
-    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, PeerLimits, Ping, Pong, ReadPart,
-    WireError, read_body, read_header, read_hello,
+    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, Ping, Pong, ReadPart, WireError,
+    read_body, read_header, read_hello,
 };
 use larder_wire::{Error, ErrorKind, limits};
 
 use super::Context;
 use super::acceptor::{Slot, frame_deadline};
 use super::allowance::Held;
-use super::gather::{self, Ended};
+use super::gather::{self, Agreed, Ended};
 use super::part::{self, Asker};
 use super::peer::Peer;
 use super::staging::Scratch;
@@ -51,7 +51,7 @@ impl From<WireError> for Closing {
 pub(super) struct Session<'a> {
     context: &'a Context,
     peer: &'a Peer,
-    agreed: PeerLimits,
+    agreed: Agreed,
     scratch: Scratch,
     in_use: InUse,
     asker: Asker,
@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
                 ok.encode(request, scratch.frame());
                 peer.send(scratch.frame_bytes()).ok()?;
                 let in_use = InUse::new(&context.shared.cache);
-                let agreed = ok.limits;
+                let agreed = Agreed { limits: ok.limits, features: ok.features };
                 let asker = Asker { name: hello.client_name.clone(), features: ok.features };
                 Some((Self { context, peer, agreed, scratch, in_use, asker }, hello))
             }

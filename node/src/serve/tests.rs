@@ -229,6 +229,16 @@ struct Gathered {
     frames: usize,
 }
 
+impl Gathered {
+    /// A row, or the next piece of one.
+    fn take(&mut self, mut row: Vec<u8>, piece: Option<u32>) {
+        let Some(offset @ 1..) = piece else { return self.rows.push(row) };
+        let begun = self.rows.last_mut().unwrap();
+        assert_eq!(begun.len(), offset as usize, "pieces come one after the other");
+        begun.append(&mut row);
+    }
+}
+
 impl<S: Wire> Client<S> {
     fn new(socket: S) -> Self {
         socket.set_timeout();
@@ -236,13 +246,16 @@ impl<S: Wire> Client<S> {
     }
 
     fn hello(&mut self, ticket: Ticket) -> Result<HelloOk, larder_wire::Error> {
-        let hello = Hello::new(ticket, std::process::id(), "test");
+        self.hello_as(&Hello::new(ticket, std::process::id(), "test"))
+    }
+
+    fn hello_as(&mut self, hello: &Hello) -> Result<HelloOk, larder_wire::Error> {
         self.send(|out| hello.encode(1, out));
         let (header, body) = self.frame()?;
         match header.kind() {
             Kind::HelloOk => {
                 let ok = HelloOk::decode(&body)?;
-                ok.check(&hello).map(|()| ok)
+                ok.check(hello).map(|()| ok)
             }
             _ => Err(ErrorReply::decode(&body)?.error),
         }
@@ -279,15 +292,16 @@ impl<S: Wire> Client<S> {
                 Kind::Data => {
                     data.decode_into(&header, &body)?;
                     gathered.frames += 1;
-                    let slot = gathered.rows.len() / wanted.rows.len();
-                    assert_eq!(usize::from(data.tensor_slot()), slot);
-                    assert_eq!(data.rows().start, gathered.rows.len() % wanted.rows.len());
+                    let begun = data.piece().is_some_and(|offset| offset > 0);
+                    let first = gathered.rows.len() - usize::from(begun);
+                    assert_eq!(usize::from(data.tensor_slot()), first / wanted.rows.len());
+                    assert_eq!(data.rows().start, first % wanted.rows.len());
                     for (index, &crc) in data.crcs().iter().enumerate() {
                         let bytes = usize::try_from(data.row_bytes(index)).unwrap();
                         let mut row = vec![0; bytes];
                         self.read_exact(&mut row).unwrap();
                         assert_eq!(crc32c(&row), crc, "row {index} of a run");
-                        gathered.rows.push(row);
+                        gathered.take(row, data.piece());
                     }
                 }
                 Kind::GatherEnd => {

@@ -1,6 +1,8 @@
 //! Every limit on what a dataset may be, with the reason beside it. All are checked before memory is
 //! taken or a byte is published.
 
+use std::time::Duration;
+
 /// Longest URI or object key, in bytes: S3 stops at 1,024, a Linux path at 4,096.
 pub const URI_BYTES_MAX: usize = 4096;
 /// Longest tag, in bytes: it becomes one file name.
@@ -62,5 +64,17 @@ pub const CHECKSUM_PARTS_IN_FLIGHT: usize = 8;
 
 /// Attempts to move a tag that somebody else moves at the same time.
 pub const TAG_ATTEMPTS: usize = 5;
+
 /// Bytes read at a time from a local file.
 pub const LOCAL_READ_BYTES: usize = 1 << 20;
+/// Calls to the local file system at once, those that hang included: enough to keep a fast disk, or a
+/// network file system that is there, at work; few beside the 512 threads on which a runtime may block.
+pub const LOCAL_CALLS_MAX: usize = 64;
+/// When so many are under way and none has returned for so long, no call to come is waited for: shorter
+/// than a node waits for the first byte of a read.
+pub const LOCAL_TURN_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call that has not returned after so long is not waited for: to look at as many files as are listed
+/// together takes a slow network file system some seconds.
+pub const LOCAL_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Objects of a listing that are taken in together: as many as the library looks at in one call.
+pub const LISTED_TOGETHER: usize = 1024;

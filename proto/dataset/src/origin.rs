@@ -10,6 +10,7 @@
 mod connect;
 mod credentials;
 mod fence;
+mod local;
 mod objects;
 mod read;
 mod special;
@@ -17,12 +18,13 @@ mod words;
 
 use std::sync::Arc;
 
-use object_store::{ObjectStore, path::Path};
+use object_store::{GetOptions, GetResult, ObjectStore, path::Path};
 
-use crate::OriginUri;
+use crate::{OriginUri, Scheme};
 
 pub use connect::install_crypto;
 pub use fence::Fence;
+use local::LocalCalls;
 pub use objects::ObjectInfo;
 pub(crate) use objects::Put;
 pub use read::FetchError;
@@ -140,6 +142,8 @@ pub struct Origin {
     etags: Etags,
     /// Where local files may lie, if not anywhere.
     fence: Option<Fence>,
+    /// Every call to a local file goes through this.
+    local: LocalCalls,
 }
 
 /// How a store writes etags.
@@ -183,11 +187,34 @@ impl Origin {
         Ok(Self::connect(uri).await?.within(self.fence.clone()))
     }
 
+    /// Asks a store about an object; where that is a local file, in turn.
+    async fn ask<T: Send + 'static>(
+        &self,
+        object: &OriginUri,
+        asking: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> object_store::Result<T> {
+        match object.scheme() {
+            Scheme::File => self.local.run_async(object, asking).await?,
+            _ => asking.await,
+        }
+    }
+
+    /// Asks a store for an object, or for what it says of one.
+    async fn request(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        (object, path): (&OriginUri, &Path),
+        options: GetOptions,
+    ) -> object_store::Result<GetResult> {
+        let (store, path) = (Arc::clone(store), path.clone());
+        self.ask(object, async move { store.get_opts(&path, options).await }).await
+    }
+
     /// Any store in the place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
-        let strict = Arc::clone(&store);
-        Self { root: root.clone(), store, strict, etags: Etags::AsIs, fence: None }
+        let (strict, local) = (Arc::clone(&store), LocalCalls::of_process());
+        Self { root: root.clone(), store, strict, etags: Etags::AsIs, fence: None, local }
     }
 }
 

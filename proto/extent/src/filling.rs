@@ -295,6 +295,13 @@ impl Part {
             UnitHasher::new(&self.claim.filling.layout.placed()[spec.region], &spec.range);
     }
 
+    /// Whether [`finish`](Part::finish) will take checksums where rows lie, which may take seconds: where rows
+    /// overlap much, they have many times the bytes of the part.
+    #[must_use]
+    pub fn has_rows_to_hash(&self) -> bool {
+        !self.hasher.left().is_empty()
+    }
+
     /// Takes those checksums of rows that lie wholly in the part which were not taken when they were
     /// written, and lets others read it. Bytes that were never written are zeros.
     ///

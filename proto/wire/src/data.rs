@@ -68,7 +68,7 @@ pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
 pub use part::{Part, ReadPart};
-pub use rows::{Data, DataRun};
+pub use rows::{Data, DataPiece, DataRun};
 pub use shards::DistinctShards;
 
 #[cfg(test)]

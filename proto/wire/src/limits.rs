@@ -447,6 +447,10 @@ pub const FILLS_IN_FLIGHT_MAX: usize = 16;
 /// and the origin idle until then.
 pub const FILLS_TAKING_MEMORY_MAX: usize = 2;
 
+/// Parts of fills whose rows overlap so much that they are hashed one by one when the part is in, at once. Each is
+/// work for a core, for seconds at worst.
+pub const FILL_PARTS_HASHED_MAX: usize = 4;
+
 /// Reads by range (rows that will not be kept) in flight at once, and waiting for their turn.
 pub const RANGE_READS_MAX: usize = 64;
 
@@ -482,7 +486,7 @@ pub const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub const FILL_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Staging memory for rows that are read by range, over all connections of a node. Part of the node's
-/// overhead; at 4 MiB a frame it lets eight be under way.
+/// overhead; at 4 MiB a frame it lets eight be under way. A row that is longer than all of it goes in pieces.
 pub const RANGE_STAGING_BYTES: usize = 32 << 20;
 
 /// Fills that gave up, kept for `node show`; the oldest are dropped first.

@@ -31,7 +31,7 @@ use larder_wire::{
 };
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
-use super::fixture::Fixture;
+use super::{fixture::Fixture, pieces};
 
 /// Rows of one DATA frame.
 pub(super) const FRAME_ROWS: usize = 5;
@@ -56,6 +56,10 @@ pub(super) enum Act {
     /// Serves, but with one bit of this DATA frame's payload turned.
     Flip {
         frame: usize,
+    },
+    /// Serves each row in pieces; of the first row that has so many, this one and the next in turned order.
+    Pieces {
+        turned: Option<usize>,
     },
     /// Says nothing until the client hangs up.
     Silence,
@@ -331,6 +335,10 @@ impl State {
                 ErrorReply { error }.encode(request, &mut out);
                 stream.write_all(&out).ok()?;
             }
+            Act::Pieces { turned } => {
+                pieces::send(stream, request, gather, &self.fixture, turned)?;
+                self.end(stream, request, gather)?;
+            }
             Act::Raw(bytes) => stream.write_all(&bytes(request)).ok()?,
         }
         Some(())
@@ -376,6 +384,10 @@ impl State {
                 sent += 1;
             }
         }
+        self.end(stream, request, gather)
+    }
+
+    fn end(&self, stream: &mut impl Write, request: u64, gather: &Gather) -> Option<()> {
         let mut out = Vec::new();
         let (rows, cold) = (gather.rows.len() as u64, self.cold.load(SeqCst));
         let rows_origin = if cold { rows } else { 0 };

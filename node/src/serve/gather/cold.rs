@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Sealed};
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::limits;
 
 use super::column::{Corrupt, Span, len, table_len};
 use super::keepalive::{self, while_alive};
@@ -27,9 +27,12 @@ impl Answer<'_> {
     pub(super) fn send_cold(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
         let run = self.lay_out(slot, first)?;
         if run.bytes as u64 > self.payload_bytes_max {
-            self.await_long_row(first, run.bytes)?;
+            self.await_long_row(first)?;
             if matches!(self.plan.found(first), Found::Resident(_)) {
                 return Ok(0);
+            }
+            if run.bytes > limits::RANGE_STAGING_BYTES {
+                return self.send_in_pieces(slot, first);
             }
         }
         let (peer, request, shared) = (self.peer, self.request, &self.context.shared);
@@ -73,17 +76,10 @@ impl Answer<'_> {
 
     /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole and
     /// then sent from where it lies.
-    fn await_long_row(&mut self, index: usize, bytes: usize) -> Result<(), Ended> {
+    fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
         if let Found::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;
             self.plan.came_in(index, Found::Resident(sealed));
-        } else if bytes > limits::RANGE_STAGING_BYTES {
-            let max = limits::RANGE_STAGING_BYTES;
-            let message = format!(
-                "a row of {bytes} bytes whose shard is not kept; at most {max} are read by range, so \
-                 give the node more memory"
-            );
-            return Err(Error::new(ErrorKind::ResourceExhausted, message).into());
         }
         Ok(())
     }

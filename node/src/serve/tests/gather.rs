@@ -1,7 +1,9 @@
 //! Rows over TCP: warm, cold and not kept, by each of their ways.
 
-use larder_wire::ErrorKind;
-use larder_wire::data::{Gather, Kind, Ping};
+use std::net::TcpStream;
+
+use larder_wire::data::{Features, Gather, Hello, Kind, Ping};
+use larder_wire::{ErrorKind, limits};
 
 use super::{Client, TestNode, Wire};
 use crate::testing::{Folder, until};
@@ -133,6 +135,41 @@ fn rows_longer_than_a_frame_come_too() {
     }
 }
 
+/// One more byte than is read by range and sent at once.
+const TOO_LONG: usize = limits::RANGE_STAGING_BYTES + 1;
+
+#[test]
+fn rows_that_are_too_long_to_be_read_by_range_at_once_come_in_pieces() {
+    let folder = Folder::new(2, TOO_LONG, TOO_LONG as u64, false);
+    let ragged = Folder::ragged(vec![7, TOO_LONG, 0], TOO_LONG as u64, false);
+    for folder in [&folder, &ragged] {
+        let node = TestNode::new(folder, 4096);
+        let mut client = node.remote();
+        let got = client.gather(&node.gather([1, 0])).unwrap();
+        check(folder, &[1, 0], &got.rows);
+        assert_eq!(got.end.rows_origin, 2);
+        assert!(got.frames > 8, "{} frames", got.frames);
+        assert_eq!(node.shared.counters.rows_by_range.get(), 2);
+        assert_eq!(node.shared.counters.origin_bytes.get(), got.rows.concat().len() as u64);
+        let here = node.local().gather(&node.gather([1])).unwrap();
+        check(folder, &[1], &here.rows);
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_pieces_is_told_at_once_and_its_connection_goes_on() {
+    let folder = Folder::ragged(vec![7, TOO_LONG], TOO_LONG as u64, false);
+    let node = TestNode::new(&folder, 4096);
+    let mut client = Client::new(TcpStream::connect(node.data).unwrap());
+    let mut hello = Hello::new(node.servers.context.ticket, 0, "before there were pieces");
+    hello.features = Features::default();
+    client.hello_as(&hello).unwrap();
+    let error = client.gather(&node.gather([1])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("update the client"), "{error}");
+    check(&folder, &[0], &client.gather(&node.gather([0])).unwrap().rows);
+}
+
 #[test]
 fn rows_of_shards_that_are_not_kept_are_read_by_range_beside_those_that_are() {
     for row_bytes in [100, 20_000] {
@@ -228,6 +265,6 @@ fn a_request_in_flight_is_finished_while_the_node_drains() {
         assert!(client.hung_up());
     });
     // The thread that accepts ends on its own, and another test may get the port for a while.
-    until("nobody listens", || std::net::TcpStream::connect(node.data).is_err());
+    until("nobody listens", || TcpStream::connect(node.data).is_err());
     assert!(!node.socket_path().exists());
 }

@@ -10,7 +10,7 @@ use object_store::{
     local::LocalFileSystem,
 };
 
-use super::{Etags, Origin, OriginError, credentials, words};
+use super::{Etags, Origin, OriginError, credentials, local::LocalCalls, words};
 use crate::{OriginUri, Scheme};
 
 /// A request that retries on its own gives up after this long.
@@ -58,7 +58,8 @@ impl Origin {
             Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
-        Ok(Self { root: uri.clone(), store, strict, etags, fence: None })
+        let local = LocalCalls::of_process();
+        Ok(Self { root: uri.clone(), store, strict, etags, fence: None, local })
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 use object_store::{GetResult, GetResultPayload, path::Path};
 
-use super::{Origin, OriginError, is_unwritable, store_path};
+use super::{Origin, OriginError, is_unwritable, local::LocalCalls, store_path};
 use crate::{OriginUri, Scheme};
 
 /// The folders that local files may lie in.
@@ -90,6 +90,10 @@ impl Fence {
     }
 
     fn check_real(&self, real: PathBuf) -> Result<(), Refused> {
+        // As it is named, in most cases; and then no other folder is looked at, whose file system may hang.
+        if self.folders.iter().any(|folder| real.starts_with(folder)) {
+            return Ok(());
+        }
         let mut folders = self.folders.iter().filter_map(|folder| folder.canonicalize().ok());
         if folders.any(|folder| real.starts_with(folder)) {
             Ok(())
@@ -112,9 +116,10 @@ impl Origin {
             }
             _ => None,
         };
+        let calls = self.local.clone();
         async move {
             match looked_at {
-                Some((fence, file)) => off_async(object, move || fence.check(&file?)).await,
+                Some((fence, file)) => off_async(&calls, object, move || fence.check(&file?)).await,
                 None => Ok(()),
             }
         }
@@ -130,32 +135,41 @@ impl Origin {
             return Ok((path, None));
         };
         let named = object.clone();
-        let folder = off_async(object, move || fence.folder_of(&named)).await?;
+        let folder = off_async(&self.local, object, move || fence.folder_of(&named)).await?;
         let place = handle(&folder).join(path.filename().unwrap_or_default());
         let place = place.to_str().map(Path::parse).and_then(Result::ok);
         Ok((place.unwrap_or(path), Some(folder)))
     }
 
-    /// Makes sure that what a listing found may be read. See [`Fence::check_listed`].
-    pub(super) fn check_listed(
+    /// Makes sure that what a listing found may be read. See [`Fence::check_listed`]. Returns the folder of
+    /// the last of them, for those that are found next.
+    pub(super) async fn check_listed(
         &self,
-        object: &OriginUri,
-        last: &mut Option<PathBuf>,
-    ) -> Result<(), OriginError> {
-        let Some(fence) = self.fence.as_ref().filter(|_| object.scheme() == Scheme::File) else {
-            return Ok(());
+        prefix: &OriginUri,
+        found: Vec<OriginUri>,
+        mut last: Option<PathBuf>,
+    ) -> Result<Option<PathBuf>, OriginError> {
+        let Some(fence) = self.fence.clone().filter(|_| prefix.scheme() == Scheme::File) else {
+            return Ok(last);
         };
-        fence.check_listed(object, last).map_err(|refused| refused.into_error(object))
+        let look = move || {
+            let mut look = |object: &OriginUri| {
+                let checked = fence.check_listed(object, &mut last);
+                checked.map_err(|refused| refused.into_error(object))
+            };
+            found.iter().try_for_each(&mut look).map(|()| last)
+        };
+        self.local.run(prefix, look).await.map_err(|why| why.into_error(prefix))?
     }
 }
 
 /// Does what looks at files on a thread that may block.
 async fn off_async<T: Send + 'static>(
+    calls: &LocalCalls,
     object: &OriginUri,
     look: impl FnOnce() -> Result<T, Refused> + Send + 'static,
 ) -> Result<T, OriginError> {
-    let looked = tokio::task::spawn_blocking(look).await;
-    let looked = looked.unwrap_or_else(|why| Err(io::Error::other(why).into()));
+    let looked = calls.run(object, look).await.map_err(|why| why.into_error(object))?;
     looked.map_err(|refused| refused.into_error(object))
 }
 

@@ -1,8 +1,10 @@
 //! Requests about whole objects: list them, read a small one, write one under a condition.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use futures_util::TryStreamExt;
-use object_store::{GetOptions, ObjectMeta, PutMode, PutOptions, UpdateVersion};
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::{GetOptions, GetResultPayload, ObjectMeta, PutMode, PutOptions, UpdateVersion};
 
 use super::{Origin, OriginError, store_path};
 use crate::{OriginUri, limits};
@@ -37,25 +39,37 @@ impl Origin {
     /// # Errors
     /// When the store refuses, can't be reached, or has more objects than are indexed.
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
-        let failed = |error| OriginError::from_store(prefix, &error);
         let path = store_path(prefix)?;
-        let mut listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
+        let listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
+        let mut listing = listing.ready_chunks(limits::LISTED_TOGETHER);
         let (mut objects, mut folder) = (Vec::new(), None);
-        while let Some(meta) = listing.try_next().await.map_err(failed)? {
-            if objects.len() >= limits::OBJECTS_MAX as usize {
+        loop {
+            let next = async move { Ok((listing.next().await, listing)) };
+            let (found, rest) = self.ask(prefix, next).await.map_err(failed(prefix))?;
+            let Some(found) = found else { break };
+            let found = found.into_iter().collect::<object_store::Result<Vec<_>>>();
+            let listed = self.listed(prefix, found.map_err(failed(prefix))?);
+            if objects.len() + listed.len() > limits::OBJECTS_MAX as usize {
                 let limit = limits::OBJECTS_MAX.into();
                 return Err(OriginError::TooMany { prefix: prefix.clone(), limit });
             }
-            let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
-            let key = key.strip_prefix('/').unwrap_or(key);
-            if !key.is_empty() {
-                let object = prefix.join(key).ok();
-                object.map_or(Ok(()), |object| self.check_listed(&object, &mut folder))?;
-                objects.push(self.info(key.to_owned(), meta));
-            }
+            let named = listed.iter().filter_map(|info| prefix.join(&info.key).ok()).collect();
+            folder = self.check_listed(prefix, named, folder).await?;
+            objects.extend(listed);
+            listing = rest;
         }
         objects.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(objects)
+    }
+
+    /// What lies under a prefix, with keys relative to it.
+    fn listed(&self, prefix: &OriginUri, found: Vec<ObjectMeta>) -> Vec<ObjectInfo> {
+        let info = |meta: ObjectMeta| {
+            let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
+            let key = key.strip_prefix('/').unwrap_or(key).to_owned();
+            (!key.is_empty()).then(|| self.info(key, meta))
+        };
+        found.into_iter().filter_map(info).collect()
     }
 
     /// What the store says about one object; its key is the last segment of its path.
@@ -65,8 +79,8 @@ impl Origin {
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         self.check_kind(object).await?;
-        let result = self.store.get_opts(&store_path(object)?, options).await;
-        let result = result.map_err(|error| OriginError::from_store(object, &error))?;
+        let result = self.request(&self.store, (object, &store_path(object)?), options).await;
+        let result = result.map_err(failed(object))?;
         self.check_opened(object, &result).await?;
         let meta = result.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
@@ -93,18 +107,15 @@ impl Origin {
         limit: u64,
         take: impl FnOnce(u64) -> Result<T, String> + Send,
     ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
-        let failed = |error| OriginError::from_store(object, &error);
         self.check_kind(object).await?;
-        let result = self
-            .store
-            .get_opts(&store_path(object)?, GetOptions::default())
-            .await
-            .map_err(failed)?;
+        let options = GetOptions::default();
+        let result = self.request(&self.store, (object, &store_path(object)?), options).await;
+        let result = result.map_err(failed(object))?;
         self.check_opened(object, &result).await?;
-        let too_large = |bytes| Err(OriginError::TooLarge { object: object.clone(), bytes, limit });
+        let too_large = |bytes| OriginError::TooLarge { object: object.clone(), bytes, limit };
         let size = result.meta.size;
         if size > limit {
-            return too_large(size);
+            return Err(too_large(size));
         }
         let taken = take(size).map_err(|why| OriginError::NoRoom {
             object: object.clone(),
@@ -113,12 +124,22 @@ impl Origin {
         })?;
         let found = self.info(String::new(), result.meta.clone());
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        let mut body = result.into_stream();
-        while let Some(chunk) = body.try_next().await.map_err(failed)? {
+        let mut take = |chunk: &[u8]| {
             if (bytes.len() + chunk.len()) as u64 > size {
-                return too_large((bytes.len() + chunk.len()) as u64);
+                return Err(too_large((bytes.len() + chunk.len()) as u64));
             }
-            bytes.extend_from_slice(&chunk);
+            bytes.extend_from_slice(chunk);
+            Ok(())
+        };
+        match result.payload {
+            GetResultPayload::File(file, _) => {
+                self.read_file(object, file, 0..size, &mut take).await?;
+            }
+            GetResultPayload::Stream(mut body) => {
+                while let Some(chunk) = body.try_next().await.map_err(failed(object))? {
+                    take(&chunk)?;
+                }
+            }
         }
         if bytes.len() as u64 != size {
             let why = format!("{} bytes came where it has {size}", bytes.len());
@@ -161,8 +182,17 @@ impl Origin {
             Put::Always => PutMode::Overwrite,
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let (place, _folder) = self.place_of(object).await?;
-        let result = self.store.put_opts(&place, bytes.into(), options).await;
-        result.map(|_| ()).map_err(|error| OriginError::from_store(object, &error))
+        let (place, folder) = self.place_of(object).await?;
+        let store = Arc::clone(&self.store);
+        let put = async move {
+            let result = store.put_opts(&place, bytes.into(), options).await;
+            drop(folder);
+            result.map(|_| ())
+        };
+        self.ask(object, put).await.map_err(failed(object))
     }
+}
+
+fn failed(object: &OriginUri) -> impl Fn(object_store::Error) -> OriginError {
+    move |error| OriginError::from_store(object, &error)
 }

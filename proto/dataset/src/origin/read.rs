@@ -5,7 +5,13 @@
 //! expected total and the expected etag (the library checks the first two, we check all of them), and
 //! the body is counted here, because nothing else is to be trusted with where bytes go.
 
-use std::{error::Error, fs::File, io, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    ops::{ControlFlow, Range},
+    os::unix::fs::FileExt,
+    sync::Arc,
+};
 
 use futures_util::TryStreamExt;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
@@ -170,7 +176,7 @@ impl Origin {
             ..GetOptions::default()
         };
         self.check_kind(object).await?;
-        let result = store.get_opts(&path, options).await;
+        let result = self.request(store, (object, &path), options).await;
         let result = result.map_err(|error| from_store(object, &error))?;
         self.check_opened(object, &result).await?;
         check_answer(&result, target, offset, bytes)?;
@@ -178,14 +184,15 @@ impl Origin {
         let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
         match result.payload {
             GetResultPayload::File(file, _) => {
-                read_file(file, offset, &mut counted).await?;
+                let range = offset..offset + bytes;
+                self.read_file(object, file, range, |chunk| counted.take(chunk)).await?;
                 // A file can be written to while it is read, so it is looked at once more.
                 let options = GetOptions {
                     head: true,
                     if_match: target.etag.clone(),
                     ..GetOptions::default()
                 };
-                let after = store.get_opts(&path, options).await;
+                let after = self.request(store, (object, &path), options).await;
                 after.map_err(|error| from_store(object, &error))?;
             }
             GetResultPayload::Stream(mut body) => {
@@ -198,6 +205,40 @@ impl Origin {
         }
         counted.finish()?;
         Ok(version)
+    }
+
+    /// Reads a local file in large pieces, off the async threads, until `range` or the file ends.
+    pub(super) async fn read_file<E: From<OriginError>>(
+        &self,
+        object: &OriginUri,
+        file: File,
+        range: Range<u64>,
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let failed = |error: io::Error| OriginError::Failed {
+            object: object.clone(),
+            why: root_cause(&error),
+        };
+        let mut at = range.start;
+        let mut shared = (file, Vec::new());
+        while at < range.end {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let read = self.local.run(object, move || {
+                let (file, mut buffer) = shared;
+                buffer.resize(left.min(limits::LOCAL_READ_BYTES), 0);
+                let read = read_up_to(&file, &mut buffer, at);
+                ((file, buffer), read)
+            });
+            let (back, read) = read.await.map_err(|why| why.into_error(object))?;
+            shared = back;
+            let read = read.map_err(failed)?;
+            if read == 0 {
+                return Ok(());
+            }
+            take(&shared.1[..read])?;
+            at += read as u64;
+        }
+        Ok(())
     }
 }
 
@@ -284,36 +325,6 @@ impl Counted<'_> {
     }
 }
 
-/// Reads a local file in large pieces, off the async threads.
-async fn read_file(file: File, offset: u64, counted: &mut Counted<'_>) -> Result<(), FetchError> {
-    let object = counted.object.clone();
-    let failed = |error: &(dyn Error + 'static)| OriginError::Failed {
-        object: object.clone(),
-        why: root_cause(error),
-    };
-    let mut at = offset;
-    let mut shared = (file, Vec::new());
-    while counted.left > 0 {
-        let piece =
-            usize::try_from(counted.left).unwrap_or(usize::MAX).min(limits::LOCAL_READ_BYTES);
-        let read = tokio::task::spawn_blocking(move || {
-            let (file, mut buffer) = shared;
-            buffer.resize(piece, 0);
-            let read = read_up_to(&file, &mut buffer, at);
-            ((file, buffer), read)
-        });
-        let (back, read) = read.await.map_err(|error| failed(&error))?;
-        shared = back;
-        let read = read.map_err(|error| failed(&error))?;
-        if read == 0 {
-            return Ok(());
-        }
-        counted.take(&shared.1[..read])?;
-        at += read as u64;
-    }
-    Ok(())
-}
-
 fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     loop {
         match file.read_at(buffer, offset) {
@@ -347,7 +358,7 @@ mod tests {
     }
 
     /// An answer as a store could give it: its range, its total and its etag.
-    fn answer(range: std::ops::Range<u64>, size: u64, e_tag: Option<&str>) -> GetResult {
+    fn answer(range: Range<u64>, size: u64, e_tag: Option<&str>) -> GetResult {
         let meta = ObjectMeta {
             location: Path::from("data/a"),
             last_modified: std::time::SystemTime::UNIX_EPOCH.into(),

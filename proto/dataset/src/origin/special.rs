@@ -17,9 +17,9 @@ impl Origin {
             return Ok(());
         }
         let path = Path::new("/").join(object.path());
-        let looked = tokio::task::spawn_blocking(move || fs::metadata(path)).await;
-        match looked {
-            Ok(Ok(found)) if is_special(found.file_type()) => Err(OriginError::Denied {
+        let looked = self.local.run(object, move || fs::metadata(path)).await;
+        match looked.map_err(|why| why.into_error(object))? {
+            Ok(found) if is_special(found.file_type()) => Err(OriginError::Denied {
                 object: object.clone(),
                 why: "it is a pipe, a socket or a device, and no file".to_owned(),
             }),

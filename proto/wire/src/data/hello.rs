@@ -16,8 +16,11 @@ impl Features {
     /// A PART may say for how long its taker is to rest.
     pub const RESTS: Self = Self(1);
 
+    /// A row may come in pieces.
+    pub const PIECES: Self = Self(2);
+
     /// What this build has.
-    pub const OWN: Self = Self::RESTS;
+    pub const OWN: Self = Self(Self::RESTS.0 | Self::PIECES.0);
 
     /// Whether all of the other are among these.
     #[must_use]

@@ -3,22 +3,27 @@
 //! ```text
 //! offset width
 //!      0     2  tensor slot: index into the request's tensors
-//!      2     2  flags: bit 0 RAGGED, the others 0
+//!      2     2  flags: bit 0 RAGGED, bit 1 PIECE, the others 0
 //!      4     4  first: index into the request's rows
 //!      8     4  count of rows, 1..=65,536
-//!     12     4  reserved, 0
-//!     16    4n  CRC32C of each row
+//!     12     4  where in its row a PIECE begins; else reserved, 0
+//!     16    4n  CRC32C of each row, or of the PIECE
 //!  16+4n    4n  bytes of each row; only when RAGGED
 //!             then the payload: the rows, back to back, in request order
 //! ```
 //!
 //! Without RAGGED all rows of the run have the same length: payload bytes / count. A payload
 //! exceeds [`limits::DATA_PAYLOAD_BYTES_MAX`] only when the run is a single row.
+//!
+//! A row that the node does not have and has no room for comes in pieces, from its first byte to its last, to a
+//! client that takes [`Features::PIECES`](super::Features::PIECES). A PIECE is of one row, and not RAGGED: how
+//! long the row is says the manifest.
 
 use super::{FrameHeader, Kind, WireError, codec};
 use crate::limits;
 
 const RAGGED: u16 = 1;
+const PIECE: u16 = 2;
 
 /// A run to send. The payload itself is not copied here: send it right after the frame.
 #[derive(Debug, Clone, Copy)]
@@ -59,12 +64,39 @@ impl DataRun<'_> {
     }
 }
 
+/// A piece of one row to send, as a [`DataRun`].
+#[derive(Debug, Clone, Copy)]
+pub struct DataPiece {
+    /// Index into the request's tensors.
+    pub tensor_slot: u16,
+    /// Index of the row in the request's rows.
+    pub row: u32,
+    /// Where in the row the piece begins.
+    pub offset: u32,
+    /// CRC32C of the piece.
+    pub crc: u32,
+    /// Bytes of the piece.
+    pub payload_bytes: u64,
+}
+
+impl DataPiece {
+    /// Appends header and body; `payload_bytes` of payload must follow on the socket.
+    pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        codec::frame(Kind::Data, request, self.payload_bytes, out, |body| {
+            body.extend_from_slice(&self.tensor_slot.to_le_bytes());
+            body.extend_from_slice(&PIECE.to_le_bytes());
+            codec::put_u32s(body, &[self.row, 1, self.offset, self.crc]);
+        });
+    }
+}
+
 /// A run that came, without its payload. Made once and decoded into over and over: its lists keep
 /// their memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data {
     tensor_slot: u16,
     ragged: bool,
+    piece: Option<u32>,
     first: u32,
     payload_bytes: u64,
     crcs: Vec<u32>,
@@ -84,14 +116,17 @@ impl Data {
             return Err(WireError::Unexpected { found: header.kind(), expected: "DATA" });
         }
         self.tensor_slot = fields.u16()?;
-        self.ragged = match fields.u16()? {
-            0 => false,
-            RAGGED => true,
-            _ => return Err(fields.malformed("reserved bits are set")),
-        };
+        let flags = fields.u16()?;
+        if !matches!(flags, 0 | RAGGED | PIECE) {
+            return Err(fields.malformed("reserved bits are set"));
+        }
+        self.ragged = flags == RAGGED;
         self.first = fields.u32()?;
         let count = fields.u32()?;
-        fields.zero_u32()?;
+        self.piece = match flags {
+            PIECE => Some(fields.u32()?),
+            _ => fields.zero_u32().map(|()| None)?,
+        };
         if count == 0 || count > limits::GATHER_ROWS_MAX {
             return Err(fields.malformed("a run has 1 to 65,536 rows"));
         }
@@ -111,10 +146,14 @@ impl Data {
         if self.first.checked_add(count).is_none_or(|end| end > limits::GATHER_ROWS_MAX) {
             return malformed("a run ends beyond any request's rows");
         }
+        if self.piece.is_some() && (count > 1 || self.payload_bytes == 0) {
+            return malformed("a piece has bytes, of one row");
+        }
         let limit = u64::from(limits::DATA_PAYLOAD_BYTES_MAX);
-        if count > 1 && self.payload_bytes > limit {
+        let in_short = if self.piece.is_some() { "a piece of a row" } else { "several rows" };
+        if (count > 1 || self.piece.is_some()) && self.payload_bytes > limit {
             let (kind, value) = (Kind::Data, self.payload_bytes);
-            return Err(WireError::TooLarge { kind, what: "several rows", value, limit });
+            return Err(WireError::TooLarge { kind, what: in_short, value, limit });
         }
         if self.ragged {
             let sum: u64 = self.lengths.iter().map(|&length| u64::from(length)).sum();
@@ -144,6 +183,11 @@ impl Data {
     /// CRC32C of each row.
     pub fn crcs(&self) -> &[u32] {
         &self.crcs
+    }
+
+    /// Where in its row this begins, if it is a piece of one.
+    pub fn piece(&self) -> Option<u32> {
+        self.piece
     }
 
     /// Whether rows have lengths of their own.

@@ -289,6 +289,30 @@ fn a_run_survives_the_wire_and_its_lists_are_reused() {
 }
 
 #[test]
+fn a_piece_of_a_row_survives_the_wire_and_is_short_and_of_one_row() {
+    let piece = DataPiece { tensor_slot: 4, row: 9, offset: 1 << 31, crc: 77, payload_bytes: 30 };
+    let (header, body) = sent(|request, out| piece.encode(request, out));
+    let mut data = Data::default();
+    data.decode_into(&header, &body).unwrap();
+    assert_eq!((data.tensor_slot(), data.rows(), data.crcs()), (4, 9..10, &[77][..]));
+    assert_eq!((data.piece(), data.payload_bytes(), data.is_ragged()), (Some(1 << 31), 30, false));
+    for (at, wrong) in [(2, 3), (8, 2)] {
+        let mut body = body.clone();
+        body[at] = wrong;
+        data.decode_into(&header, &body).unwrap_err();
+    }
+    let run = DataRun { tensor_slot: 4, first: 9, crcs: &[1], lengths: None, payload_bytes: 30 };
+    let (header, body) = sent(|request, out| run.encode(request, out));
+    data.decode_into(&header, &body).unwrap();
+    assert_eq!(data.piece(), None, "a run after it is whole");
+    for payload_bytes in [0, u64::from(limits::DATA_PAYLOAD_BYTES_MAX) + 1] {
+        let piece = DataPiece { payload_bytes, ..piece };
+        let (header, body) = sent(|request, out| piece.encode(request, out));
+        data.decode_into(&header, &body).unwrap_err();
+    }
+}
+
+#[test]
 fn a_run_whose_lengths_and_payload_disagree_is_refused() {
     let limit = u64::from(limits::DATA_PAYLOAD_BYTES_MAX);
     let refused = |crcs: &[u32], lengths: Option<&[u32]>, first, payload_bytes| {

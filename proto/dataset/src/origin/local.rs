@@ -1,0 +1,167 @@
+//! Calls to the local file system: a bounded number at once, whatever becomes of those who wait for them.
+//!
+//! A network file system that is away answers nothing, and a call to it ends only when it is back. Until then
+//! its thread is lost, also when nobody waits for it any more. So a call keeps its permit until it has itself
+//! returned, and who finds all of them taken for long is told so. The threads are those of the runtime, which
+//! has many more than there are permits: what does not touch local files goes on.
+//!
+//! Thread rule: cheap to clone and to share; methods are async and need tokio's time.
+//! Non-goal: ending a call that hangs, because the system offers no way to.
+
+use std::{
+    pin::pin,
+    process,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::{self, JoinError, JoinHandle},
+    time::timeout,
+};
+
+use super::OriginError;
+use crate::{OriginUri, limits};
+
+/// Why a call to the local file system brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unanswered {
+    /// All permits are taken, and none has come back.
+    #[error(
+        "{calls} calls to local files are under way, and none has returned for {} s: is the file system of {path} there?",
+        waited.as_secs()
+    )]
+    Busy { calls: usize, waited: Duration, path: String },
+    /// The call itself hangs.
+    #[error("a call to the file system has not returned for {} s: is that of {path} there?", waited.as_secs())]
+    Silent { waited: Duration, path: String },
+    /// It panicked, or the runtime ends.
+    #[error(transparent)]
+    Died(#[from] JoinError),
+}
+
+impl Unanswered {
+    pub(super) fn into_error(self, object: &OriginUri) -> OriginError {
+        OriginError::Failed { object: object.clone(), why: self.to_string() }
+    }
+}
+
+impl From<Unanswered> for object_store::Error {
+    fn from(why: Unanswered) -> Self {
+        Self::Generic { store: "LocalFileSystem", source: Box::new(why) }
+    }
+}
+
+/// The bound, and how long is waited for it and within it.
+#[derive(Clone, Debug)]
+pub(super) struct LocalCalls {
+    calls: usize,
+    permits: Arc<Semaphore>,
+    /// Calls that have returned.
+    returned: Arc<AtomicU64>,
+    turn_timeout: Duration,
+    call_timeout: Duration,
+}
+
+/// The right to one call; given back by the call itself.
+struct Turn {
+    returned: Arc<AtomicU64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.returned.fetch_add(1, Relaxed);
+    }
+}
+
+impl LocalCalls {
+    /// The bound of this process.
+    pub(super) fn of_process() -> Self {
+        static KNOWN: Mutex<Option<(u32, LocalCalls)>> = Mutex::new(None);
+        let own = || {
+            Self::new(
+                limits::LOCAL_CALLS_MAX,
+                limits::LOCAL_TURN_TIMEOUT,
+                limits::LOCAL_CALL_TIMEOUT,
+            )
+        };
+        // A forked child has none of the threads that its parent's calls are on, and may have the lock as
+        // somebody held it who does not exist there: then it has one bound more.
+        let Ok(mut known) = KNOWN.try_lock() else { return own() };
+        match &*known {
+            Some((process, calls)) if *process == process::id() => calls.clone(),
+            _ => known.insert((process::id(), own())).1.clone(),
+        }
+    }
+
+    pub(super) fn new(calls: usize, turn_timeout: Duration, call_timeout: Duration) -> Self {
+        let (permits, returned) = (Arc::new(Semaphore::new(calls)), Arc::default());
+        Self { calls, permits, returned, turn_timeout, call_timeout }
+    }
+
+    /// Runs what blocks on a thread that may block, when its turn comes.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        object: &OriginUri,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let turn = self.turn(object).await?;
+        let work = move || {
+            let done = work();
+            drop(turn);
+            done
+        };
+        self.outcome(object, task::spawn_blocking(work)).await
+    }
+
+    /// The same with what finds itself a thread that may block.
+    pub(super) async fn run_async<T: Send + 'static>(
+        &self,
+        object: &OriginUri,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let turn = self.turn(object).await?;
+        // A task of its own, which goes on when nobody waits for it any more.
+        let work = async move {
+            let done = work.await;
+            drop(turn);
+            done
+        };
+        self.outcome(object, task::spawn(work)).await
+    }
+
+    /// Waits for a permit, for as long as calls return.
+    async fn turn(&self, object: &OriginUri) -> Result<Turn, Unanswered> {
+        let mut permit = pin!(Arc::clone(&self.permits).acquire_owned());
+        loop {
+            let before = self.returned.load(Relaxed);
+            if let Ok(permit) = timeout(self.turn_timeout, &mut permit).await {
+                let permit = permit.expect("the semaphore is never closed");
+                return Ok(Turn { returned: Arc::clone(&self.returned), _permit: permit });
+            }
+            if self.returned.load(Relaxed) == before {
+                let (calls, waited) = (self.calls, self.turn_timeout);
+                return Err(Unanswered::Busy { calls, waited, path: path(object) });
+            }
+        }
+    }
+
+    async fn outcome<T>(&self, object: &OriginUri, call: JoinHandle<T>) -> Result<T, Unanswered> {
+        match timeout(self.call_timeout, call).await {
+            Ok(returned) => Ok(returned?),
+            Err(_) => Err(Unanswered::Silent { waited: self.call_timeout, path: path(object) }),
+        }
+    }
+}
+
+fn path(object: &OriginUri) -> String {
+    format!("/{}", object.path())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use std::{fs, sync::mpsc};
+
+use bytes::Bytes;
+
+use super::super::{Fence, Origin, read::Target};
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MOMENT: Duration = Duration::from_millis(1);
+
+fn object() -> OriginUri {
+    OriginUri::parse("file:///away/data/a").unwrap()
+}
+
+/// A call that returns when it is let go, and who waits for it.
+struct Hanging {
+    let_go: mpsc::SyncSender<()>,
+    waiter: JoinHandle<Result<bool, Unanswered>>,
+}
+
+impl Hanging {
+    async fn among(calls: &LocalCalls) -> Self {
+        let (let_go, hangs) = mpsc::sync_channel(1);
+        let (before, own) = (calls.permits.available_permits(), calls.clone());
+        let waiter =
+            task::spawn(async move { own.run(&object(), move || hangs.recv().is_ok()).await });
+        while calls.permits.available_permits() == before {
+            task::yield_now().await;
+        }
+        Self { let_go, waiter }
+    }
+
+    async fn end(self) {
+        self.let_go.send(()).unwrap();
+        assert!(self.waiter.await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_keeps_its_place_though_nobody_waits_for_it_any_more() {
+    let calls = LocalCalls::new(2, MOMENT, HOUR);
+    let (one, other) = (Hanging::among(&calls).await, Hanging::among(&calls).await);
+    one.waiter.abort();
+    assert!(one.waiter.await.unwrap_err().is_cancelled());
+    let why = calls.run(&object(), || ()).await.unwrap_err().to_string();
+    assert!(why.contains("2 calls") && why.contains("of /away/data/a there?"), "{why}");
+    let why = calls.run_async(&object(), async {}).await.unwrap_err();
+    assert!(matches!(why, Unanswered::Busy { .. }), "{why}");
+    one.let_go.send(()).unwrap();
+    while calls.permits.available_permits() == 0 {
+        task::yield_now().await;
+    }
+    assert_eq!(calls.run(&object(), || 7).await.unwrap(), 7);
+    other.end().await;
+}
+
+#[tokio::test]
+async fn what_blocks_threads_of_its_own_accord_keeps_its_place_as_well() {
+    let calls = LocalCalls::new(1, MOMENT, HOUR);
+    let (let_go, hangs) = mpsc::sync_channel::<()>(1);
+    let own = calls.clone();
+    let waiter = task::spawn(async move {
+        let hangs = async move { task::spawn_blocking(move || hangs.recv()).await.is_ok() };
+        own.run_async(&object(), hangs).await
+    });
+    while calls.permits.available_permits() == 1 {
+        task::yield_now().await;
+    }
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    calls.run_async(&object(), async {}).await.unwrap_err();
+    let_go.send(()).unwrap();
+    while calls.permits.available_permits() == 0 {
+        task::yield_now().await;
+    }
+    calls.run_async(&object(), async {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_behind_calls_that_return_goes_on_waiting() {
+    let calls = LocalCalls::new(1, 10 * MOMENT, HOUR);
+    let hanging = Hanging::among(&calls).await;
+    let (own, returned) = (calls.clone(), Arc::clone(&calls.returned));
+    let waiter = task::spawn(async move { own.run(&object(), || 7).await });
+    for _ in 0..50 {
+        returned.fetch_add(1, Relaxed);
+        tokio::time::sleep(MOMENT).await;
+    }
+    hanging.end().await;
+    assert_eq!(waiter.await.unwrap().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_given_up_by_who_waits_for_it() {
+    let calls = LocalCalls::new(1, HOUR, MOMENT);
+    let (let_go, hangs) = mpsc::sync_channel::<()>(1);
+    let why = calls.run(&object(), move || hangs.recv()).await.unwrap_err().to_string();
+    assert!(why.contains("has not returned") && why.contains("/away/data/a"), "{why}");
+    assert_eq!(calls.permits.available_permits(), 0);
+    drop(let_go);
+}
+
+#[test]
+fn a_process_has_one_bound() {
+    let calls = [LocalCalls::of_process(), LocalCalls::of_process()];
+    assert!(Arc::ptr_eq(&calls[0].permits, &calls[1].permits));
+}
+
+/// An origin of one file, and the file.
+async fn origin(home: &tempfile::TempDir, calls: &LocalCalls) -> (Origin, OriginUri, OriginUri) {
+    fs::write(home.path().join("a"), "data").unwrap();
+    let prefix = OriginUri::parse(&format!("file://{}", home.path().display())).unwrap();
+    let object = prefix.join("a").unwrap();
+    let fence = Fence::new(std::slice::from_ref(&prefix));
+    let origin = Origin::connect(&prefix).await.unwrap().within(Some(fence));
+    (Origin { local: calls.clone(), ..origin }, prefix, object)
+}
+
+#[tokio::test]
+async fn all_that_is_done_with_local_files_is_done_in_turn() {
+    let home = tempfile::tempdir().unwrap();
+    let calls = LocalCalls::new(1, HOUR, HOUR);
+    let (origin, prefix, object) = origin(&home, &calls).await;
+    let mut before = 0;
+    let mut since = || {
+        let now = calls.returned.load(Relaxed);
+        now - std::mem::replace(&mut before, now)
+    };
+    let size = origin.head(&object).await.unwrap().size_bytes;
+    assert_eq!((size, since()), (4, 3), "looked at, opened, compared with the fence");
+    assert_eq!(origin.get(&object, 100).await.unwrap().0, "data");
+    assert_eq!(since(), 4, "the same, and read");
+    assert_eq!(origin.list(&prefix).await.unwrap().len(), 1);
+    assert_eq!(since(), 3, "listed, compared with the fence, and nothing more was found");
+    let other = prefix.join("b").unwrap();
+    assert!(origin.put_if_absent(&other, Bytes::from_static(b"more")).await.unwrap());
+    assert_eq!(since(), 2, "its folder found, written");
+    let target = Target { object, etag: None, version: None, size_bytes: 4 };
+    assert_eq!(origin.read_header(&target, 1, 2).await.unwrap().0, b"at");
+    assert_eq!(since(), 5, "looked at, opened, compared with the fence, read, looked at again");
+}
+
+#[tokio::test]
+async fn while_nothing_returns_requests_for_local_files_end_with_the_reason_and_may_be_made_again()
+{
+    let home = tempfile::tempdir().unwrap();
+    let calls = LocalCalls::new(1, MOMENT, HOUR);
+    let (origin, prefix, object) = origin(&home, &calls).await;
+    let hanging = Hanging::among(&calls).await;
+    let target = Target { object: object.clone(), etag: None, version: None, size_bytes: 4 };
+    let bytes = Bytes::from_static(b"more");
+    for outcome in [
+        origin.head(&object).await.map(drop),
+        origin.get(&object, 100).await.map(drop),
+        origin.list(&prefix).await.map(drop),
+        origin.put_if_absent(&prefix.join("b").unwrap(), bytes).await.map(drop),
+    ] {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, OriginError::Failed { .. }), "{error}");
+        assert!(error.to_string().contains("1 calls to local files are under way"), "{error}");
+    }
+    let error = origin.read_header(&target, 0, 4).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("under way"), "{error}");
+    hanging.end().await;
+    assert_eq!(origin.get(&object, 100).await.unwrap().0, "data");
+}
