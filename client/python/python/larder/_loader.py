@@ -433,7 +433,8 @@ class Loads:
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
                 each when it is asked for.
             worker_kind: whether they are transformed by threads, or by processes of their own: then
-                transforms must be importable there, as functions of a module are.
+                transforms must be importable there, as functions of a module are. Their batches are
+                in shared memory: what a forked child writes to one it inherits, its parent sees.
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
                 program has imported it, else numpy.
             pin_memory: whether tensors of torch are in page-locked memory, from which
