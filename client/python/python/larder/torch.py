@@ -383,9 +383,10 @@ def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
 class _Stand(NamedTuple):
     """Where a batch sampler stands."""
 
-    #: The job's state after the batch that was named last, or at the start.
+    #: The job's state after the batch that was named last, or at the start; after this rank's last
+    #: one at the epoch's end, also where other ranks have another.
     state: str
-    #: Whether that batch was its epoch's last, and who iterates has not seen the end yet.
+    #: Whether that batch was this rank's last, and who iterates has not seen the end yet.
     ended: bool
 
 
@@ -450,23 +451,24 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         _distributed.confirm(self._plan.coordinates)
         begin = self._resume or self._start()
         self._stand = begin
-        schedule = self._plan.native(0, 1).schedule(begin.state)
-        return Iteration(self._batches(schedule, begin))
+        native = self._plan.native(0, 1)
+        schedule, end = native.schedule(begin.state), state_after(native, self._epoch)
+        return Iteration(self._batches(schedule, begin, end))
 
     def _batches(
-        self, schedule: _larder.Schedule, begin: _Stand
+        self, schedule: _larder.Schedule, begin: _Stand, end: str
     ) -> Generator[list[int], None, None]:
         # Only now: a DataLoader with workers makes two iterators and begins the second.
         if self._resume is begin:
             self._resume = None
             self._epoch += begin.ended
-        last = begin
         count = 0 if begin.ended else len(schedule)
         for number in range(1, count + 1):
             samples, _, state = schedule.batch(number - 1)
-            self._stand = last = _Stand(state, ended=number == count)
+            ended = number == count
+            self._stand = _Stand(end if ended else state, ended)
             yield samples
-        self._stand = last._replace(ended=False)
+        self._stand = _Stand(end, ended=False)
 
     def _start(self) -> _Stand:
         """The start of the epoch."""

@@ -212,6 +212,39 @@ def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
     assert labels(loader) == job.batches(0, 4)
 
 
+@pytest.mark.parametrize("kind", [larder.torch.BatchSampler, larder.torch.IterableDataset])
+def test_a_rank_that_has_nothing_of_the_last_batch_ends_with_the_others(
+    kind: Any, node: Node
+) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+
+    def reader(rank: int, samples: int, state: Any = None) -> Any:
+        part = ds.select(range(samples))
+        made = kind(part, 3, rank=rank, world_size=2, last="uneven")
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    first = reader(0, 13)
+    assert len(list(first)) == 3
+    second = reader(1, 13)
+    iteration = iter(second)
+    next(iteration), next(iteration)
+    at_the_last = second.state_dict()
+    assert next(iteration, None) is None
+    assert second.state_dict() == first.state_dict()
+    again = reader(1, 13, at_the_last)
+    again.set_epoch(0)
+    assert len(list(again)) == 0
+    assert again.state_dict() == first.state_dict()
+    again.set_epoch(1)
+    assert len(list(again)) == 2
+    # A rank that has nothing at all does so too.
+    first, second = reader(0, 1), reader(1, 1)
+    assert (len(list(first)), len(list(second))) == (1, 0)
+    assert second.state_dict() == first.state_dict()
+
+
 def test_a_batch_that_fails_to_become_one_does_not_count(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
