@@ -53,7 +53,7 @@ pub fn index_prefix(
     let indexed = runtime::block_on(cancel.unless(async {
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, progress)).await
-    }))?;
+    }))??;
     indexed.map_err(|error| index_error(prefix, error))
 }
 

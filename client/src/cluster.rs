@@ -194,7 +194,7 @@ impl Cluster {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
                 self.control.open_dataset(&member.control, name).await
-            })
+            })?
         })
     }
 
@@ -211,7 +211,7 @@ impl Cluster {
     ) -> Result<Manifest, Error> {
         let pinned = name.pinned(open.snapshot);
         self.on_any(name, |member| {
-            let (node, open) = runtime::block_on(self.open_on(member, &pinned))?;
+            let (node, open) = runtime::block_on(self.open_on(member, &pinned))??;
             if local && !node.socket_path.is_empty() {
                 let path = node.socket_path.as_ref();
                 match local::map_manifest(path, &node.node_id, open.snapshot) {
@@ -219,7 +219,7 @@ impl Cluster {
                     Err(error) => tracing::debug!(%error, ?path, "the manifest was not mapped"),
                 }
             }
-            runtime::block_on(self.control.manifest(&member.control, &open))
+            runtime::block_on(self.control.manifest(&member.control, &open))?
         })
     }
 
@@ -230,7 +230,9 @@ impl Cluster {
             return ClusterMemory::default();
         };
         let asked = view.members.iter().map(|member| self.control.describe(&member.control));
-        let answers = runtime::block_on(join_all(asked));
+        let Ok(answers) = runtime::block_on(join_all(asked)) else {
+            return ClusterMemory::default();
+        };
         let mut sum = ClusterMemory { members: answers.len(), ..ClusterMemory::default() };
         for node in answers.into_iter().flatten() {
             let memory = node.memory.unwrap_or_default();

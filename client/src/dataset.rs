@@ -18,7 +18,7 @@ use crate::{
     HostOptions, HostTensor, LoaderBuilder, RowRef,
     buffer::no_memory,
     fetch::{self, Asking},
-    files,
+    files, hints,
     loader::{self, Gather, Look, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
@@ -140,7 +140,7 @@ fn through_cluster(
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<Opened>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| whose(cluster, error));
+    let opened = cluster.open_dataset(name).map_err(|error| hints::of_node(error, cluster));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed = IndexedNow::by_node(&manifest, opened);
@@ -154,26 +154,14 @@ fn through_cluster(
         }
         Err(error) => {
             let uri = name.reference.uri();
-            Err(origin::with_hint(error.context(format!("cannot open {uri}")), uri))
+            Err(hints::of_opening(error.context(format!("cannot open {uri}")), uri))
         }
-    }
-}
-
-/// Says as whom the node of this host reads, when that is what it is refused for.
-fn whose(cluster: &Cluster, error: Error) -> Error {
-    match cluster.host() {
-        Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
-            "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
-             if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
-            node.pid()
-        )),
-        _ => error,
     }
 }
 
 fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
-    let opened = runtime::block_on(opened).map_err(|error| origin::open_error(name, error))?;
+    let opened = runtime::block_on(opened)?.map_err(|error| origin::open_error(name, error))?;
     let indexed = IndexedNow::of(&opened);
     Ok((opened.manifest, indexed))
 }

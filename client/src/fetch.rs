@@ -40,7 +40,7 @@ use larder_wire::{
 };
 
 use crate::{
-    Cluster, Copies, DatasetName, Error,
+    Cluster, Copies, DatasetName, Error, hints,
     origin::Fallback,
     patience::{CancelToken, Patience},
     process,
@@ -169,7 +169,8 @@ impl Fetcher {
             let mut gathering = Gathering::new(means, wanted, patience);
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
-            gathered = gathering.run()?;
+            let ended = gathering.run();
+            gathered = ended.map_err(|error| hints::of_reading(error, manifest.uri()))?;
         }
         let sources = &mut gathered.sources;
         sources.rows_local = rows_local as u64;
@@ -184,7 +185,7 @@ impl Fetcher {
     /// can't be learned now is learned in the background when rows are read.
     pub(crate) fn learn_owners(&self) {
         if let Some(cluster) = &self.target.cluster {
-            runtime::block_on(self.target.guide.learn(cluster));
+            let _ = runtime::block_on(self.target.guide.learn(cluster));
         }
     }
 

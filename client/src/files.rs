@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use crate::{Error, ErrorKind};
 
-/// Whether as many descriptors are left as opening a dataset takes.
+/// Whether as many descriptors are left as opening a dataset takes, or the first call of a forked child.
 ///
 /// # Errors
 /// `ResourceExhausted` if not.

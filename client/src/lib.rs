@@ -21,6 +21,7 @@
 mod copies;
 mod error;
 mod files;
+mod hints;
 mod patience;
 mod process;
 mod runtime;

@@ -66,7 +66,7 @@ impl Fallback {
         wanted: &mut Wanted<'_, '_>,
         cancel: &CancelToken,
     ) -> Result<LongestRead, Error> {
-        let read = runtime::block_on(cancel.unless(self.run(manifest, job, wanted)))??;
+        let read = runtime::block_on(cancel.unless(self.run(manifest, job, wanted)))???;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
         Ok(read)
     }

@@ -6,6 +6,7 @@
 //! the moment of the fork, by threads that do not exist in the child.
 
 use std::{
+    convert::Infallible,
     mem,
     ops::Deref,
     sync::{Arc, OnceLock},
@@ -64,19 +65,28 @@ impl<T> PerProcess<T> {
     /// of which one wins; it is handed what the parent process had, if this is the first use since a
     /// fork.
     pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> Arc<Owned<T>> {
+        let Ok(owned) = self.try_get(|parents| Ok::<T, Infallible>(make(parents)));
+        owned
+    }
+
+    /// The same, where making it may fail: then the next use tries again.
+    pub(crate) fn try_get<E>(
+        &self,
+        make: impl FnOnce(Option<&T>) -> Result<T, E>,
+    ) -> Result<Arc<Owned<T>>, E> {
         let process = fork_count();
         let current = self.slot.load();
         let current = match &*current {
-            Some(owned) if owned.process == process => return Arc::clone(owned),
+            Some(owned) if owned.process == process => return Ok(Arc::clone(owned)),
             other => other.clone(),
         };
-        let value = Some(make(current.as_deref().map(Deref::deref)));
+        let value = Some(make(current.as_deref().map(Deref::deref))?);
         let made = Arc::new(Owned { process, value });
         let before = self.slot.compare_and_swap(&current, Some(Arc::clone(&made)));
-        match &*before {
+        Ok(match &*before {
             Some(winner) if winner.process == process => Arc::clone(winner),
             _ => made,
-        }
+        })
     }
 }
 
@@ -109,6 +119,13 @@ mod tests {
         let make = |_: Option<&usize>| MADE.fetch_add(1, Ordering::Relaxed);
         assert_eq!(**cell.get(make), 0);
         assert_eq!(**cell.get(make), 0);
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_made_by_the_next_use() {
+        let cell = PerProcess::new();
+        assert_eq!(cell.try_get(|_| Err::<u8, _>("not now")).err(), Some("not now"));
+        assert_eq!(cell.try_get(|_| Ok::<u8, &str>(7)).map(|value| **value), Ok(7));
     }
 
     #[test]

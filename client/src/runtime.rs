@@ -8,42 +8,64 @@ use std::{future::Future, sync::Arc, thread};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::process::{Owned, PerProcess};
+use crate::{
+    Error, ErrorKind, files,
+    process::{Owned, PerProcess},
+};
 
 static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 
 /// Drives the sockets and timers; futures themselves run on the callers' threads.
 const WORKERS: usize = 1;
 
-fn runtime() -> Arc<Owned<Runtime>> {
-    RUNTIME.get(|_| {
+fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
+    RUNTIME.try_get(|_| {
+        // Tokio panics where it finds no descriptor for its signals.
+        files::check()?;
         larder_dataset::install_crypto();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).thread_name("larder-control").enable_all();
-        builder.build().expect("a process that can start a thread can start a runtime")
+        builder.build().map_err(|error| {
+            let what = "the threads for connections can't be started";
+            Error::new(ErrorKind::ResourceExhausted, what).with_source(error)
+        })
     })
+}
+
+/// Makes the runtime now, for whoever would take its want for that of a node.
+///
+/// # Errors
+/// `ResourceExhausted` if this process has too few file descriptors left for it.
+pub(crate) fn start() -> Result<(), Error> {
+    runtime().map(drop)
 }
 
 /// Runs a future to its end on this thread. Inside somebody's async task, where waiting is not
 /// allowed, a thread is borrowed for it.
-pub(crate) fn block_on<F>(future: F) -> F::Output
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn block_on<F>(future: F) -> Result<F::Output, Error>
 where
     F: Future + Send,
     F::Output: Send,
 {
-    let runtime = runtime();
+    let runtime = runtime()?;
     if Handle::try_current().is_err() {
-        return runtime.handle().block_on(future);
+        return Ok(runtime.handle().block_on(future));
     }
-    thread::scope(|scope| {
+    Ok(thread::scope(|scope| {
         let run = scope.spawn(|| runtime.handle().block_on(future));
         run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    }))
 }
 
 /// Lets a future run by itself.
-pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
-    drop(runtime().spawn(future));
+///
+/// # Errors
+/// As [`start`]; then it never runs.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+    runtime().map(|runtime| drop(runtime.spawn(future)))
 }
 
 #[cfg(test)]
@@ -52,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_future_can_be_waited_for_outside_and_inside_of_async_code() {
-        assert_eq!(block_on(async { 7 }), 7);
-        assert_eq!(block_on(async { block_on(async { 7 }) }), 7);
+        assert_eq!(block_on(async { 7 }).unwrap(), 7);
+        assert_eq!(block_on(async { block_on(async { 7 }).unwrap() }).unwrap(), 7);
     }
 }

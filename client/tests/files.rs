@@ -2,7 +2,7 @@
 
 use std::{fs::File, time::Duration};
 
-use larder_client::{Dataset, ErrorKind};
+use larder_client::{Cluster, Dataset, Error, ErrorKind};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use safetensors::{Dtype, tensor::TensorView};
 
@@ -15,16 +15,28 @@ fn without_file_descriptors_reads_end_at_once_and_say_so() {
     std::fs::write(folder.path().join("a.safetensors"), bytes).expect("a writable folder");
     let uri = format!("file://{}", folder.path().display());
     let patient = || Dataset::options().patience(Duration::from_secs(86_400)).open(&uri);
-    let dataset = patient().unwrap();
 
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, 128, most).expect("a lower limit");
-    let held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    for error in [patient().map(drop).unwrap_err(), dataset.read(1, "label").unwrap_err()] {
-        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
-        assert_eq!(error.what(), "this process has no file descriptors left");
-        assert!(error.advice_text().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
-    }
+    // The first call of a process, which would start its threads.
+    let held = hold_all();
+    says_so(&Cluster::connect("http://127.0.0.1:1").map(drop).unwrap_err());
+    drop(held);
+    let dataset = patient().unwrap();
+
+    let held = hold_all();
+    says_so(&patient().map(drop).unwrap_err());
+    says_so(&dataset.read(1, "label").unwrap_err());
     drop(held);
     assert_eq!(dataset.read(1, "label").unwrap(), [2]);
+}
+
+fn hold_all() -> Vec<File> {
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+fn says_so(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+    assert_eq!(error.what(), "this process has no file descriptors left");
+    assert!(error.advice_text().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
 }

@@ -13,6 +13,7 @@ mod books;
 mod find;
 mod in_use;
 mod job;
+mod kept;
 mod lease;
 mod manifest;
 mod reaper;
@@ -30,12 +31,12 @@ use larder_wire::{Error, ErrorKind, limits};
 
 use crate::clock;
 use crate::counters::Counters;
-use books::Books;
+use books::{Books, Discarded};
 use reaper::{Reaper, Remains};
 
 pub use find::{Awaited, Found};
 pub(crate) use in_use::InUse;
-pub(crate) use job::{GaveUp, Job};
+pub(crate) use job::{Filled, GaveUp, Job};
 pub use larder_store::HolderId;
 pub use lease::Leased;
 pub use show::Usage;
@@ -122,27 +123,28 @@ impl Cache {
     }
 
     /// Lets go of a shard whose bytes were found to be wrong: whoever asks next gets it filled
-    /// anew. While somebody maps it (then the answer is false), its rows are read from the origin instead.
-    pub fn discard(&self, id: ShardId) -> bool {
-        let mut books = self.lock();
-        match books.store.evict(id, clock::now()) {
-            Ok(evicted) => {
-                drop(books);
-                self.counters.corrupt_shards.add(1);
-                self.bury(evicted);
-                true
-            }
-            Err(larder_store::CannotEvict::Leased { .. }) => {
-                let news = books.condemned.insert(id);
-                drop(books);
+    /// anew. While somebody maps it, its rows are read from the origin instead.
+    pub fn discard(&self, id: ShardId) {
+        let discarded = self.lock().discard(id, clock::now());
+        if let Discarded::Evicted(_) | Discarded::Condemned { news: true } = discarded {
+            self.counters.corrupt_shards.add(1);
+        }
+        self.part_with(id, discarded);
+    }
+
+    /// Deals with a shard that is not handed out any more. Returns whether it is gone.
+    fn part_with(&self, id: ShardId, discarded: Discarded) -> bool {
+        match discarded {
+            Discarded::Evicted(evicted) => self.bury(evicted),
+            Discarded::Absent => {}
+            Discarded::Condemned { news } => {
                 if news {
-                    self.counters.corrupt_shards.add(1);
                     self.recall(id);
                 }
-                false
+                return false;
             }
-            Err(larder_store::CannotEvict::NotResident) => true,
         }
+        true
     }
 
     /// No fill begins or goes on after this; whoever waits for one is told.
@@ -169,11 +171,11 @@ impl Cache {
     /// mapped, else when the reaper finds so.
     fn bury(&self, evicted: books::EvictedShard) {
         self.counters.evictions.add(1);
-        self.counters.evicted_bytes.add(evicted.handle.total_bytes());
+        self.counters.evicted_bytes.add(evicted.handle.sealed.total_bytes());
         if let Some(told) = self.on_evicted.get() {
             told(evicted.id);
         }
-        self.free(evicted.token, Remains::Sealed(evicted.handle));
+        self.free(evicted.token, Remains::Sealed(evicted.handle.sealed));
     }
 
     fn free(&self, token: larder_store::OrphanToken, remains: Remains) {

@@ -23,7 +23,7 @@ impl Counter {
 pub struct Counters {
     /// Shards that became resident.
     pub fills_completed: Counter,
-    /// Shards that were given up.
+    /// Shards that were given up, or are not what somebody pins who waited for them.
     pub fills_failed: Counter,
     /// Fills that went on under another worker because the first one died.
     pub fills_handed_over: Counter,

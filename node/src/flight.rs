@@ -7,21 +7,24 @@
 //! ```
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum the manifest pins is the exception, and one that a peer
-//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared.
+//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and one that a peer
+//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared. What is pinned
+//! is what the snapshot of the first who waits and has a checksum says: they may wait for several snapshots.
 //!
 //! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
 //! ever hold the lock to change the state.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use larder_dataset::ShardId;
 use larder_extent::{Filling, Sealed};
 use larder_wire::Error;
 use tokio_util::sync::CancellationToken;
+
+use crate::pin::Pin;
 
 /// One shard on its way into memory.
 #[derive(Debug)]
@@ -33,8 +36,12 @@ pub struct Flight {
     attempts: AtomicU32,
     /// Used once somebody is in a hurry to have it.
     hurried: CancellationToken,
+    /// What the shard is compared with.
+    pin: OnceLock<Pin>,
+    /// The checksum that it was given up over: who pins another, or none, may have the shard all the same.
+    given_up_over: OnceLock<u64>,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
-    digest: Mutex<Option<u64>>,
+    lent: Mutex<Option<u64>>,
     /// Threads that work on the memory of this flight and can't be stopped.
     workers: AtomicU32,
     state: Mutex<State>,
@@ -45,7 +52,7 @@ pub struct Flight {
 enum State {
     Queued,
     Filling(Arc<Filling>),
-    Sealed(Arc<Sealed>),
+    Sealed { sealed: Arc<Sealed>, proven: bool },
     Failed(Arc<Error>),
 }
 
@@ -73,14 +80,16 @@ pub enum Waited {
 }
 
 impl Flight {
-    /// A flight for a shard; `withheld` if nothing of it may be read before all of it is in.
-    pub(crate) fn new(id: ShardId, withheld: bool) -> Self {
+    /// A flight for a shard that nobody waits for yet.
+    pub(crate) fn new(id: ShardId) -> Self {
         Self {
             id,
-            withheld: AtomicBool::new(withheld),
+            withheld: AtomicBool::new(false),
             attempts: AtomicU32::new(0),
             hurried: CancellationToken::new(),
-            digest: Mutex::default(),
+            pin: OnceLock::new(),
+            given_up_over: OnceLock::new(),
+            lent: Mutex::default(),
             workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
             changed: Condvar::new(),
@@ -89,7 +98,7 @@ impl Flight {
 
     /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
     pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
-        let flight = Self::new(id, true);
+        let flight = Self::new(id);
         flight.fail(why);
         flight
     }
@@ -126,16 +135,28 @@ impl Flight {
         let pending = |state: &mut State| match state {
             State::Queued => true,
             State::Filling(filling) => !readable(filling),
-            State::Sealed(_) | State::Failed(_) => false,
+            State::Sealed { .. } | State::Failed(_) => false,
         };
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),
+            State::Sealed { sealed, .. } => Waited::Sealed(Arc::clone(sealed)),
             State::Failed(why) => Waited::Failed(Arc::clone(why)),
             State::Filling(filling) if readable(filling) => Waited::Ready(Arc::clone(filling)),
             State::Filling(_) | State::Queued => Waited::TimedOut,
         }
+    }
+
+    /// Says what the shard is to be for one who waits. The first to say it is heard; for all of them nothing more is
+    /// read before all of it was compared.
+    pub(crate) fn compare_with(&self, pin: &Pin) {
+        let _ = self.pin.set(pin.clone());
+        self.withhold();
+    }
+
+    /// What the shard is compared with, if it is.
+    pub(crate) fn pin(&self) -> Option<&Pin> {
+        self.pin.get()
     }
 
     /// From now on nothing more of it may be read before all of it is in and was compared.
@@ -195,7 +216,7 @@ impl Flight {
     pub(crate) fn begun(&self) -> Option<Arc<Filling>> {
         match &*self.lock() {
             State::Filling(filling) => Some(Arc::clone(filling)),
-            State::Queued | State::Sealed(_) | State::Failed(_) => None,
+            State::Queued | State::Sealed { .. } | State::Failed(_) => None,
         }
     }
 
@@ -206,19 +227,18 @@ impl Flight {
     /// Notes the digest that the shard is to have according to who gave a part of it; false if another
     /// was noted before.
     pub(crate) fn is_to_have(&self, digest: u64) -> bool {
-        let mut noted = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         *noted.get_or_insert(digest) == digest
     }
 
-    /// Whether a shard with this digest is the one that was to come, as far as anybody said.
-    pub(crate) fn is_of(&self, digest: u64) -> bool {
-        let noted = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.is_none_or(|noted| noted == digest)
+    /// That digest, if anybody gave a part since the shard was begun.
+    pub(crate) fn lent(&self) -> Option<u64> {
+        *self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what was filled; the next try begins anew.
     pub(crate) fn begin_again(&self) {
-        *self.digest.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.lent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.change(State::Queued);
     }
 
@@ -229,15 +249,31 @@ impl Flight {
         self.changed.notify_all();
     }
 
-    pub(crate) fn seal(&self, sealed: Arc<Sealed>) {
-        self.change(State::Sealed(sealed));
+    /// The shard is in; `proven` if it is known to be what the origin has.
+    pub(crate) fn seal(&self, sealed: Arc<Sealed>, proven: bool) {
+        self.change(State::Sealed { sealed, proven });
+    }
+
+    /// Whether the shard is in and known to be what the origin has.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(*self.lock(), State::Sealed { proven: true, .. })
+    }
+
+    /// Says that the fill is about to be given up over a checksum.
+    pub(crate) fn give_up_over(&self, checksum: u64) {
+        let _ = self.given_up_over.set(checksum);
+    }
+
+    /// The checksum that it was given up over, if that was the reason.
+    pub(crate) fn given_up_over(&self) -> Option<u64> {
+        self.given_up_over.get().copied()
     }
 
     /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),
-            State::Queued | State::Sealed(_) | State::Failed(_) => None,
+            State::Queued | State::Sealed { .. } | State::Failed(_) => None,
         }
     }
 

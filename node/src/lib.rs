@@ -29,6 +29,7 @@ mod errors;
 mod metrics;
 mod pace;
 mod peers;
+mod pin;
 mod preflight;
 mod target;
 #[cfg(test)]

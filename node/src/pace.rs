@@ -150,7 +150,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn flight() -> Flight {
-        Flight::new(ShardId::from_bytes([1; 16]), false)
+        Flight::new(ShardId::from_bytes([1; 16]))
     }
 
     /// Whether it is still waiting when all that can go on has.

@@ -383,6 +383,32 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
 }
 
 #[test]
+fn who_asks_the_node_of_this_host_for_what_it_was_never_told_learns_how_to_tell_it() {
+    let host = Host::new();
+    let others = "s3://data/others";
+    let folder = host.server.create_bucket("data").expect("a bucket").join("others");
+    words::write(&folder, 1, 64, 1024);
+    let mut training = host.train(WORDS, 1, "60s");
+    node_of(&mut training);
+    finish(&mut training);
+    let larder = |words: &[&str]| {
+        let mut larder = Command::new(binary("larder"));
+        larder.args(words).args(["-o", "json"]).envs(host.env("60s")).output().expect("larder runs")
+    };
+    let explain = |uri: &str| larder(&["explain", &format!("{uri}#3")]);
+    assert!(explain(WORDS).status.success());
+    let refused = explain(others);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(4), "{said}");
+    assert!(said.contains("never told to read s3://data/others"), "{said}");
+    assert!(said.contains("larder.open") && !said.contains("--origin"), "{said}");
+    let file = host.run.path().join("sample.npy").display().to_string();
+    assert!(larder(&["dataset", "sample", others, "3", "--out", &file]).status.success());
+    let explained = explain(others);
+    assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
+}
+
+#[test]
 fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_origin() {
     let host = Host::new();
     let mut training = host.train(WORDS, 1, "60s");

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import larder
 from conftest import all_images
-from harness import Node
+from harness import Node, S3Server
 
 URI = "s3://data/images"
 
@@ -245,6 +245,24 @@ def test_a_path_is_answered_with_its_address(
             assert raised.value.hint == hint
     with pytest.raises(larder.InvalidArgument, match="uri is None"):
         larder.open(None)
+
+
+@pytest.mark.parametrize("way", ["cluster", "none"])
+def test_an_error_of_a_read_says_what_went_wrong_why_and_what_to_do(
+    way: str, node: Node, s3: S3Server
+) -> None:
+    folder = s3.folder / "data" / f"changed-{way}"
+    folder.mkdir()
+    save_file({"label": np.arange(5)}, folder / "a.safetensors")
+    uri = f"s3://data/{folder.name}"
+    dataset = larder.open(uri, cluster=node.address if way == "cluster" else "none")
+    save_file({"label": np.arange(6)}, folder / "a.safetensors")
+    for read in (lambda: dataset[3], lambda: next(iter(dataset.loader(5)))):
+        with pytest.raises(larder.DataChanged) as raised:
+            read()
+        assert raised.value.what
+        assert "a.safetensors" in str(raised.value.why)
+        assert "index" in str(raised.value.hint)
 
 
 def test_errors_are_also_those_of_python(tmp_path: Path) -> None:

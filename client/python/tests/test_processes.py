@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,36 @@ def test_an_epoch_begun_before_a_fork_is_refused_in_the_child_and_a_new_one_work
 
     succeed([fork(child)])
     assert len(list(iterator)) == 300 // 16 - 1
+
+
+@pytest.mark.parametrize("way", ["cluster", "none"])
+def test_a_forked_child_that_has_no_file_descriptors_left_is_told_so(node: Node, way: str) -> None:
+    dataset = larder.open(URI, cluster=node.address if way == "cluster" else "none")
+    check(dataset, 3)
+
+    def child() -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+        with hold_all_files(), pytest.raises(larder.ResourceExhausted) as raised:
+            dataset[3]
+        assert raised.value.what == "this process has no file descriptors left"
+        assert "ulimit -n" in str(raised.value.hint)
+        check(dataset, 3)
+
+    succeed([fork(child)])
+
+
+@contextmanager
+def hold_all_files() -> Iterator[None]:
+    held = []
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for file in held:
+            os.close(file)
 
 
 def test_views_taken_before_a_fork_are_each_sides_own(node: Node) -> None:

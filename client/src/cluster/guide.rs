@@ -148,11 +148,14 @@ impl Guide {
             asking.store(false, Release);
             return;
         }
-        let (guide, cluster) = (Arc::clone(self), Arc::clone(cluster));
-        runtime::spawn(async move {
+        let (guide, cluster, asked) = (Arc::clone(self), Arc::clone(cluster), Arc::clone(&asking));
+        let begun = runtime::spawn(async move {
             guide.learn(&cluster).await;
-            asking.store(false, Release);
+            asked.store(false, Release);
         });
+        if begun.is_err() {
+            asking.store(false, Release);
+        }
     }
 
     /// The placement on a ring, as its members say. Where they answer, but with nothing of use, the ring

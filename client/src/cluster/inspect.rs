@@ -83,7 +83,8 @@ impl Cluster {
         let view = self.view();
         let members = || view.iter().flat_map(|view| &view.members);
         let asked = members().map(|member| ask(&self.control, Arc::clone(member)));
-        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()));
+        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()))
+            .unwrap_or_else(|error| members().map(|_| Err(error.clone())).collect());
         let pair = |(member, answer): (&Arc<Member>, _)| Answer { member: member.state(), answer };
         members().zip(answers).map(pair).collect()
     }

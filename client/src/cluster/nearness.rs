@@ -57,7 +57,7 @@ impl Cluster {
     pub fn nodes_here(&self) -> Vec<String> {
         let Ok(view) = self.learn() else { return Vec::new() };
         // A node may have been started since it was looked for.
-        runtime::block_on(self.locate(&view, |nearness| !nearness.is_here()));
+        let _ = runtime::block_on(self.locate(&view, |nearness| !nearness.is_here()));
         let here = view.members.iter().filter(|member| member.nearness.is_here());
         here.map(|member| member.id.clone()).collect()
     }

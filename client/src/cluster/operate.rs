@@ -71,7 +71,7 @@ impl Operator {
     /// # Errors
     /// The node's; `Unavailable` when none answers.
     pub fn status(&self) -> Result<ClusterStatus, Error> {
-        runtime::block_on(self.first()).map(|(_, status)| status)
+        runtime::block_on(self.first())?.map(|(_, status)| status)
     }
 
     /// The latest changes that are over, the oldest first.
@@ -82,7 +82,7 @@ impl Operator {
         runtime::block_on(self.on_any(|address, mut client| async move {
             let call = client.get_history(GetHistoryRequest {});
             within(&address, limits::CONTROL_CALL_TIMEOUT, call).await
-        }))
+        }))?
     }
 
     /// What each of these nodes (names and control addresses) says about itself, all asked at once.
@@ -92,7 +92,14 @@ impl Operator {
             let (description, standing) = join(described, self.stands(address, true)).await;
             Seen { id: id.clone(), description, standing }
         });
-        runtime::block_on(join_all(seen.collect::<Vec<_>>()))
+        runtime::block_on(join_all(seen.collect::<Vec<_>>())).unwrap_or_else(|error| {
+            let unseen = |(id, _): &(String, _)| Seen {
+                id: id.clone(),
+                description: Err(error.clone()),
+                standing: Err(error.clone()),
+            };
+            nodes.iter().map(unseen).collect()
+        })
     }
 
     /// What would move. Nothing is changed.
@@ -106,7 +113,7 @@ impl Operator {
             let collected = collect(&address, pieces);
             let collected = tokio::time::timeout(limits::BLOB_TRANSFER_TIMEOUT, collected).await;
             collected.unwrap_or_else(|_| Err(torn(&address, "it came too slowly")))
-        }))
+        }))?
     }
 
     /// Begins a change by a plan, or, with `check_only`, says what it does and whether it can be begun.
@@ -172,7 +179,7 @@ impl Operator {
             }
             let mut client = self.client(&address)?;
             within(&address, limits::ADMIN_CALL_TIMEOUT, client.take_over(request)).await
-        })
+        })?
     }
 
     /// Where a shard belongs and how it stands, by every member of the ring.
@@ -190,7 +197,8 @@ impl Operator {
             let call = client.explain(request.clone());
             within(&member.control, limits::CONTROL_CALL_TIMEOUT, call).await
         });
-        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()));
+        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()))
+            .unwrap_or_else(|error| members().map(|_| Err(error.clone())).collect());
         members()
             .zip(answers)
             .map(|(member, answer)| Answer { member: member.state(), answer })
@@ -258,7 +266,7 @@ impl Operator {
             let (address, _) = self.first().await?;
             let client = self.client(&address)?;
             tell(address, client).await
-        })
+        })?
     }
 }
 

@@ -29,7 +29,7 @@ impl Cluster {
     pub(super) fn learn(&self) -> Result<Arc<View>, Error> {
         match self.view() {
             Some(view) => Ok(view),
-            None => runtime::block_on(self.introduce()),
+            None => runtime::block_on(self.introduce())?,
         }
     }
 
@@ -92,7 +92,8 @@ impl Cluster {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        runtime::spawn(work(Arc::clone(self)));
+        // What can't be begun now is due again after a while.
+        let _ = runtime::spawn(work(Arc::clone(self)));
     }
 
     async fn meet(&self) {

@@ -24,7 +24,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    Error, files,
+    Error, files, hints,
     origin::Fallback,
     patience::Patience,
     process,
@@ -91,6 +91,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Goes on until every row is in the batch.
     pub(super) fn run(mut self) -> Result<Gathered, Error> {
+        // Without it every node and the origin would seem to be away.
+        runtime::start()?;
         let wanted: u64 = self.work.iter().map(|job| job.at.len() as u64).sum();
         while !self.work.is_empty() {
             self.patience.cancel().check()?;
@@ -222,7 +224,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             new.iter()
                 .map(async |&node| routes.nodes[node].open_soon(target, &session.slots).await),
         );
-        let opened = runtime::block_on(self.patience.cancel().unless(opened))?;
+        let opened = runtime::block_on(self.patience.cancel().unless(opened))??;
         for (node, opened) in new.into_iter().zip(opened) {
             if let Err(failure) = opened {
                 self.node_failed(routes, node, &failure, false)?;
@@ -266,7 +268,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         // Where a node was passed over instead, the next one or the origin is still to be asked.
         if busy && started.is_empty() {
             self.patience.cancel().check()?;
-            let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use");
+            let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use")
+                .hint("read in fewer threads at a time, or with more patience");
             return Err(self.last.take().unwrap_or(busy));
         }
         for (lane, failure) in lanes.start(&self.wanted, started) {
@@ -338,7 +341,10 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let node = &routes.nodes[index];
         let error = failure.to_error(&node.member.id);
         match self.strikes[index].judge(failure, used) {
-            Verdict::Fatal => return Err(error),
+            Verdict::Fatal => {
+                let cluster = self.means.target.cluster.iter();
+                return Err(cluster.fold(error, |error, cluster| hints::of_node(error, cluster)));
+            }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),
             Verdict::Wait => self.again = Some(error),

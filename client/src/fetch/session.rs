@@ -71,7 +71,7 @@ impl Session {
         let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
         if !node.is_open() {
             let opened = cancel.unless(node.open_soon(target, &self.slots));
-            let opened = runtime::block_on(opened).ok()?;
+            let opened = runtime::block_on(opened).ok()?.ok()?;
             if let Err(Failure::Silent) = opened {
                 node.member.health.fail(process::uptime());
             }

@@ -150,9 +150,23 @@ fn tick(time: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// A map of a small extent.
+    fn map() -> Attached {
+        let layout = Layout::new(&[Region::Blocks { bytes: 8 }]).unwrap();
+        let (id, parts) =
+            (ExtentId::from_bytes([7; 16]), vec![PartSpec { region: 0, range: 0..8 }]);
+        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
+        let mut part = filling.take_part(0).unwrap();
+        part.write(&[1; 8]).unwrap();
+        part.finish().unwrap();
+        Attached::lending(filling.seal().unwrap().open_for_peer().unwrap(), id).unwrap()
+    }
 
     #[test]
     fn a_shard_is_asked_for_once_until_the_answer_and_not_before_its_time() {
@@ -178,5 +192,26 @@ mod tests {
         one.refuse(7, SECOND);
         assert!(other.claim(8, SECOND));
         assert!(!one.claim(7, SECOND));
+        let [one, other] = [0, 1].map(|_| Slots::new(100));
+        assert!(Arc::ptr_eq(&one.places, &other.places));
+    }
+
+    #[test]
+    fn a_map_has_its_place_for_as_long_as_somebody_uses_it() {
+        let slots = Slots::within(100, Places::new(1));
+        assert!(slots.claim(7, SECOND));
+        slots.put(7, map());
+        assert!(!slots.claim(8, SECOND));
+        let used = slots.take(7, SECOND);
+        assert!(!slots.claim(8, SECOND));
+        drop(used);
+        assert!(slots.claim(8, SECOND));
+        slots.put(8, map());
+        // One more that nobody asked for, as its place was given back before it came.
+        slots.put(9, map());
+        drop(slots.take(8, SECOND));
+        assert!(!slots.claim(8, SECOND));
+        drop(slots.take(9, SECOND));
+        assert!(slots.claim(8, SECOND));
     }
 }

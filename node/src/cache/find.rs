@@ -9,13 +9,15 @@ use larder_extent::Sealed;
 use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 use larder_wire::{Error, ErrorKind};
 
-use super::books::{Books, EvictedShard};
+use super::books::{Books, EvictedShard, Look};
+use super::kept::{Fit, Kept, fit};
 use super::{Cache, Group, Remains};
 use crate::catalog::Dataset;
 use crate::clock;
 use crate::errors;
 use crate::fill::{Priority, Pushed, Queued, ShardPlan};
 use crate::flight::{Flight, Waited};
+use crate::pin::{self, Pin};
 
 /// What the cache has of one shard.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ pub enum Found {
 pub struct Awaited {
     flight: Arc<Flight>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
-    /// The checksum that the asker's snapshot pins. Whoever began the fill may have asked for another snapshot.
-    pinned: Option<u64>,
+    /// What the asker's snapshot pins. Others who wait may have asked for other snapshots.
+    pin: Option<Pin>,
 }
 
 impl Awaited {
@@ -51,15 +53,24 @@ impl Awaited {
         self.checked(self.flight.wait_for_all(timeout))
     }
 
+    /// What the wait came to for this asker.
     fn checked(&self, waited: Waited) -> Waited {
-        match waited {
-            Waited::Sealed(sealed) if !is_pinned(self.pinned, &sealed) => {
-                Waited::Failed(Arc::new(Error::new(
-                    ErrorKind::ResourceExhausted,
-                    "the shard came in for a snapshot without checksums and is not what this one pins; ask again",
-                )))
+        let pinned = self.pin.as_ref().map(Pin::checksum);
+        match (&waited, &self.pin) {
+            (Waited::Sealed(sealed), Some(pin)) => {
+                match fit(sealed, self.flight.is_proven(), pinned) {
+                    Fit::Right => waited,
+                    Fit::Wrong => Waited::Failed(Arc::new(pin::wrong().context(pin))),
+                    Fit::Unknown => ask_again("it came in before its checksum was known"),
+                }
             }
-            other => other,
+            (Waited::Failed(_), _) => match self.flight.given_up_over() {
+                Some(over) if pinned != Some(over) => {
+                    ask_again("its fill was given up over the checksum that another snapshot pins")
+                }
+                _ => waited,
+            },
+            _ => waited,
         }
     }
 
@@ -142,18 +153,17 @@ impl Cache {
         found
     }
 
-    /// A shard if it is here; nothing begins because of it.
+    /// A shard if it is here; nothing begins because of it, and nothing leaves.
     ///
     /// # Panics
     /// If the dataset has no such shard.
     #[must_use]
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
-        let mut found = [Found::NotKept];
-        self.look_up(dataset, &[shard], &mut found, clock::now());
-        match found {
-            [Found::Resident(sealed)] => Some(sealed),
-            _ => None,
-        }
+        dataset.vouch(shard).ok()?;
+        let (group, shard) = (Group::Shards(dataset.snapshot()), dataset.manifest().shard(shard));
+        let kept = self.lock().store.get(shard.id, group, clock::now())?;
+        let right = !kept.condemned && kept.fit(shard.checksum) == Fit::Right;
+        right.then_some(kept.sealed)
     }
 
     /// Takes what is resident; returns the indices and shards that are not.
@@ -175,21 +185,27 @@ impl Cache {
         }
         let (mut others, mut books) = (Vec::new(), self.lock());
         vouched.retain(|&(index, shard, id)| {
-            if books.condemned.contains(&id) {
-                return false;
+            let pinned = dataset.manifest().shard(shard).checksum;
+            match books.look(id, group, pinned, now) {
+                Look::Absent => return true,
+                Look::Here(sealed) => found[index] = Found::Resident(sealed),
+                other => others.push((index, shard, id, other)),
             }
-            let Some(sealed) = books.store.get(id, group, now) else {
-                return true;
-            };
-            if !is_pinned(dataset.manifest().shard(shard).checksum, &sealed) {
-                others.push((index, shard, id));
-                return false;
-            }
-            found[index] = Found::Resident(sealed);
             false
         });
         drop(books);
-        vouched.extend(others.into_iter().filter(|&(_, _, id)| self.discard(id)));
+        for (index, shard, id, look) in others {
+            match look {
+                Look::Wrong => found[index] = wrong(dataset, shard, id),
+                Look::Held(why) => found[index] = over(id, why),
+                Look::Discarded(discarded) => {
+                    if self.part_with(id, discarded) {
+                        vouched.push((index, shard, id));
+                    }
+                }
+                Look::Absent | Look::Here(_) => {}
+            }
+        }
         vouched
     }
 
@@ -258,32 +274,23 @@ impl Asking<'_> {
 
     /// `None` if there is no room for it.
     fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
-        let held = books.failures.held(one.id, self.now);
+        let pin = Pin::of(self.dataset, one.shard);
+        let held = books.failures.held(one.id, pin.as_ref().map(Pin::checksum), self.now);
         if let Some(why) = books.closed.clone().or(held) {
             return Some(over(one.id, why));
         }
-        let pinned = self.dataset.manifest().shard(one.shard).checksum;
-        let make = || Arc::new(Flight::new(one.id, pinned.is_some()));
+        let make = || Arc::new(Flight::new(one.id));
         let (group, now) = (self.group, self.now);
         match books.store.request(one.id, group, one.bytes, now, make) {
-            Outcome::Resident(sealed) if is_pinned(pinned, &sealed) => {
-                Some(Found::Resident(sealed))
-            }
-            // It came in this very moment: who asks again finds and discards it.
-            Outcome::Resident(_) => Some(Found::NotKept),
+            Outcome::Resident(kept) => Some(self.just_came_in(one, kept)),
             Outcome::InFlight { handle, waiter } => {
                 books.queue.raise(one.id, self.priority);
-                self.hurry(&handle);
-                if pinned.is_some() {
-                    handle.withhold();
-                }
-                Some(self.awaited(handle, waiter, pinned))
+                Some(self.awaited(handle, waiter, pin))
             }
             Outcome::Admitted { handle, permit } => {
-                self.hurry(&handle);
                 let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
                 let queued = Queued { dataset, shard, flight: handle, permit };
-                Some(self.enqueue(books, one, queued, aside))
+                Some(self.enqueue(books, (one, pin), queued, aside))
             }
             Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
@@ -294,9 +301,13 @@ impl Asking<'_> {
         }
     }
 
-    fn hurry(&self, flight: &Flight) {
-        if self.priority != Priority::Background {
-            flight.hurry();
+    /// A shard that was not here a moment ago.
+    fn just_came_in(&self, one: &Missing, kept: Kept) -> Found {
+        match kept.fit(self.dataset.manifest().shard(one.shard).checksum) {
+            Fit::Right if !kept.condemned => Found::Resident(kept.sealed),
+            Fit::Wrong => wrong(self.dataset, one.shard, one.id),
+            // Who asks again finds and discards it.
+            Fit::Right | Fit::Unknown => Found::NotKept,
         }
     }
 
@@ -304,7 +315,7 @@ impl Asking<'_> {
     fn enqueue(
         &self,
         books: &mut Books,
-        one: &Missing,
+        (one, pin): (&Missing, Option<Pin>),
         queued: Queued,
         aside: &mut Aside,
     ) -> Found {
@@ -324,13 +335,19 @@ impl Asking<'_> {
         let Outcome::InFlight { handle, waiter } = again else {
             unreachable!("the shard was just admitted");
         };
-        // The fill compares what this asker's snapshot pins.
-        self.awaited(handle, waiter, None)
+        self.awaited(handle, waiter, pin)
     }
 
-    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>, pinned: Option<u64>) -> Found {
+    /// The place of one who waits, and says what for and how urgently.
+    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>, pin: Option<Pin>) -> Found {
+        if let Some(pin) = &pin {
+            flight.compare_with(pin);
+        }
+        if self.priority != Priority::Background {
+            flight.hurry();
+        }
         let place = Some((Arc::clone(self.cache), waiter));
-        Found::InFlight(Awaited { flight, place, pinned })
+        Found::InFlight(Awaited { flight, place, pin })
     }
 }
 
@@ -342,11 +359,18 @@ struct LeftOut {
 
 fn over(id: ShardId, why: Arc<Error>) -> Found {
     let flight = Arc::new(Flight::failed(id, why));
-    Found::InFlight(Awaited { flight, place: None, pinned: None })
+    Found::InFlight(Awaited { flight, place: None, pin: None })
 }
 
-/// Whether a shard is what a snapshot pins, if that pins anything. Snapshots of the same object share its shards, and
-/// not all of them pin checksums.
-pub(super) fn is_pinned(pinned: Option<u64>, sealed: &Sealed) -> bool {
-    pinned.is_none_or(|pinned| pinned == sealed.digest())
+/// What those get whose snapshot pins another checksum than that of what the origin has.
+fn wrong(dataset: &Arc<Dataset>, shard: u32, id: ShardId) -> Found {
+    match Pin::of(dataset, shard) {
+        Some(pin) => over(id, Arc::new(pin::wrong().context(pin))),
+        None => Found::NotKept,
+    }
+}
+
+fn ask_again(why: &str) -> Waited {
+    let error = Error::new(ErrorKind::ResourceExhausted, format!("{why}; ask again"));
+    Waited::Failed(Arc::new(error))
 }

@@ -7,11 +7,13 @@ use larder_extent::Sealed;
 use larder_store::{FillPermit, HandOver, StalePermit};
 use larder_wire::{Error, ErrorKind};
 
+use super::kept::Kept;
 use super::{Cache, Remains};
 use crate::catalog::Dataset;
 use crate::clock;
 use crate::fill::{Failure, Place, Queued};
 use crate::flight::Flight;
+use crate::pin::{self, Pin};
 
 /// Workers that may die over one shard; more would say that the shard kills them.
 const WORKERS_MAX: u32 = 3;
@@ -26,17 +28,33 @@ pub(crate) struct Job {
     permit: Option<FillPermit<ShardId>>,
 }
 
-/// A fill that can't be completed: why, over which read, after how many tries.
+/// A shard that was filled.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    pub(crate) sealed: Sealed,
+    /// It is known to be what the origin has, whatever is pinned.
+    pub(crate) proven: bool,
+}
+
+/// A fill that can't be completed: why, over which read or which checksum, after how many tries.
 #[derive(Debug)]
 pub(crate) struct GaveUp {
     pub(crate) why: Error,
     pub(crate) place: Option<Place>,
+    pub(crate) pin: Option<Pin>,
     pub(crate) attempts: u32,
 }
 
 impl From<Error> for GaveUp {
     fn from(why: Error) -> Self {
-        Self { why, place: None, attempts: 1 }
+        Self { why, place: None, pin: None, attempts: 1 }
+    }
+}
+
+impl GaveUp {
+    /// Two reads did not bring what is pinned.
+    pub(crate) fn over(pin: &Pin, why: Error) -> Self {
+        Self { why, place: None, pin: Some(pin.clone()), attempts: 2 }
     }
 }
 
@@ -88,45 +106,61 @@ impl Job {
         self.shard
     }
 
-    /// The shard is in: from here on it is served from memory.
-    pub(crate) fn complete(mut self, sealed: Sealed) {
+    /// The shard is in: from here on it is served from memory, though not to those who pin another.
+    pub(crate) fn complete(mut self, filled: Filled) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let sealed = Arc::new(sealed);
-        let page_size = sealed.page_size();
+        let Filled { sealed, proven } = filled;
+        let wrong = self.flight.pin().filter(|pin| proven && pin.checksum() != sealed.digest());
+        if let Some(pin) = wrong {
+            self.list(GaveUp::over(pin, pin::wrong()));
+        }
+        let (page_size, sealed) = (sealed.page_size(), Arc::new(sealed));
+        let kept = Kept::new(Arc::clone(&sealed), proven);
         let completed = {
             let mut books = self.cache.lock();
             books.page_size = Some(page_size);
-            books.store.complete(permit, Arc::clone(&sealed), clock::now())
+            books.store.complete(permit, kept, clock::now())
         };
         if let Ok(flight) = completed {
             self.cache.counters.fills_completed.add(1);
-            flight.seal(sealed);
+            flight.seal(sealed, proven);
         }
     }
 
-    /// The shard can't be had: everyone who waits is told, and for a moment everyone who asks.
+    /// The shard can't be had: everyone who waits is told, and for a moment everyone who asks. Those who don't pin the
+    /// checksum that it was given up over may try for themselves.
     pub(crate) fn give_up(mut self, gave_up: GaveUp) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let flight = &self.flight;
-        let why =
-            gave_up.why.context(format_args!("shard {} of {}", self.shard, self.dataset.uri()));
-        let why = Arc::new(why);
-        tracing::warn!(shard = %flight.id(), attempts = gave_up.attempts, "a fill gave up: {why}");
+        if let Some(pin) = &gave_up.pin {
+            self.flight.give_up_over(pin.checksum());
+        }
+        let why = self.list(gave_up);
+        self.cache.abandon(permit, &self.flight, &why);
+    }
+
+    /// Lists what did not come, or not as somebody pins it. Returns why, to be told.
+    fn list(&self, gave_up: GaveUp) -> Arc<Error> {
+        let GaveUp { why, place, pin, attempts } = gave_up;
+        let pinned_by = pin.as_ref().map(|pin| (pin.dataset(), pin.shard()));
+        let (dataset, shard) = pinned_by.unwrap_or((&self.dataset, self.shard));
+        let why = Arc::new(why.context(format_args!("shard {shard} of {}", dataset.uri())));
+        tracing::warn!(shard = %self.flight.id(), attempts, "a fill failed: {why}");
+        self.cache.counters.fills_failed.add(1);
         self.cache.lock().failures.add(Failure {
-            id: flight.id(),
-            snapshot: self.dataset.snapshot(),
-            shard: self.shard,
-            place: gave_up.place,
+            id: self.flight.id(),
+            snapshot: dataset.snapshot(),
+            shard,
+            place,
+            pinned: pin.as_ref().map(Pin::checksum),
             why: Arc::clone(&why),
-            attempts: gave_up.attempts,
+            attempts,
             at: clock::now(),
         });
-        self.cache.counters.fills_failed.add(1);
-        self.cache.abandon(permit, flight, &why);
+        why
     }
 
     /// What becomes of a fill whose worker died or was stopped: somebody waits, so it is queued

@@ -7,7 +7,9 @@ use larder_extent::Sealed;
 use larder_store::{HolderView, LeaseRefused, Released};
 use larder_wire::{Error, ErrorKind};
 
-use super::{Cache, Found, Group, HolderId, find::is_pinned};
+use super::books::EvictedShard;
+use super::kept::{Fit, Kept};
+use super::{Awaited, Cache, Found, Group, HolderId};
 use crate::catalog::Dataset;
 use crate::clock;
 use crate::fill::Priority;
@@ -45,7 +47,7 @@ impl Cache {
                         return Leased::OverQuota(Error::new(kind, refused.to_string()));
                     }
                 },
-                Some(Found::InFlight(flight)) => return pending(flight.flight()),
+                Some(Found::InFlight(flight)) => return pending(&flight),
                 Some(Found::NotKept) | None => return Leased::NotKept,
             }
         }
@@ -61,26 +63,30 @@ impl Cache {
         let shard = dataset.manifest().shard(shard);
         let (id, now, mut books) = (shard.id, clock::now(), self.lock());
         let there = books.store.get(id, Group::Shards(dataset.snapshot()), now);
-        let right = there.is_some_and(|sealed| is_pinned(shard.checksum, &sealed));
-        if !right || books.condemned.contains(&id) {
+        let right = |kept: &Kept| !kept.condemned && kept.fit(shard.checksum) == Fit::Right;
+        if !there.is_some_and(|kept| right(&kept)) {
             return Err(LeaseRefused::NotResident);
         }
-        books.store.lease(id, holder, now)
+        books.store.lease(id, holder, now).map(|kept| kept.sealed)
     }
 
     /// Ends one lease. Returns whether there was one.
     pub fn release(&self, holder: HolderId, id: ShardId) -> bool {
-        let mut books = self.lock();
-        let released = books.store.release(id, holder, clock::now());
+        let (now, mut books) = (clock::now(), self.lock());
+        let released = books.store.release(id, holder, now);
+        let evicted = books.evict_condemned(&[id], now);
         drop(books);
-        self.after_release(&[id]);
+        self.after_release(evicted);
         released
     }
 
     /// Ends all leases of a holder, whose process is gone. Returns what it held.
     pub fn release_all(&self, holder: HolderId) -> Released<ShardId> {
-        let released = self.lock().store.release_all(holder, clock::now());
-        self.after_release(&released.ids);
+        let (now, mut books) = (clock::now(), self.lock());
+        let released = books.store.release_all(holder, now);
+        let evicted = books.evict_condemned(&released.ids, now);
+        drop(books);
+        self.after_release(evicted);
         released
     }
 
@@ -96,29 +102,17 @@ impl Cache {
         self.lock().store.holders()
     }
 
-    /// Evicts condemned shards that lost their last lease, and lets the reaper look at once for what
+    /// Buries condemned shards that lost their last lease, and lets the reaper look at once for what
     /// the client may have unmapped.
-    fn after_release(&self, ids: &[ShardId]) {
-        let mut evicted = Vec::new();
-        {
-            let mut books = self.lock();
-            for id in ids {
-                if books.condemned.contains(id)
-                    && let Ok(shard) = books.store.evict(*id, clock::now())
-                {
-                    books.condemned.remove(id);
-                    evicted.push(shard);
-                }
-            }
-        }
+    fn after_release(&self, evicted: Vec<EvictedShard>) {
         evicted.into_iter().for_each(|shard| self.bury(shard));
         self.reaper.kick();
     }
 }
 
-fn pending(flight: Arc<Flight>) -> Leased {
-    match flight.wait_for_all(std::time::Duration::ZERO) {
+fn pending(awaited: &Awaited) -> Leased {
+    match awaited.wait_for_all(std::time::Duration::ZERO) {
         Waited::Failed(why) => Leased::Failed(why),
-        _ => Leased::Pending(flight),
+        _ => Leased::Pending(awaited.flight()),
     }
 }

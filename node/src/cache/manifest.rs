@@ -10,6 +10,7 @@ use larder_extent::{
 use larder_store::{FillPermit, Outcome};
 use larder_wire::{Error, ErrorKind};
 
+use super::kept::Kept;
 use super::{Cache, Group, Remains};
 use crate::flight::Flight;
 use crate::{clock, errors};
@@ -34,7 +35,8 @@ impl Cache {
             Ok(sealed) => {
                 let (sealed, mut books) = (Arc::new(sealed), self.lock());
                 books.store.open_group(Group::Manifest(snapshot), clock::now());
-                let _ = books.store.complete(permit, Arc::clone(&sealed), clock::now());
+                let kept = Kept::new(Arc::clone(&sealed), true);
+                let _ = books.store.complete(permit, kept, clock::now());
                 Ok(sealed)
             }
             Err(why) => {
@@ -63,12 +65,12 @@ impl Cache {
         let mut reason = None;
         // A second time, when the first made room.
         for _ in 0..2 {
-            let make = || Arc::new(Flight::new(id, true));
+            let make = || Arc::new(Flight::new(id));
             let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
             match outcome {
-                Outcome::Resident(sealed) => {
+                Outcome::Resident(kept) => {
                     self.lock().store.open_group(group, clock::now());
-                    return Ok(Admission::Resident(sealed));
+                    return Ok(Admission::Resident(kept.sealed));
                 }
                 Outcome::Admitted { permit, .. } => return Ok(Admission::Admitted(permit)),
                 Outcome::InFlight { waiter, .. } => self.lock().store.leave(waiter),

@@ -1,16 +1,20 @@
 //! The cache and its fills over a folder, in this process.
 
+mod pins;
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use larder_dataset::ShardId;
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 use larder_wire::ErrorKind;
 
 use super::{Found, HolderId, Leased};
 use crate::catalog::Dataset;
+use crate::clock;
 use crate::fill::{Priority, RowWanted, ShardPlan};
 use crate::testing::{Folder, Kitchen, landed, until};
 
@@ -228,18 +232,6 @@ fn what_was_filled_without_a_checksum_is_compared_with_one_that_is_pinned_later(
 }
 
 #[test]
-fn what_is_on_its_way_without_a_checksum_is_compared_with_one_that_is_pinned_later() {
-    let (folder, kitchen, pinned) = pinned_later();
-    folder.damage();
-    let Found::InFlight(any) = kitchen.find(1) else { panic!("it is here already") };
-    let found = kitchen.cache.find(&pinned, &[1], Priority::Demand).pop();
-    let Some(Found::InFlight(right)) = found else { panic!("it is on its way: {found:?}") };
-    kitchen.start_workers();
-    assert_eq!(landed(&any).unwrap().row(0, 127), folder.row(255));
-    assert_eq!(landed(&right).unwrap_err().kind(), ErrorKind::ResourceExhausted);
-}
-
-#[test]
 fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
     let folder = small();
     let one = Kitchen::extent_bytes(&folder, 64);
@@ -282,6 +274,36 @@ fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
     until("it is gone", || kitchen.cache.usage().orphaned.bytes == 0);
     folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
     assert_eq!(kitchen.counters.fills_completed.get(), 2);
+}
+
+/// A shard that was found corrupt while it was leased, and whose last lease has ended since without it being evicted.
+fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
+    kitchen.get(0).unwrap();
+    let id = kitchen.dataset.manifest().shard(0).id;
+    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 0, ANN), Leased::Granted(_)));
+    kitchen.cache.discard(id);
+    assert!(matches!(kitchen.find(0), Found::NotKept));
+    assert!(kitchen.cache.lock().store.release(id, ANN, clock::now()));
+    id
+}
+
+#[test]
+fn a_corrupt_shard_that_nobody_leases_any_more_is_filled_anew_for_who_asks_next() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    condemned_and_left(&kitchen);
+    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    assert_eq!(kitchen.counters.fills_completed.get(), 2);
+}
+
+#[test]
+fn a_corrupt_shard_that_leaves_in_another_way_is_filled_like_any_other() {
+    let folder = small();
+    let kitchen = Kitchen::new(&folder, MIB);
+    let id = condemned_and_left(&kitchen);
+    assert!(kitchen.cache.let_go(id));
+    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    assert!(matches!(kitchen.find(0), Found::Resident(_)));
 }
 
 #[test]

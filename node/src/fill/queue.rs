@@ -139,7 +139,7 @@ mod tests {
 
         fn fill(&mut self, number: u8) -> Queued {
             let id = ShardId::from_bytes([number; 16]);
-            let make = || Arc::new(Flight::new(id, false));
+            let make = || Arc::new(Flight::new(id));
             let outcome = self.store.request(id, 0, 1, self.now, make);
             let Outcome::Admitted { handle, permit } = outcome else { panic!("{outcome:?}") };
             let dataset = Arc::clone(&self.kitchen.dataset);

@@ -10,18 +10,16 @@ use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
+use super::compare::{Reads, Verdict};
 use super::lender::Lender;
 use super::{Reader, ShardPlan};
-use crate::cache::{Cache, GaveUp, Job};
+use crate::cache::{Cache, Filled, GaveUp, Job};
 use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};
 use crate::pace::Pace;
 use crate::peers::Peers;
-
-/// Times a whole shard is read when it does not have the checksum that the manifest pins: bytes can
-/// be damaged on their way once.
-const CHECKSUM_TRIES: u32 = 2;
+use crate::pin::{self, Pin};
 
 /// What the workers share.
 pub(crate) struct Filler {
@@ -85,7 +83,7 @@ impl Filler {
         job.flight().begin_attempt();
         let filled = time::timeout(limits::FILL_DEADLINE, self.try_fill(&job)).await;
         match filled {
-            Ok(Ok(sealed)) => job.complete(sealed),
+            Ok(Ok(filled)) => job.complete(filled),
             Ok(Err(gave_up)) => job.give_up(gave_up),
             Err(_) => job.give_up(GaveUp::from(Error::new(
                 ErrorKind::OriginUnavailable,
@@ -94,29 +92,30 @@ impl Filler {
         }
     }
 
-    async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
+    async fn try_fill(&self, job: &Job) -> Result<Filled, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
-        let (mut may_borrow, mut tries) = (true, 0);
-        while tries < CHECKSUM_TRIES {
+        let (flight, mut reads, mut may_borrow) = (job.flight(), Reads::default(), true);
+        loop {
             let filling = self.take_memory(job, &plan).await?;
-            let borrowed = self.read_parts(job, &plan, &filling, may_borrow).await?;
-            if let Some(sealed) = seal(job, filling).await? {
-                return Ok(sealed);
+            self.read_parts(job, &plan, &filling, may_borrow).await?;
+            let sealed = seal(job, filling).await?;
+            let pin = flight.pin();
+            let verdict = reads.judge(sealed.digest(), pin.map(Pin::checksum), flight.lent());
+            if let Verdict::Serve { proven } = verdict {
+                return Ok(Filled { sealed, proven });
             }
-            if borrowed {
-                tracing::warn!(shard = %job.flight().id(), "a peer gave wrong bytes: read again from the origin");
-                may_borrow = false;
-            } else {
-                tries += 1;
+            drop(sealed);
+            flight.begin_again();
+            match (verdict, pin) {
+                (Verdict::GiveUp, Some(pin)) => return Err(GaveUp::over(pin, pin::not_met())),
+                (Verdict::ReadFromOrigin, _) => {
+                    tracing::warn!(shard = %flight.id(), "a peer gave wrong bytes: read again from the origin");
+                    may_borrow = false;
+                }
+                _ => {}
             }
         }
-        let why = Error::new(
-            ErrorKind::DataLoss,
-            "its bytes don't have the checksum that the manifest pins; the object was changed \
-             without a new etag, or is damaged: index the dataset again",
-        );
-        Err(GaveUp { why, place: None, attempts: CHECKSUM_TRIES })
     }
 
     /// The extent that an earlier worker began, or a new one.
@@ -134,19 +133,18 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads what is missing. Returns whether a peer gave some of it.
+    /// Reads what is missing.
     async fn read_parts(
         &self,
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
         may_borrow: bool,
-    ) -> Result<bool, GaveUp> {
+    ) -> Result<(), GaveUp> {
         let lender = if may_borrow { self.find_lender(job, plan, filling).await } else { None };
         let read = |index| self.read_part(job, plan, filling, lender.as_ref(), index);
         let parts = stream::iter((0..plan.reads.len()).map(read));
-        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await?;
-        Ok(lender.is_some())
+        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
     /// Asks who may have the shard for the first part that is missing.
@@ -197,18 +195,9 @@ impl Filler {
     }
 }
 
-/// Seals, unless the bytes are not those that the manifest pins or that a peer has: then all is
-/// forgotten.
-async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Option<Sealed>, GaveUp> {
+async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
-    let sealed = sealed.map_err(errors::of_extent)?;
-    let pinned = job.dataset().manifest().shard(job.shard()).checksum;
-    let digest = sealed.digest();
-    if pinned.is_none_or(|pinned| pinned == digest) && job.flight().is_of(digest) {
-        return Ok(Some(sealed));
-    }
-    job.flight().begin_again();
-    Ok(None)
+    Ok(sealed.map_err(errors::of_extent)?)
 }
 
 /// Runs what takes or seals memory for a flight on a blocking thread. The memory stays counted for as

@@ -174,6 +174,11 @@ where
         Some(handle)
     }
 
+    /// The handle of a shard that is here, for the caller to note something in it. Nobody uses the shard by this.
+    pub fn handle_mut(&mut self, id: K) -> Option<&mut R> {
+        self.entries.get_mut(&id)?.state.resident_mut().map(|resident| &mut resident.handle)
+    }
+
     /// Opens a session on a group: until it is closed, the group's shards stay.
     pub fn open_group(&mut self, group: G, now: Instant) {
         self.groups.open(group, now);

@@ -1,11 +1,11 @@
 //! The inner loops of copying rows: bring memory in early, copy past the cache, hash on the way.
 //!
-//! What is best was measured against plain copies of the same rows. Rows of a few pages and more, in
-//! batches that no cache would hold, are hashed a page at a time where they lie, which brings the
-//! page into the first-level cache, and go from there to the target by stores that do not read the
-//! target first: a fifth to a third faster than a copy that checks nothing. Everything else is hashed
-//! on its way through the registers ([`fused`]) where the processor can, and else in the target after
-//! it was copied; with the memory of later rows asked for some rows ahead.
+//! What is best was measured against plain copies of the same rows. Rows are hashed on their way
+//! through the registers ([`fused`]) where the processor can; those of many pages, in batches that no
+//! cache would hold, go past the cache then, by stores that do not read the target first. Where it can't,
+//! such rows are hashed a page at a time where they lie, which brings the page into the first-level
+//! cache, and go from there to the target past the cache; shorter ones are hashed in the target after
+//! they were copied. The memory of later rows is asked for some rows ahead.
 //!
 //! Thread rule: plain functions. Non-goals: which rows (see `rows`), which checksum (see `crc`).
 
@@ -29,13 +29,22 @@ const PIECE_BYTES: usize = 4096;
 /// A copy that stays in the cache is hashed in pieces of this size.
 const CACHED_PIECE_BYTES: usize = 16 * 1024;
 
-/// What is asked for ahead of a piece or row: enough for the memory's own prefetching to go on.
+/// Rows up to this length are asked for as a whole: they are over before the memory's own prefetching begins.
+const WHOLE_ROW_BYTES_MAX: usize = 1024;
+
+/// What is asked for of longer ones: enough for the memory's own prefetching to go on.
 const AHEAD_BYTES: usize = 256;
 
-/// Has the memory begin to bring in the first bytes of `bytes`.
+/// Has the memory begin to bring in a row.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8]) {
-    for line in bytes[..bytes.len().min(AHEAD_BYTES)].iter().step_by(64) {
+pub(crate) fn prefetch(row: &[u8]) {
+    prefetch_all(if row.len() > WHOLE_ROW_BYTES_MAX { &row[..AHEAD_BYTES] } else { row });
+}
+
+/// Has the memory begin to bring in all of `bytes`.
+#[inline]
+fn prefetch_all(bytes: &[u8]) {
+    for line in bytes.iter().step_by(64) {
         prefetch_line(line);
     }
 }
@@ -88,17 +97,26 @@ fn copy_then_hash(source: &[u8], target: &mut [u8]) -> u32 {
     crc.finish()
 }
 
-/// Copies past the cache, and returns the checksum of what was copied, read from the source.
-///
+/// Copies past the cache, and returns the checksum of what was copied: of the registers it went through,
+/// or read from the source.
+#[inline]
+pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if fused::streams(source.len()) {
+        return fused::stream_hashed(source, target);
+    }
+    hash_then_stream(source, target)
+}
+
 /// The target can't be read back without undoing what this is for. The checksum is that of the copy
 /// because the source is the same at both readings: the file is sealed, so nobody can write to it,
 /// and the second reading finds the page in the first-level cache, where the first one left it.
-pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+fn hash_then_stream(source: &[u8], target: &mut [u8]) -> u32 {
     let mut crc = Crc32c::new();
     let mut rest = source;
     for to in target.chunks_mut(PIECE_BYTES) {
         let (from, after) = rest.split_at(to.len());
-        prefetch(after);
+        prefetch_all(&after[..after.len().min(PIECE_BYTES)]);
         crc.update(from);
         stream(from, to);
         rest = after;
@@ -153,7 +171,7 @@ mod tests {
         for bytes in lengths {
             for shift in [0, 1, 16, 63] {
                 let from = &source[shift / 2..][..bytes];
-                for copy in [copy_hashed, copy_then_hash, stream_hashed] {
+                for copy in [copy_hashed, copy_then_hash, stream_hashed, hash_then_stream] {
                     let mut out = vec![0xee; shift + bytes + 64];
                     let crc = copy(from, &mut out[shift..][..bytes]);
                     assert_eq!(crc, crc32c(from), "{bytes} bytes");

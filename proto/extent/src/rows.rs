@@ -14,21 +14,14 @@ use crate::crc::crc32c;
 use crate::kernel::{copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 use crate::layout::{Placed, index, indices};
 
-/// Rows whose memory is asked for ahead.
-const ROWS_AHEAD: usize = 8;
-
-/// Rows whose memory is asked for at once, while as many before them are copied. One after the other
-/// each would wait for its page to be found before the next could be asked for.
-const BLOCK_ROWS: usize = 8;
-
-/// Rows up to this length that are hashed on the way are asked for one by one, which spreads the
-/// waits: a block of them is over before the memory can answer.
-const SPREAD_ROW_BYTES_MAX: usize = 1 << 10;
+/// Rows whose memory is asked for at once, while as many before them are copied. Asked for one by one each would wait for
+/// its page to be found, with the copying of a row in between, before the processor came to the next.
+const BLOCK_ROWS: usize = 16;
 
 /// Rows up to this length that can't be hashed on the way are checked when all of their block are
 /// copied, which is still in the first-level cache then: a copy that is read at once has not reached
 /// the cache yet.
-const TOGETHER_ROW_BYTES_MAX: usize = 2 << 10;
+const TOGETHER_ROW_BYTES_MAX: usize = 1 << 10;
 
 /// Rows of this length and more, in batches of [`STREAMED_BATCH_BYTES_MIN`] and more, are copied past
 /// the cache. Shorter ones gain nothing by it.
@@ -242,18 +235,16 @@ fn for_each_block<'a, R: Iterator<Item = RowCopy<'a>> + Clone>(
     mut rows: R,
     mut work: impl FnMut(std::iter::Take<R>),
 ) {
-    let Some(first) = rows.clone().next() else { return };
-    let bytes = first.bytes().len();
-    let spread = bytes <= SPREAD_ROW_BYTES_MAX && hashes_on_the_way(bytes);
-    let block_rows = if spread { 1 } else { BLOCK_ROWS };
     let mut ahead = rows.clone();
-    let mut ask_for =
-        |rows| ahead.by_ref().take(rows).for_each(|wanted| wanted.source.prefetch(wanted.row));
-    ask_for(ROWS_AHEAD);
+    let mut ask = || {
+        let block = ahead.by_ref().take(BLOCK_ROWS);
+        block.for_each(|wanted| wanted.source.prefetch(wanted.row));
+    };
+    ask();
     loop {
-        ask_for(block_rows);
-        work(rows.clone().take(block_rows));
-        if rows.nth(block_rows - 1).is_none() {
+        ask();
+        work(rows.clone().take(BLOCK_ROWS));
+        if rows.nth(BLOCK_ROWS - 1).is_none() {
             return;
         }
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use larder_client::{
-    DatasetName,
+    Cluster, DatasetName, ErrorKind,
     admin::{
-        Answer, ExplainWhat, Explanation, Operator, ShardId, ShardState, ShardStatus, SnapshotId,
+        Answer, ExplainWhat, Explanation, NodeDescription, Operator, OriginUri, ShardId,
+        ShardState, ShardStatus, SnapshotId,
     },
 };
 use serde::Serialize;
@@ -130,7 +131,10 @@ fn of_sample(
             .hint("samples are counted from 0: s3://bucket/prefix#1234")
     })?;
     let name = DatasetName { reference: parse_reference(dataset)?, manifest: None };
-    let snapshot = context.cluster()?.open_dataset(&name)?.snapshot;
+    let cluster = context.cluster()?;
+    let opened = cluster.open_dataset(&name);
+    let opened = opened.map_err(|error| not_opened(&cluster, name.reference.uri(), error))?;
+    let snapshot = opened.snapshot;
     let mut first = None;
     for one in operator.explain(Some(snapshot), &ExplainWhat::Sample(number)) {
         match one.answer {
@@ -144,6 +148,28 @@ fn of_sample(
     }
     let nobody = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
     Err(first.map_or_else(nobody, Failure::from))
+}
+
+/// Why the nodes did not open a dataset. That of this host knows what its processes opened, and no more.
+fn not_opened(cluster: &Cluster, uri: &OriginUri, error: larder_client::Error) -> Failure {
+    let refused = error.kind() == ErrorKind::PermissionDenied && cluster.host().is_some();
+    if !refused || may_read(&cluster.describe(), uri) {
+        return error.into();
+    }
+    Failure::new(Exit::Denied, format!("the node of this host was never told to read {uri}"))
+        .why("it reads what processes of this host have opened through it")
+        .hint(
+            "open it first, with larder.open in Python or with larder dataset sample; or name other nodes: \
+             --cluster http://host:port",
+        )
+}
+
+/// Whether one of the nodes may read what lies there.
+fn may_read(nodes: &[Answer<NodeDescription>], uri: &OriginUri) -> bool {
+    let origins = nodes.iter().flat_map(|one| &one.answer).flat_map(|node| &node.origins);
+    origins
+        .filter_map(|origin| OriginUri::parse(origin).ok())
+        .any(|origin| uri.starts_with(&origin))
 }
 
 fn snapshot_id(bytes: &[u8]) -> Option<SnapshotId> {
@@ -268,7 +294,7 @@ fn why(
 
 #[cfg(test)]
 mod tests {
-    use larder_client::{Error, ErrorKind, MemberState, admin::FillFailure};
+    use larder_client::{Error, MemberState, admin::FillFailure};
 
     use super::*;
     use crate::output::{Page, Report};

@@ -431,17 +431,23 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
+        #: What set_epoch() said and no iteration has begun with.
+        self._said = 0
         #: Where the next iteration begins, if not at the start of the epoch.
         self._resume: _Stand | None = None
         #: Where the iteration begun last stands.
         self._stand: _Stand | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        """Say which epoch is iterated next; a loaded state of another epoch is forgotten.
+
+        If a state is loaded after that, the rest of its epoch comes first, and then the epoch that
+        was said, if that is a later one.
+        """
         epoch = _arguments.integer("epoch", epoch)
         if epoch != self._epoch:
             self._resume = None
-        self._epoch = epoch
+        self._epoch = self._said = epoch
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
@@ -461,7 +467,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         # Only now: a DataLoader with workers makes two iterators and begins the second.
         if self._resume is begin:
             self._resume = None
-            self._epoch += begin.ended
+            # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If
+            # the state's epoch had ended, it first goes through what came after its snapshot.
+            self._epoch = max(self._epoch + begin.ended, self._said)
+        self._said = 0
         count = 0 if begin.ended else len(schedule)
         for number in range(1, count + 1):
             samples, _, state = schedule.batch(number - 1)

@@ -145,15 +145,19 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
     assert order.state_dict() == again.state_dict()
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("every", [1, 3, 100])
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
-    kind: str, workers: int, node: Node, stateful: None
+    kind: str, workers: int, every: int, persistent: bool, node: Node, stateful: None
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
+    options = {"num_workers": workers, "snapshot_every_n_steps": every}
+    options["persistent_workers"] = persistent and workers > 0
     for in_the_loop in (True, False):
-        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        loader = MAKE[kind](ds, job, 0, options)
         told(loader).set_epoch(3)
         iteration = iter(loader)
         for _ in range(10):
@@ -162,7 +166,7 @@ def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
             assert next(iteration, None) is None
         saved = pickle.dumps(loader.state_dict())
         del iteration, loader
-        loader = MAKE[kind](ds, job, 0, {"num_workers": workers})
+        loader = MAKE[kind](ds, job, 0, options)
         loader.load_state_dict(pickle.loads(saved))
         if in_the_loop:
             told(loader).set_epoch(3)

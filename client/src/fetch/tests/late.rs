@@ -55,7 +55,7 @@ fn addresses_are_asked_again_when_all_members_they_named_are_gone() {
     nodes[1].kill();
     client.open_dataset(&name(&fixture)).unwrap_err();
     *nodes[0].state.members.lock().unwrap() = vec![members[0].clone()];
-    runtime::block_on(client.refresh());
+    runtime::block_on(client.refresh()).unwrap();
     assert_eq!(client.members()[0].id, "node-0");
     client.open_dataset(&name(&fixture)).unwrap();
 }

@@ -44,7 +44,7 @@ fn maps_do_not_outlive_the_node_they_came_from() {
     nodes.iter().for_each(|node| node.state.ring_version.store(2, SeqCst));
     while attaches(&nodes[0]) < 12 {
         assert!(process::now() < deadline, "maps of a node that left are still in use");
-        runtime::block_on(fetcher.cluster().unwrap().refresh());
+        runtime::block_on(fetcher.cluster().unwrap().refresh()).unwrap();
         drop(fetcher.session().routes(&fetcher.target));
         gather(&fixture, &fetcher, &rows).unwrap();
     }

@@ -206,6 +206,16 @@ fn a_record_is_read_back_and_names_its_blobs() {
 }
 
 #[test]
+fn what_is_known_of_a_dataset_is_found_in_whatever_order_they_were_opened() {
+    let opened = [7, 3, 9, 1].map(dataset);
+    let record = record(&["a"]).opened(&opened).unwrap().record;
+    for known in &opened {
+        assert_eq!(record.dataset(known.snapshot), Some(known));
+    }
+    assert_eq!(record.dataset(dataset(2).snapshot), None);
+}
+
+#[test]
 fn datasets_leave_room_for_members_and_the_oldest_are_forgotten() {
     let small = record(&["a"]).opened(&[dataset(9)]).unwrap().record;
     let full = small.opened(&long(100..131)).unwrap().record;

@@ -1,7 +1,8 @@
 //! Whether a control connection is in use.
 //!
-//! Who answers PINGs could hold a connection for ever without asking anything. So requests are counted, from
-//! their heads until the last byte of their answers, and who has had none for long is asked to close.
+//! Who answers PINGs could hold a connection for ever without asking anything, or without reading the answer. So what
+//! the node is to do is counted: requests until their answers begin, and answers in pieces while the next piece is
+//! made. Whoever has had none of it for long is asked to close, as is who does not take a piece for as long.
 //!
 //! Thread rule: shared by the tasks of one connection.
 
@@ -19,11 +20,11 @@ use larder_wire::limits;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The requests in progress on one connection.
+/// What the node is to do for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Usage(watch::Sender<usize>);
 
-/// A request in progress.
+/// A request, or a piece of its answer, that the client waits for.
 #[derive(Debug)]
 struct InProgress(Usage);
 
@@ -32,7 +33,7 @@ impl Usage {
         Self(watch::Sender::new(0))
     }
 
-    /// Ends once there was no request for `span`.
+    /// Ends once the client has waited for nothing for `span`.
     pub(super) fn unused_for(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         let mut count = self.0.subscribe();
         async move {
@@ -48,11 +49,15 @@ impl Usage {
 
     /// Counts a request while it is answered. One that does not come whole is answered in its place.
     pub(super) async fn count(self, request: Request, next: Next) -> Response {
-        let in_progress = InProgress::begin(self);
+        let _in_progress = InProgress::begin(self.clone());
         match timeout(limits::CONTROL_REQUEST_TIMEOUT, next.run(request)).await {
-            Ok(answer) => answer.map(|body| Body::new(Counted { body, _in_progress: in_progress })),
+            Ok(answer) => answer.map(|body| Body::new(self.counted(body))),
             Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
         }
+    }
+
+    fn counted(self, body: Body) -> Counted {
+        Counted { body, usage: self, in_progress: None }
     }
 }
 
@@ -72,7 +77,9 @@ impl Drop for InProgress {
 /// An answer on its way.
 struct Counted {
     body: Body,
-    _in_progress: InProgress,
+    usage: Usage,
+    /// While the client waits for the next piece. One that was made is the client's to take.
+    in_progress: Option<InProgress>,
 }
 
 impl HttpBody for Counted {
@@ -83,7 +90,13 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let this = &mut *self;
+        this.in_progress.get_or_insert_with(|| InProgress::begin(this.usage.clone()));
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if polled.is_ready() {
+            this.in_progress = None;
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -97,32 +110,55 @@ impl HttpBody for Counted {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+
+    use futures_util::{StreamExt, stream};
+
     use super::*;
 
     /// Long enough to see what ends at once; what does not end is found not to after any time.
     const MOMENT: Duration = Duration::from_millis(50);
 
+    async fn next_piece(answer: &mut Counted) -> Option<Bytes> {
+        let frame = poll_fn(|context| Pin::new(&mut *answer).poll_frame(context)).await;
+        frame.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    /// An answer of one piece, after which there is no more for now.
     fn answer(usage: &Usage) -> Counted {
-        Counted { body: Body::empty(), _in_progress: InProgress::begin(usage.clone()) }
+        let piece = stream::iter([Ok::<_, Infallible>("news")]);
+        usage.clone().counted(Body::from_stream(piece.chain(stream::pending())))
     }
 
     #[tokio::test]
-    async fn a_connection_is_in_use_until_its_last_answer_has_been_sent() {
+    async fn a_connection_is_in_use_while_its_client_waits_for_something() {
         let usage = Usage::new();
         usage.unused_for(Duration::ZERO).await;
-        let (first, second) = (answer(&usage), answer(&usage));
+        let (request, mut answer) = (InProgress::begin(usage.clone()), answer(&usage));
+        assert_eq!(next_piece(&mut answer).await.unwrap(), "news");
+        assert!(timeout(MOMENT, next_piece(&mut answer)).await.is_err());
         let mut waiting = Box::pin(usage.unused_for(Duration::ZERO));
         assert!(timeout(MOMENT, &mut waiting).await.is_err());
-        drop(first);
-        assert!(timeout(MOMENT, &mut waiting).await.is_err());
-        drop(second);
+        drop(request);
+        assert!(timeout(MOMENT, &mut waiting).await.is_err(), "it waits for news");
+        drop(answer);
         waiting.await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_client_takes_no_more_of_an_answer_is_unused() {
+        let usage = Usage::new();
+        let mut answer = answer(&usage);
+        usage.unused_for(Duration::ZERO).await;
+        assert_eq!(next_piece(&mut answer).await.unwrap(), "news");
+        usage.unused_for(Duration::ZERO).await;
     }
 
     #[tokio::test]
     async fn a_connection_without_requests_is_unused_only_after_its_time() {
         let usage = Usage::new();
-        drop(answer(&usage));
+        drop(InProgress::begin(usage.clone()));
         let waiting = usage.unused_for(Duration::from_secs(3600));
         assert!(timeout(MOMENT, waiting).await.is_err());
     }

@@ -61,6 +61,18 @@ fn the_first_to_ask_fills_and_all_others_wait_for_that_fill() {
 }
 
 #[test]
+fn what_is_noted_in_the_handle_of_a_shard_leaves_with_the_shard() {
+    let (mut store, now) = shelf(100);
+    let permit = admitted(ask(&mut store, 1, 'a', 60, now));
+    assert!(store.handle_mut(1).is_none(), "it is not here yet");
+    store.complete(permit, "shard", now).unwrap();
+    *store.handle_mut(1).unwrap() = "noted";
+    assert_eq!(store.get(1, 'a', now), Some("noted"));
+    assert_eq!(store.evict(1, now).unwrap().handle, "noted");
+    assert!(store.handle_mut(1).is_none());
+}
+
+#[test]
 fn a_handle_is_made_only_once_its_bytes_are_admitted() {
     let (mut store, now) = shelf(100);
     let outcome = store.request(1, 'a', 101, now, || panic!("made without admission"));

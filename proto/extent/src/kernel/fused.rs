@@ -7,6 +7,8 @@
 //! *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ*, 2009). The multiplications hide
 //! behind the waits of the copy, while a hash of its own would begin when the copy is done.
 //!
+//! What is copied may go past the cache: by stores that neither read the target first nor keep it.
+//!
 //! Thread rule: plain functions. Non-goals: rows shorter than a step; other polynomials; processors
 //! without 64-byte vectors, where `crc-fast` hashes what was copied.
 
@@ -14,8 +16,10 @@ use std::arch::x86_64::{
     __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
     _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm512_broadcast_i32x4,
     _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_storeu_si512,
-    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+    _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
+
+use super::{PIECE_BYTES, prefetch_all, streamed};
 
 /// Bytes of a vector, and of a step of four of them.
 const VECTOR_BYTES: usize = 64;
@@ -23,6 +27,9 @@ const STEP_BYTES: usize = 4 * VECTOR_BYTES;
 
 /// Rows shorter than this have no step.
 const ROW_BYTES_MIN: usize = STEP_BYTES;
+
+/// A row that goes past the cache is asked for as far ahead as its memory's own prefetching stops: at the end of a page.
+const STEPS_AHEAD: usize = PIECE_BYTES / STEP_BYTES;
 
 /// Whether rows of this length can be copied and hashed here.
 #[inline]
@@ -67,6 +74,13 @@ const fn power(exponent: u32) -> u64 {
     remainder as u64
 }
 
+/// Whether rows of this length can be copied past the cache and hashed here: what is left of them at the first multiple
+/// of a vector is a step and more.
+#[inline]
+pub(crate) fn streams(bytes: usize) -> bool {
+    is_for(bytes.saturating_sub(VECTOR_BYTES))
+}
+
 /// Copies, and returns the CRC32C of the bytes on their way from the one to the other.
 ///
 /// # Panics
@@ -75,22 +89,50 @@ const fn power(exponent: u32) -> u64 {
 pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
     assert!(is_for(source.len()) && source.len() == target.len(), "copying what can't be");
     // SAFETY: `is_for` found every feature that the function is compiled for.
-    unsafe { copy_hashed_by_vectors(source, target) }
+    unsafe { copy_hashed_by_vectors::<false>(BEGIN, source, target) }
 }
 
+/// As [`copy_hashed`], past the cache.
+///
+/// # Panics
+/// If the lengths differ, or [`streams`] is false of them.
+pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+    assert!(streams(source.len()) && source.len() == target.len(), "streaming what can't be");
+    let unaligned = target.as_ptr().align_offset(VECTOR_BYTES);
+    let (source_head, source) = source.split_at(unaligned);
+    let (target_head, target) = target.split_at_mut(unaligned);
+    target_head.copy_from_slice(source_head);
+    // SAFETY: `streams` found every feature that the functions are compiled for, and what is left is longer than a step.
+    let crc = unsafe {
+        let state = take_in(BEGIN.into(), source_head);
+        copy_hashed_by_vectors::<true>(state, source, target)
+    };
+    streamed();
+    crc
+}
+
+/// The CRC state before the first byte: its 32 bits inverted.
+const BEGIN: u32 = u32::MAX;
+
+/// Copies what comes after the bytes that brought the CRC to `state`, and returns the CRC32C of all of them. With `PAST`
+/// the target lies on a multiple of a vector, and `streamed` is to be called before anybody looks at it.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-fn copy_hashed_by_vectors(source: &[u8], target: &mut [u8]) -> u32 {
+fn copy_hashed_by_vectors<const PAST: bool>(state: u32, source: &[u8], target: &mut [u8]) -> u32 {
     let (steps, rest) = source.as_chunks::<STEP_BYTES>();
     let (target_steps, target_rest) = target.as_chunks_mut::<STEP_BYTES>();
     let mut pairs = steps.iter().zip(target_steps);
     let (from, to) = pairs.next().expect("a row of a step and more");
-    let mut lanes = copy_step(from, to);
-    // A CRC32C begins with its first 32 bits inverted.
-    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+    let mut lanes = copy_step::<PAST>(from, to);
+    // What came before counts as added to the next 32 bits.
+    let before = _mm_cvtsi32_si128(state.cast_signed());
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(before));
     let step = _mm512_broadcast_i32x4(STEP.as_vector());
-    for (from, to) in pairs {
-        let next = copy_step(from, to);
+    for (index, (from, to)) in pairs.enumerate() {
+        if PAST && let Some(later) = steps.get(index + STEPS_AHEAD) {
+            prefetch_all(later);
+        }
+        let next = copy_step::<PAST>(from, to);
         for (lane, next) in lanes.iter_mut().zip(next) {
             *lane = fold(*lane, step, next);
         }
@@ -101,7 +143,7 @@ fn copy_hashed_by_vectors(source: &[u8], target: &mut [u8]) -> u32 {
     let (vectors, rest) = rest.as_chunks::<VECTOR_BYTES>();
     let (target_vectors, target_rest) = target_rest.as_chunks_mut::<VECTOR_BYTES>();
     for (from, to) in vectors.iter().zip(target_vectors) {
-        folded = fold(folded, vector, copy_vector(from, to));
+        folded = fold(folded, vector, copy_vector::<PAST>(from, to));
     }
     target_rest.copy_from_slice(rest);
     !take_in(remainder_of(folded), rest)
@@ -111,27 +153,34 @@ fn copy_hashed_by_vectors(source: &[u8], target: &mut [u8]) -> u32 {
 /// its register.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn copy_step(from: &[u8; STEP_BYTES], to: &mut [u8; STEP_BYTES]) -> [__m512i; 4] {
+fn copy_step<const PAST: bool>(from: &[u8; STEP_BYTES], to: &mut [u8; STEP_BYTES]) -> [__m512i; 4] {
     let ([from_0, from_1, from_2, from_3], [to_0, to_1, to_2, to_3]) =
         (from.as_chunks().0, to.as_chunks_mut().0)
     else {
         unreachable!("a step is four vectors");
     };
     [
-        copy_vector(from_0, to_0),
-        copy_vector(from_1, to_1),
-        copy_vector(from_2, to_2),
-        copy_vector(from_3, to_3),
+        copy_vector::<PAST>(from_0, to_0),
+        copy_vector::<PAST>(from_1, to_1),
+        copy_vector::<PAST>(from_2, to_2),
+        copy_vector::<PAST>(from_3, to_3),
     ]
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn copy_vector(from: &[u8; VECTOR_BYTES], to: &mut [u8; VECTOR_BYTES]) -> __m512i {
-    // SAFETY: both are as long as a vector, which may lie anywhere.
+fn copy_vector<const PAST: bool>(
+    from: &[u8; VECTOR_BYTES],
+    to: &mut [u8; VECTOR_BYTES],
+) -> __m512i {
+    // SAFETY: both are as long as a vector, which may lie anywhere; or the target, where it is not to be in the cache, on
+    // a multiple of its length.
     unsafe {
         let copied = _mm512_loadu_si512(from.as_ptr().cast());
-        _mm512_storeu_si512(to.as_mut_ptr().cast(), copied);
+        match PAST {
+            true => _mm512_stream_si512(to.as_mut_ptr().cast(), copied),
+            false => _mm512_storeu_si512(to.as_mut_ptr().cast(), copied),
+        }
         copied
     }
 }

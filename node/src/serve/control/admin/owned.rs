@@ -31,7 +31,16 @@ pub(super) struct OwnedBytes(Mutex<Option<Arc<Owned>>>);
 impl OwnedBytes {
     /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is not counted.
     pub(super) fn now(&self, shared: &Shared, record: &Record) -> Arc<Owned> {
-        let (placements, mut open) = (shared.placements.load_full(), shared.catalog.list());
+        self.over(shared.catalog.list(), shared.placements.load_full(), record)
+    }
+
+    /// The same over datasets that are `open`, sorted by snapshot.
+    fn over(
+        &self,
+        mut open: Vec<Arc<Dataset>>,
+        placements: Arc<Placements>,
+        record: &Record,
+    ) -> Arc<Owned> {
         let known: HashSet<_> = record.datasets.iter().map(|known| known.snapshot).collect();
         open.retain(|dataset| known.contains(&dataset.snapshot()));
         let snapshots: Vec<SnapshotId> = open.iter().map(|dataset| dataset.snapshot()).collect();
@@ -63,4 +72,66 @@ fn count(placements: &Placements, open: &[Arc<Dataset>]) -> BTreeMap<String, u64
         }
     }
     members.iter().map(|member| member.id.clone()).zip(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_cluster::record::Dataset as Known;
+
+    use super::*;
+    use crate::testing::{Folder, Kitchen, member, placed};
+
+    const MIB: u64 = 1 << 20;
+
+    fn known(dataset: &Dataset) -> Known {
+        let (uri, manifest) = (dataset.uri().to_string(), dataset.manifest_uri().to_string());
+        let shards = dataset.manifest().shard_count().into();
+        Known { snapshot: dataset.snapshot(), uri, manifest, shards, bytes: bytes(dataset) }
+    }
+
+    /// A record that knows these datasets.
+    fn record<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Record {
+        let founded = Record::founded([1; 16], member("a", "127.0.0.1:1"), 1);
+        let known: Vec<_> = datasets.into_iter().map(|dataset| known(dataset)).collect();
+        founded.opened(&known).unwrap().record
+    }
+
+    fn bytes(dataset: &Dataset) -> u64 {
+        let manifest = dataset.manifest();
+        (0..manifest.shard_count()).map(|shard| manifest.shard(shard).bytes).sum()
+    }
+
+    #[test]
+    fn each_shard_counts_once_for_its_owner_over_all_datasets_of_the_record_that_are_open() {
+        let (folder, other) =
+            (Folder::new(4096, 64, 4096, false), Folder::new(512, 64, 4096, false));
+        let [kitchen, beside] = [&folder, &other].map(|folder| Kitchen::unmanned(folder, MIB));
+        folder.index(4096, true);
+        let shared = kitchen.open(&folder);
+        let other = &beside.dataset;
+        assert_ne!(shared.snapshot(), kitchen.dataset.snapshot(), "two snapshots of one folder");
+        let mut open = vec![Arc::clone(&kitchen.dataset), shared, Arc::clone(other)];
+        open.sort_unstable_by_key(|dataset| dataset.snapshot());
+        let members = ["a", "b", "c"].map(|id| member(id, &format!("{id}:1")));
+        let placements = placed(1, members.to_vec()).load_full();
+        let count = |owned: &OwnedBytes, record: &Record| {
+            owned.over(open.clone(), Arc::clone(&placements), record)
+        };
+
+        let owned = OwnedBytes::default();
+        // A record has them in the order in which they were opened.
+        let all = count(&owned, &record(open.iter().rev()));
+        assert_eq!(all.snapshots, open.iter().map(|one| one.snapshot()).collect::<Vec<_>>());
+        assert_eq!(all.bytes.values().sum::<u64>(), bytes(&kitchen.dataset) + bytes(other));
+        assert!(Arc::ptr_eq(&all, &count(&owned, &record(&open))), "counted once");
+
+        let without = count(&owned, &record(open.iter().filter(|one| !Arc::ptr_eq(one, other))));
+        for (id, less) in &without.bytes {
+            let manifest = other.manifest();
+            let shards = (0..manifest.shard_count()).map(|shard| manifest.shard(shard));
+            let gives = |id: &str, shard| placements.gives(other.snapshot(), shard, id);
+            let own = shards.filter(|shard| gives(id, shard.id)).map(|shard| shard.bytes);
+            assert_eq!(all.bytes[id] - less, own.sum::<u64>(), "{id}");
+        }
+    }
 }
