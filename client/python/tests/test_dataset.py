@@ -69,6 +69,16 @@ def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> No
         dataset.select([2**64])
 
 
+def test_more_indices_than_a_selection_may_name_are_refused_before_they_are_listed(
+    dataset: larder.Dataset,
+) -> None:
+    for wrong in (range(0, 2**40, 2), np.broadcast_to(np.uint8(5), 2**40)):
+        with pytest.raises(larder.InvalidArgument, match="at most 67,108,864"):
+            dataset.select(wrong)
+    with pytest.raises(larder.InvalidArgument, match="can't be chosen"):
+        dataset.select(range(-5, 2**80))
+
+
 def test_what_is_out_of_range_is_refused_by_name(dataset: larder.Dataset, tmp_path: Path) -> None:
     for wrong, says in [
         (lambda: dataset.rows(-5, -1), "start is -5: a whole number from 0 to 300 is needed"),

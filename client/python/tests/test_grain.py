@@ -47,6 +47,33 @@ def test_it_is_what_grain_calls_a_random_access_data_source(
     assert copy[299]["label"] == 299
 
 
+def test_its_text_says_which_samples_it_has(source: larder.grain.DataSource) -> None:
+    whole = source._dataset
+    texts = [
+        repr(larder.grain.DataSource(part))
+        for part in (whole, *whole.split(0.9, seed=0), *whole.split(0.9, seed=1), whole.select([3]))
+    ]
+    assert len(set(texts)) == len(texts)
+    again = pickle.loads(pickle.dumps(whole)).split(0.9, seed=0)[0]
+    assert repr(larder.grain.DataSource(again)) == texts[1]
+
+
+@pytest.mark.usefixtures("flags")
+def test_a_checkpoint_of_another_part_is_refused(source: larder.grain.DataSource) -> None:
+    def loader(seed: int) -> grain.DataLoader:
+        part = larder.grain.DataSource(source._dataset.split(0.9, seed=seed)[0])
+        sampler = grain.samplers.IndexSampler(num_records=len(part), num_epochs=1)
+        return grain.DataLoader(data_source=part, sampler=sampler)
+
+    begun = iter(loader(0))
+    next(begun)
+    same, other = iter(loader(0)), iter(loader(1))
+    same.set_state(begun.get_state())
+    assert int(next(same)["label"]) == int(next(begun)["label"])
+    with pytest.raises(ValueError, match="DataSource"):
+        other.set_state(begun.get_state())
+
+
 def test_a_dataset_pipeline_reads_batches_by_one_request_each(
     source: larder.grain.DataSource, images: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import threading
 import warnings
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 import larder
+import transforms
 from harness import Node
 from larder.grain import DataSource
 
@@ -60,6 +64,32 @@ def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
     resumed = dataset.loader(32)
     resumed.load_state_dict(batches[3].state_dict())
     assert samples_of(resumed) == samples_of(batches[4:])
+
+
+OPTIONS = [{}, {"transform": transforms.same}, {"transform": transforms.same, "workers": 2}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
+def test_a_batch_that_fails_to_become_one_does_not_count(
+    dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    made, make = itertools.count(), larder.Batch.with_facts
+
+    def interrupted(*facts: Any) -> larder.Batch:
+        if next(made) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return make(*facts)
+
+    monkeypatch.setattr(larder.Batch, "with_facts", interrupted)
+    loader = dataset.loader(30, seed=5, output="numpy", **options)
+    iteration = iter(loader)
+    handed_out = [next(iteration) for _ in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iteration)
+    assert loader.state_dict() == handed_out[-1].state_dict()
+    loader.load_state_dict(loader.state_dict())
+    assert samples_of([*handed_out, *loader]) == samples_of(dataset.loader(30, seed=5))
+    assert loader.state_dict() == {"larder": loader._native.state_at(1)}
 
 
 NO_STATES = [{}, "x", None, {"larder": {}}, {"larder": "x"}, {"larder": None}, 7]

@@ -392,6 +392,25 @@ def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> 
     batches.close()
 
 
+def test_threads_end_if_not_all_of_them_can_be_started(
+    dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(iter(dataset.loader(50, transform=transforms.same, workers=3)))
+    for thread in started:
+        thread.join(HANG_SECONDS)
+        assert not thread.is_alive()
+
+
 def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> None:
     for options, says in [
         ({"workers": 2}, "nothing to do"),

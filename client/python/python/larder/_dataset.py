@@ -216,24 +216,21 @@ class Dataset(Loads):
     def _indices(
         self, chosen: range | Sequence[int] | np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        try:
-            chosen = np.asarray(chosen)
-        except (ValueError, OverflowError) as error:
-            raise InvalidArgument(
-                "samples can't be chosen by this", str(error), _CHOICES
-            ) from error
+        chosen = _listed(chosen)
         if chosen.dtype == bool:
             if chosen.shape != (len(self),):
                 raise InvalidArgument(
                     f"a mask of shape {chosen.shape} does not fit a dataset of {len(self)} samples",
                     hint="a mask has one bool for each sample",
                 )
+            _check_count(int(np.count_nonzero(chosen)))
             return np.flatnonzero(chosen)
         if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
             raise InvalidArgument(
                 f"samples can't be chosen by an array of {chosen.dtype} of shape {chosen.shape}",
                 hint=_CHOICES,
             )
+        _check_count(chosen.size)
         outside = (chosen >= len(self)) | (chosen < -len(self))
         if outside.any():
             raise InvalidArgument(
@@ -273,4 +270,26 @@ class Dataset(Loads):
     def __repr__(self) -> str:
         return (
             f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
+        )
+
+
+def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What samples are chosen by, as an array. A range is none before its length is allowed."""
+    try:
+        if isinstance(chosen, range):
+            _check_count(len(chosen))
+        return np.asarray(chosen)
+    except InvalidArgument:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument("samples can't be chosen by this", str(error), _CHOICES) from error
+
+
+def _check_count(indices: int) -> None:
+    """Raise if one selection may not name so many samples, before anything is made of them."""
+    if indices > _arguments.SELECTION_INDICES_MAX:
+        raise InvalidArgument(
+            f"{indices:,} samples can't be chosen by their numbers",
+            f"one selection names at most {_arguments.SELECTION_INDICES_MAX:,}",
+            "select a range whose step is 1, or split",
         )

@@ -9,6 +9,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
@@ -92,6 +93,11 @@ def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel:
         "last='drop' drops them; say last='uneven', or a smaller batch_size",
         stacklevel=stacklevel,
     )
+
+
+def state_after(native: _larder.Loader, epoch: int) -> str:
+    """Where the job stands at the end of an epoch: at the start of the next."""
+    return native.state_at((epoch + 1) & _arguments.COUNT_MAX)
 
 
 class Batch(dict[str, Any]):
@@ -198,10 +204,17 @@ def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @dataclass
 class _Turn:
-    """An iteration of transformed batches."""
+    """An iteration. Only what it hands out counts as done: not what is fetched, or fails on its way
+    to be a batch.
+    """
 
     #: Where the job stands after what it handed out.
     state: str
+
+    def hand_out(self, batch: Batch) -> Batch:
+        """Count a batch that is whole."""
+        self.state = batch._state
+        return batch
 
 
 class Loader:
@@ -227,7 +240,7 @@ class Loader:
         #: The process that it was made in.
         self._owner = os.getpid()
         self._epoch = 0
-        #: The iteration begun last, if the native loader is ahead of what it handed out.
+        #: The iteration begun last, unless a state was loaded since.
         self._turn: _Turn | None = None
 
     @property
@@ -257,22 +270,22 @@ class Loader:
             return
         pin = self._pinning.on
         epoch = self._native.epoch(number, _pinned.allocate if pin else None)
+        self._turn = turn = _Turn(self._native.state())
         convert = _pinned.to_pinned if pin else self._convert
-        # Nothing here keeps a native batch: its memory is that of the one handed out.
-        yield from map(partial(Batch.of, convert=convert), epoch)
+        # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
+        yield from map(turn.hand_out, map(partial(Batch.of, convert=convert), epoch))
+        turn.state = state_after(self._native, number)
 
     def _transforming(self, transformed: Transformed, number: int) -> Generator[Batch, None, None]:
-        """The batches of an epoch, transformed. Only those that are handed out count as done."""
+        """The batches of an epoch, transformed."""
         pin = _pinned.pinned if self._pinning.on else None
         epoch = self._native.epoch(number, None)
         self._turn = turn = _Turn(self._native.state())
         batches = transformed.batches(epoch, self._native.seed, number, pin)
         # Closed with this iteration, not when it is collected.
         with closing(batches):
-            for values, facts in batches:
-                turn.state = facts.state
-                yield Batch.with_facts(values, facts)
-        turn.state = self._native.state()
+            yield from map(turn.hand_out, starmap(Batch.with_facts, batches))
+        turn.state = state_after(self._native, number)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.
@@ -433,7 +446,8 @@ class Loads:
             workers: how many batches are transformed at a time, ahead of the one in use; with 0,
                 each when it is asked for.
             worker_kind: whether they are transformed by threads, or by processes of their own: then
-                transforms must be importable there, as functions of a module are.
+                transforms must be importable there, as functions of a module are. Their batches are
+                in shared memory: what a forked child writes to one it inherits, its parent sees.
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
                 program has imported it, else numpy.
             pin_memory: whether tensors of torch are in page-locked memory, from which

@@ -56,8 +56,8 @@ def ahead(
     it took, and those for which it was waited.
     """
     run = _Run(source, depth)
-    run.start(jobs)
     try:
+        run.start(jobs)
         while True:
             begun = perf_counter()
             outcome = run.take()
@@ -95,8 +95,8 @@ class _Run:
         for number, job in enumerate(jobs):
             name = f"larder-transform-{number}"
             thread = threading.Thread(target=self.work, args=(job,), name=name, daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
 
     def join(self, seconds: float) -> None:
         """Waits for its threads, each so long at most: a transform may hang."""

@@ -4,6 +4,9 @@ Rows go to the process and what it makes of them comes back in memory files with
 is copied once on its way there, results are written where the parent sees them. Whoever is killed,
 and how, the kernel frees them with their last user.
 
+A forked child shares the batches that its parent has: what one of them writes there, the other
+sees. The process puts no other batch into that memory.
+
 The process is started anew (`spawn`), so it inherits no thread, lock or connection. It ends with
 its parent, or when it is closed.
 
@@ -58,6 +61,8 @@ class _Arena:
         if descriptor is None:
             descriptor = os.memfd_create("larder-transform", os.MFD_CLOEXEC)
         self.descriptor = descriptor
+        #: Whether the process has it, too.
+        self.sent = False
         self.size = 0
         self._map: mmap.mmap | None = None
 
@@ -129,6 +134,31 @@ class _Failed(NamedTuple):
     trace: str
 
 
+class _Returned(NamedTuple):
+    """An arena that nobody looks at any more, in this process."""
+
+    number: int
+    #: Whether a forked child may look at it: then another one takes its place.
+    shared: bool
+
+
+#: Counts forks of this process, each of them twice: one that is under way is counted, too.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)
+
+
+def _take_back(free: collections.deque[_Returned], number: int, forks: int) -> None:
+    """Takes back an arena that was lent after so many forks."""
+    free.append(_Returned(number, shared=forks != _forks))
+
+
 class Worker:
     """The parent's side: starts the process when it is first needed."""
 
@@ -141,11 +171,10 @@ class Worker:
         # In a forked child it is somebody else's.
         self._owner = os.getpid()
         self._rows = _Arena()
-        self._rows_sent = False
         #: Arenas for results; a batch that the user holds has one.
         self._arenas: list[_Arena] = []
-        self._sent = 0
-        self._free: collections.deque[int] = collections.deque()
+        #: Those that nobody looks at here.
+        self._free: collections.deque[_Returned] = collections.deque()
 
     @property
     def pid(self) -> int | None:
@@ -200,26 +229,29 @@ class Worker:
         for leaf, array in _arrays(self._rows.bytes(), fields).items():
             np.copyto(array, leaves[leaf])
         number = self._arena()
-        new = (not self._rows_sent, number == self._sent)
+        arenas = (self._rows, self._arenas[number])
+        new = (not arenas[0].sent, not arenas[1].sent)
         connection.send(_Task(rows._replace(columns={}), fields, size, number, new))
-        for wanted, arena in zip(new, (self._rows, self._arenas[number]), strict=True):
-            if wanted:
+        for arena in arenas:
+            if not arena.sent:
                 multiprocessing.reduction.send_handle(connection, arena.descriptor, process.pid)
-        self._rows_sent = True
-        self._sent = max(self._sent, number + 1)
+                arena.sent = True
         answer = connection.recv()
         if isinstance(answer, _Failed):
-            self._free.append(number)
+            self._free.append(_Returned(number, shared=False))
             return answer
         return self._lend(number, answer)
 
     def _arena(self) -> int:
         """An arena that nobody looks at."""
         try:
-            return self._free.popleft()
+            number, shared = self._free.popleft()
         except IndexError:
             self._arenas.append(_Arena())
             return len(self._arenas) - 1
+        if shared:
+            self._arenas[number] = _Arena()
+        return number
 
     def _lend(self, number: int, done: _Done) -> dict[str, Any]:
         """What lies in an arena; it is free again once nobody looks at it."""
@@ -228,10 +260,10 @@ class Worker:
         memory = arena.bytes()
         arrays = _arrays(memory, done.fields)
         if number < _LENT_MAX:
-            weakref.finalize(memory, self._free.append, number).atexit = False
+            weakref.finalize(memory, _take_back, self._free, number, _forks).atexit = False
         else:
             arrays = {leaf: array.copy() for leaf, array in arrays.items()}
-            self._free.append(number)
+            self._free.append(_Returned(number, shared=False))
         values = {**unflatten(arrays), **done.others}
         return {name: values[name] for name in done.order}
 
@@ -293,7 +325,7 @@ def serve(connection: Connection, payload: bytes) -> None:
     """The process: transforms what it is sent until its parent is gone."""
     # Ctrl-C is for the parent, which then ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    arenas: list[_Arena] = []
+    arenas: dict[int, _Arena] = {}
     rows: _Arena | None = None
     transform: Transform | None = None
     while True:
@@ -302,7 +334,8 @@ def serve(connection: Connection, payload: bytes) -> None:
             if task.new[0]:
                 rows = _Arena(multiprocessing.reduction.recv_handle(connection))
             if task.new[1]:
-                arenas.append(_Arena(multiprocessing.reduction.recv_handle(connection)))
+                handle = multiprocessing.reduction.recv_handle(connection)
+                arenas[task.arena] = _Arena(handle)
         except (EOFError, ConnectionError):
             return
         assert rows is not None

@@ -39,6 +39,8 @@ class DataSource(ByNumber):
         return self._each(indices)
 
     def __repr__(self) -> str:
-        """The same wherever the same snapshot is read: Grain compares it when it resumes."""
+        """The same wherever the same samples are read: Grain compares it when it resumes."""
+        dataset = self._dataset
+        part = f", part {dataset._native.view}" if dataset._source.steps else ""
         tensors = "" if self._tensors is None else f", tensors={self._tensors}"
-        return f"larder.grain.DataSource({self._dataset.uri!r}@{self._dataset.snapshot}{tensors})"
+        return f"larder.grain.DataSource({dataset.uri!r}@{dataset.snapshot}{part}{tensors})"

@@ -25,7 +25,16 @@ from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._iteration import Iteration
-from larder._loader import Batch, Last, Loads, Settings, Shuffle, settings_of, warn_if_empty
+from larder._loader import (
+    Batch,
+    Last,
+    Loads,
+    Settings,
+    Shuffle,
+    settings_of,
+    state_after,
+    warn_if_empty,
+)
 from larder._output import convert_all, converter, each_row
 from larder._shared import Once
 
@@ -118,7 +127,8 @@ class _Plan:
 class _Place(NamedTuple):
     """Where one worker of a rank stands: where the job does, and whose turn it then is."""
 
-    #: The job's state after this worker's last batch, or at the start.
+    #: The job's state after this worker's last batch, or at the start; once the epoch has nothing
+    #: more for this worker, at the epoch's end.
     state: str
     #: Which of the batches from there on are this worker's: every `workers`-th from `worker` on.
     worker: int
@@ -128,11 +138,17 @@ class _Place(NamedTuple):
     #: Whether the epoch has nothing more for this worker.
     ended: bool
 
-    def past(self, batch: _larder.Batch, *, ended: bool) -> _Place:
+    def past(self, batch: _larder.Batch) -> _Place:
         """After a batch of this worker. By then the others' batches before it are delivered too, so
         that this worker is the last one in turn.
         """
-        return _Place(batch.state(), self.workers - 1, self.workers, 0, ended)
+        return _Place(batch.state(), self.workers - 1, self.workers, 0, ended=False)
+
+    def at_end(self, end: str, *, seen: bool) -> _Place:
+        """After its last batch, of an epoch that ends in this state. Once who iterates has seen the
+        end, a worker without others is where the next epoch begins.
+        """
+        return _Place(end, self.workers - 1, self.workers, 0, ended=not seen or self.workers > 1)
 
     def is_the_jobs(self) -> bool:
         """Whether it is all there is to say of this rank."""
@@ -232,14 +248,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         resume, self._resume = self._resume or shared, None
         place = self._begin(resume)
         self._place = place
-        if place.ended:
-            return iter(())
         native = self._plan.native(place.worker, place.workers)
         epoch = self.epoch if resume is None else native.resume(place.state)
-        batches = native.epoch(epoch, None)
-        if self._batched:
-            return Iteration(self._batches(batches, place))
-        return Iteration(self._samples(batches, place))
+        deliver = self._batches if self._batched else self._samples
+        if not place.ended:
+            return Iteration(deliver(native.epoch(epoch, None), place, state_after(native, epoch)))
+        if resume is shared:
+            # This is the rest of the epoch before: the state's own comes next.
+            self._epoch.fill_(epoch)
+        return Iteration(deliver((), place, place.state))
 
     def _learn(self) -> _Place | None:
         """The place that the main process loaded, if this iteration is to begin there."""
@@ -263,30 +280,41 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             return resume
         return _Place(state, worker, workers, 0, ended=False)
 
-    def _batches(self, batches: _larder.Epoch, place: _Place) -> Generator[Batch, None, None]:
+    def _batches(
+        self, batches: _larder.Epoch | tuple[()], place: _Place, end: str
+    ) -> Generator[Batch, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
-            self._place = place.past(native, ended=number == count)
-            yield Batch.of(native, _to_torch)
+            # Only a batch that is whole counts.
+            batch = Batch.of(native, _to_torch)
+            self._place = place.past(native) if number < count else place.at_end(end, seen=False)
+            yield batch
+        self._place = place.at_end(end, seen=True)
 
-    def _samples(self, batches: _larder.Epoch, place: _Place) -> Generator[Sample, None, None]:
+    def _samples(
+        self, batches: _larder.Epoch | tuple[()], place: _Place, end: str
+    ) -> Generator[Sample, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
             rows = native.samples.shape[0]
             samples = each_row(convert_all(native.tensors, _to_torch), rows)
             for row in range(place.samples, rows):
-                if row + 1 == rows:
-                    place = place.past(native, ended=number == count)
-                else:
+                if row + 1 < rows:
                     place = place._replace(samples=row + 1)
+                else:
+                    place = place.past(native) if number < count else place.at_end(end, seen=False)
                 self._place = place
                 yield samples[row]
+        self._place = place.at_end(end, seen=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration in this process stands, for a StatefulDataLoader.
 
         It is one worker's. To save the state of a job that iterates a plain DataLoader, take
         :meth:`larder.Batch.state_dict` of the batch used last.
+
+        After the last batch of an epoch it says that, until the iteration has ended: the first
+        iteration from such a state on brings nothing, as the rest of that epoch.
         """
         if self._place is None:
             raise InvalidArgument(
@@ -308,12 +336,15 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         epoch = self._plan.resume(text)
+        if epoch < place.ended:
+            raise _arguments.no_state(state)
         if torch.utils.data.get_worker_info() is not None:
             self._resume = place
             return
         self._learnt = json.dumps(place)
         self._loaded.put(self._learnt)
-        self._epoch.fill_(epoch)
+        # The state of an ended place is that of the next epoch, and set_epoch() says this one.
+        self._epoch.fill_(epoch - place.ended)
 
     def _cut(self) -> list[int]:
         """What the batches that workers divide among themselves depend on."""
@@ -352,9 +383,10 @@ def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
 class _Stand(NamedTuple):
     """Where a batch sampler stands."""
 
-    #: The job's state after the batch that was named last, or at the start.
+    #: The job's state after the batch that was named last, or at the start; after this rank's last
+    #: one at the epoch's end, also where other ranks have another.
     state: str
-    #: Whether that batch was its epoch's last, and who iterates has not seen the end yet.
+    #: Whether that batch was this rank's last, and who iterates has not seen the end yet.
     ended: bool
 
 
@@ -425,11 +457,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         _distributed.confirm(self._plan.coordinates)
         begin = self._resume or self._start()
         self._stand = begin
-        schedule = self._plan.native(0, 1).schedule(begin.state)
-        return Iteration(self._batches(schedule, begin))
+        native = self._plan.native(0, 1)
+        schedule, end = native.schedule(begin.state), state_after(native, self._epoch)
+        return Iteration(self._batches(schedule, begin, end))
 
     def _batches(
-        self, schedule: _larder.Schedule, begin: _Stand
+        self, schedule: _larder.Schedule, begin: _Stand, end: str
     ) -> Generator[list[int], None, None]:
         # Only now: a DataLoader with workers makes two iterators and begins the second.
         if self._resume is begin:
@@ -438,13 +471,13 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             # the state's epoch had ended, it first goes through what came after its snapshot.
             self._epoch = max(self._epoch + begin.ended, self._said)
         self._said = 0
-        last = begin
         count = 0 if begin.ended else len(schedule)
         for number in range(1, count + 1):
             samples, _, state = schedule.batch(number - 1)
-            self._stand = last = _Stand(state, ended=number == count)
+            ended = number == count
+            self._stand = _Stand(end if ended else state, ended)
             yield samples
-        self._stand = last._replace(ended=False)
+        self._stand = _Stand(end, ended=False)
 
     def _start(self) -> _Stand:
         """The start of the epoch."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import signal
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("every", [1, 3, 100])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
     kind: str, workers: int, every: int, persistent: bool, node: Node, stateful: None
@@ -173,6 +174,96 @@ def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
         for epoch in (4, 5):
             told(loader).set_epoch(epoch)
             assert labels(loader) == job.batches(0, epoch), in_the_loop
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
+    batched: bool, node: Node
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    saved: list[Any] = []
+
+    def loaded(*states: Any) -> tuple[larder.torch.IterableDataset, DataLoader]:
+        data = larder.torch.IterableDataset(ds, **job.options(0), batched=batched)
+        for state in states:
+            data.load_state_dict(json.loads(json.dumps(state)))
+        return data, DataLoader(data, None if batched else 30)
+
+    data, loader = loaded()
+    data.set_epoch(3)
+    iteration = iter(loader)
+    for _ in range(10):
+        next(iteration)
+    in_the_loop = data.state_dict()
+    assert next(iteration, None) is None
+    saved.append(data.state_dict())
+    data, loader = loaded(in_the_loop)
+    assert data.epoch == 3
+    data.set_epoch(3)
+    assert labels(loader) == []
+    assert data.epoch == 4
+    saved.append(data.state_dict())
+    assert labels(loader) == job.batches(0, 4)
+    for state in saved:
+        data, loader = loaded(state)
+        for epoch in (4, 5):
+            data.set_epoch(epoch)
+            assert labels(loader) == job.batches(0, epoch)
+    # Who goes on with the next epoch at once has said that it is the next.
+    data, loader = loaded(in_the_loop)
+    data.set_epoch(4)
+    assert labels(loader) == job.batches(0, 4)
+
+
+@pytest.mark.parametrize("kind", [larder.torch.BatchSampler, larder.torch.IterableDataset])
+def test_a_rank_that_has_nothing_of_the_last_batch_ends_with_the_others(
+    kind: Any, node: Node
+) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+
+    def reader(rank: int, samples: int, state: Any = None) -> Any:
+        part = ds.select(range(samples))
+        made = kind(part, 3, rank=rank, world_size=2, last="uneven")
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    first = reader(0, 13)
+    assert len(list(first)) == 3
+    second = reader(1, 13)
+    iteration = iter(second)
+    next(iteration), next(iteration)
+    at_the_last = second.state_dict()
+    assert next(iteration, None) is None
+    assert second.state_dict() == first.state_dict()
+    again = reader(1, 13, at_the_last)
+    again.set_epoch(0)
+    assert len(list(again)) == 0
+    assert again.state_dict() == first.state_dict()
+    again.set_epoch(1)
+    assert len(list(again)) == 2
+    # A rank that has nothing at all does so too.
+    first, second = reader(0, 1), reader(1, 1)
+    assert (len(list(first)), len(list(second))) == (1, 0)
+    assert second.state_dict() == first.state_dict()
+
+
+def test_a_batch_that_fails_to_become_one_does_not_count(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    iteration = iter(data)
+    state = next(iteration).state_dict()["larder"]
+    with monkeypatch.context() as patch:
+        patch.setattr(larder.Batch, "of", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            next(iteration)
+    assert data.state_dict()["larder"] == state
+    data.load_state_dict(data.state_dict())
+    assert labels(data) == job.batches(0)[1:]
 
 
 def told(loader: Any) -> Any:
