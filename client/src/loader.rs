@@ -33,7 +33,7 @@ mod slowest;
 
 use std::{fmt, sync::Arc};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::{
     Error, ErrorKind,
@@ -82,8 +82,8 @@ pub struct Loader {
     ahead: Ahead,
     /// The pass begun last, or the one that a resume prepared.
     pass: Arc<Pass>,
-    /// Whether `pass` waits to be begun where it stands.
-    resumed: bool,
+    /// The pass that a resume prepared, until an epoch of its number has begun.
+    resumed: Arc<ArcSwapOption<Pass>>,
     /// Of `pass`; written by its epoch.
     progress: Arc<ArcSwap<Progress>>,
     /// Of all passes.
@@ -95,8 +95,8 @@ impl Loader {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
         let progress = Arc::new(ArcSwap::from_pointee(progress));
-        let slowest = Arc::default();
-        Ok(Self { job, fetcher, ahead, pass, resumed: false, progress, slowest })
+        let (resumed, slowest) = (Arc::default(), Arc::default());
+        Ok(Self { job, fetcher, ahead, pass, resumed, progress, slowest })
     }
 
     /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
@@ -142,13 +142,15 @@ impl Loader {
 
     /// What an epoch begins with; from now on the loader speaks of that epoch.
     fn start(&mut self, epoch: u64) -> Result<Start, Error> {
-        if !(self.resumed && self.pass.plan().epoch() == epoch) {
-            let state = LoaderState::new(self.job.plan(epoch), 0);
-            self.turn_to(self.job.pass(state)?);
-        }
-        self.resumed = false;
+        let resumed = self.resumed.load_full().filter(|pass| pass.plan().epoch() == epoch);
+        let pass = match resumed {
+            Some(pass) => pass,
+            None => Arc::new(self.job.pass(LoaderState::new(self.job.plan(epoch), 0))?),
+        };
+        self.turn_to(Arc::clone(&pass));
         Ok(Start {
-            pass: Arc::clone(&self.pass),
+            pass,
+            resumed: Arc::clone(&self.resumed),
             ahead: self.ahead,
             fetcher: Arc::clone(&self.fetcher),
             published: Arc::clone(&self.progress),
@@ -157,18 +159,18 @@ impl Loader {
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
-    /// begins there. Seed and shuffle become those of the state. It may have been saved with another
+    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become those of the state. It may have been saved with another
     /// world size or batch size; nothing is lost or repeated as long as all ranks resume it.
     ///
     /// # Errors
     /// `InvalidArgument` for a state of another snapshot, selection or order version; then nothing
     /// is changed.
     pub fn resume(&mut self, state: LoaderState) -> Result<(), Error> {
-        let pass = self.job.pass(state)?;
+        let pass = Arc::new(self.job.pass(state)?);
         self.job.seed = state.plan().seed();
         self.job.shuffle = state.plan().shuffle();
-        self.turn_to(pass);
-        self.resumed = true;
+        self.turn_to(Arc::clone(&pass));
+        self.resumed.store(Some(pass));
         Ok(())
     }
 
@@ -247,9 +249,9 @@ impl Loader {
         Ok(self.job.pass(start)?.count())
     }
 
-    fn turn_to(&mut self, pass: Pass) {
+    fn turn_to(&mut self, pass: Arc<Pass>) {
         let progress = Progress::at_start(&pass, self.stats());
-        self.pass = Arc::new(pass);
+        self.pass = pass;
         self.progress = Arc::new(ArcSwap::from_pointee(progress));
     }
 }

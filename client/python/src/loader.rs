@@ -135,6 +135,12 @@ impl Loader {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Says that the epoch of a turn could not begin: it comes next again, unless others came since.
+    fn turn_back(&self, epoch: u64) {
+        let next = epoch.wrapping_add(1);
+        self.next.compare_exchange(next, epoch, Ordering::Relaxed, Ordering::Relaxed).ok();
+    }
+
     /// Says which epoch comes next.
     fn turn_to(&self, epoch: u64) {
         self.next.store(epoch, Ordering::Relaxed);

@@ -8,6 +8,7 @@ import threading
 import warnings
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -90,6 +91,45 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
     loader.load_state_dict(loader.state_dict())
     assert samples_of([*handed_out, *loader]) == samples_of(dataset.loader(30, seed=5))
     assert loader.state_dict() == {"larder": loader._native.state_at(1)}
+
+
+def test_a_resumed_epoch_that_could_not_begin_goes_on_where_it_stands(
+    dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(_: int) -> None:
+        raise MemoryError("all of it is taken")
+
+    loader = dataset.loader(30, seed=5)
+    loader.set_epoch(3)
+    batches = list(loader)
+    loader.load_state_dict(batches[3].state_dict())
+    saved = loader.state_dict()
+    native = loader._native
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_native", Mock(wraps=native))
+        loader._native.epoch = lambda number, _: native.epoch(number, no_memory)
+        with pytest.raises(MemoryError):
+            next(iter(loader))
+    assert loader.state_dict() == saved
+    assert samples_of(loader) == samples_of(batches[4:])
+    assert loader.epoch == 3
+    samples_of(loader)
+    assert loader.epoch == 4
+
+
+def test_a_resumed_epoch_waits_for_its_turn_whichever_begins_first(
+    dataset: larder.Dataset,
+) -> None:
+    loader = dataset.loader(30, seed=5)
+    batches = list(loader)
+    native = loader._native
+    assert native.resume(batches[3].state_dict()["larder"]) == 0
+    first, second = native.turn(), native.turn()
+    assert (first, second) == (0, 1)
+    assert len(native.epoch(second, None)) == 10
+    native.turn_back(first)
+    assert native.turn() == 2, "others came since"
+    assert len(native.epoch(first, None)) == 6
 
 
 NO_STATES = [{}, "x", None, {"larder": {}}, {"larder": "x"}, {"larder": None}, 7]

@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
     batch::Batch,
@@ -71,6 +71,8 @@ impl Progress {
 /// What an epoch is begun with.
 pub(super) struct Start {
     pub(super) pass: Arc<Pass>,
+    /// Where the loader keeps the pass of a resume, which may be this one.
+    pub(super) resumed: Arc<ArcSwapOption<Pass>>,
     pub(super) ahead: Ahead,
     pub(super) fetcher: Arc<BatchFetcher>,
     pub(super) published: Arc<ArcSwap<Progress>>,
@@ -121,7 +123,7 @@ impl fmt::Debug for PreparedEpoch {
 
 impl Epoch {
     pub(super) fn begin(start: Start, giving: Option<Giving>) -> Result<Self, Error> {
-        let Start { pass, ahead, fetcher, published, slowest } = start;
+        let Start { pass, resumed, ahead, fetcher, published, slowest } = start;
         let (progress, cancel) = (**published.load(), CancelToken::new());
         let work = {
             let (pass, cancel) = (Arc::clone(&pass), cancel.clone());
@@ -129,6 +131,8 @@ impl Epoch {
             move |batch| fetcher.fetch(&pass, batch, given.as_deref(), &cancel)
         };
         let prefetch = Prefetch::start(pass.count(), ahead.threads, ahead.ready, work)?;
+        // Only now is a resume used up: a beginning that fails can be tried again.
+        resumed.compare_and_swap(&Some(Arc::clone(&pass)), None);
         Ok(Self {
             pass,
             prefetch,

@@ -374,6 +374,24 @@ fn a_loader_that_was_left_in_mid_epoch_begins_the_epoch_anew_unless_it_is_resume
 }
 
 #[test]
+fn a_resume_waits_for_its_epoch_whatever_begins_before_it_or_fails_to() {
+    let mut loader = builder().batch_size(10).build().unwrap();
+    let state = {
+        let mut epoch = loader.epoch(3).unwrap();
+        epoch.next().unwrap().unwrap().state()
+    };
+    let mut first = |epoch| loader.epoch(epoch).unwrap().next().unwrap().unwrap();
+    let (of_three, of_four) = (first(3).samples().to_vec(), first(4).samples().to_vec());
+    loader.resume(state).unwrap();
+    drop(loader.prepare(3).unwrap());
+    assert_eq!(loader.state(), state);
+    let mut first = |epoch| loader.epoch(epoch).unwrap().next().unwrap().unwrap();
+    assert_eq!(first(4).samples(), of_four);
+    assert_eq!(first(3).state().next_position(), 20, "it goes on where the state stands");
+    assert_eq!(first(3).samples(), of_three, "a resume counts once");
+}
+
+#[test]
 fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
     let manifest = manifest();
     let inner = gather(&manifest);

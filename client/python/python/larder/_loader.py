@@ -264,28 +264,37 @@ class Loader:
         _distributed.confirm(self._coordinates)
         if self._owner != os.getpid():
             _distributed.refuse_inside_worker("made outside and iterated")
-        self._epoch = number = self._native.turn()
         if self._transformed is not None:
-            yield from self._transforming(self._transformed, number)
+            yield from self._transforming(self._transformed)
             return
         pin = self._pinning.on
-        epoch = self._native.epoch(number, _pinned.allocate if pin else None)
-        self._turn = turn = _Turn(self._native.state())
+        number, epoch, turn = self._begin(_pinned.allocate if pin else None)
         convert = _pinned.to_pinned if pin else self._convert
         # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
         yield from map(turn.hand_out, map(partial(Batch.of, convert=convert), epoch))
         turn.state = state_after(self._native, number)
 
-    def _transforming(self, transformed: Transformed, number: int) -> Generator[Batch, None, None]:
+    def _transforming(self, transformed: Transformed) -> Generator[Batch, None, None]:
         """The batches of an epoch, transformed."""
         pin = _pinned.pinned if self._pinning.on else None
-        epoch = self._native.epoch(number, None)
-        self._turn = turn = _Turn(self._native.state())
+        number, epoch, turn = self._begin(None)
         batches = transformed.batches(epoch, self._native.seed, number, pin)
         # Closed with this iteration, not when it is collected.
         with closing(batches):
             yield from map(turn.hand_out, starmap(Batch.with_facts, batches))
         turn.state = state_after(self._native, number)
+
+    def _begin(self, allocate: Callable[[int], Any] | None) -> tuple[int, _larder.Epoch, _Turn]:
+        """The epoch that comes next, with its number. If it can't begin, it still comes next."""
+        number = self._native.turn()
+        try:
+            epoch = self._native.epoch(number, allocate)
+        except BaseException:
+            self._native.turn_back(number)
+            raise
+        self._epoch = number
+        self._turn = turn = _Turn(self._native.state())
+        return number, epoch, turn
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.
