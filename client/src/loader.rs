@@ -159,8 +159,9 @@ impl Loader {
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
-    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become those of the state. It may have been saved with another
-    /// world size or batch size; nothing is lost or repeated as long as all ranks resume it.
+    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become those
+    /// of the state. It may have been saved with another world size or batch size; nothing is lost or
+    /// repeated as long as all ranks resume it.
     ///
     /// # Errors
     /// `InvalidArgument` for a state of another snapshot, selection or order version; then nothing
