@@ -108,6 +108,9 @@ pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
     hash_then_stream(source, target)
 }
 
+/// Copies past the cache, a page at a time, and returns the checksum of what was copied, read from the
+/// source.
+///
 /// The target can't be read back without undoing what this is for. The checksum is that of the copy
 /// because the source is the same at both readings: the file is sealed, so nobody can write to it,
 /// and the second reading finds the page in the first-level cache, where the first one left it.
