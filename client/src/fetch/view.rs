@@ -115,6 +115,12 @@ impl Stretch {
 }
 
 impl RowsView {
+    /// Gets the extent ready to lend rows again that were given back. For threads that fetch ahead: it takes
+    /// some 0.3 ms for 40 MB, which the loop that is handed the rows would else wait for.
+    pub(crate) fn settle_loans(&self) {
+        self.extent.settle_loans();
+    }
+
     /// The same rows as memory for another language, which may write there and change nothing for
     /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written to.
     #[must_use]

@@ -85,7 +85,10 @@ impl Shelf {
         let rows = begin.row..end.row + 1;
         let views: Option<Vec<RowsView>> =
             self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
-        Some((views?, begin))
+        let views = views?;
+        // All of them lie in one extent.
+        views.first().into_iter().for_each(RowsView::settle_loans);
+        Some((views, begin))
     }
 }
 

@@ -7,17 +7,24 @@
 //! - This crate reads rows from the shared mapping only.
 //! - Bytes are lent to one holder at a time: what overlaps a loan is refused, and so copied by the
 //!   caller.
-//! - Before pages are lent the kernel is asked whether an earlier holder wrote to them. If so they
-//!   are refused, unless nothing is lent: then the whole mapping is first turned back into the file.
+//! - What was lent is lent again only after the kernel said that its pages were not written to. If they
+//!   were, they are refused, unless nothing is lent: then the whole mapping is first turned back into
+//!   the file.
 //!
-//! The kernel is asked again when pages are returned. Once [`WRITTEN_BYTES_MAX`] were returned with
-//! writes among them, nothing is lent until all is returned and the mapping was turned back. So the
-//! copies of pages that a program causes by writing are bounded by what it holds and those bytes an
-//! extent.
+//! Asking takes some 30 ns a page, which is most of what a view costs. So a loan that is returned is put
+//! down, and asked about by whoever wants the same bytes next or has time before
+//! ([`Attached::settle_loans`]). Only a few of its pages are looked at when it is returned: whoever
+//! works in place writes to all of them, and is found out at once.
+//!
+//! Once [`WRITTEN_BYTES_MAX`] were found to be written to, nothing is lent until all is returned and the
+//! mapping was turned back, which happens as soon as it is. So the copies of pages that a program causes by
+//! writing are bounded by what it holds, those bytes an extent, and what it wrote here and there in loans
+//! that nobody asked about yet.
 //!
 //! Thread rule: loans are made and returned by any thread, under a lock that is held for
-//! microseconds (asking the kernel takes some 30 ns a page). In a forked child nothing is lent, and returning does nothing: the lock may be held
-//! for ever there. What the child inherited stays readable and writable, for itself.
+//! microseconds; whoever asks about returned loans holds another meanwhile. In a forked child nothing is
+//! lent, and returning does nothing: the locks may be held for ever there. What the child inherited stays
+//! readable and writable, for itself.
 //! Non-goals: which rows are worth lending; telling holders of each other.
 
 #![expect(
@@ -27,6 +34,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,12 +47,20 @@ use crate::{Attached, CorruptRow, fork_count, pagemap};
 /// Bytes of loans that were written to and are returned, at which the mapping is to be turned back.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
+/// Pages that are looked at when a loan is returned, spread over it evenly.
+const PAGES_SAMPLED: usize = 32;
+
+/// Bytes of the smallest pages.
+const PAGE_BYTES: usize = 4096;
+
 /// The private mapping of an extent, and what of it is lent.
 pub(crate) struct Lender {
     map: PrivateMap,
     /// Its [`fork_count`].
     process: u32,
     books: Mutex<Books>,
+    /// Held by who asks about returned loans, and never asked for with the books locked.
+    asking: Mutex<()>,
     /// By region, a bit for each checksum unit that was found intact. Sealed pages can't change, so
     /// once is enough.
     intact: Box<[Box<[AtomicU64]>]>,
@@ -54,6 +70,8 @@ pub(crate) struct Lender {
 struct Books {
     /// Begin and end of each loan, as offsets in the mapping. They do not overlap.
     lent: BTreeMap<usize, usize>,
+    /// Those of them that are returned, and about which nobody asked yet.
+    returned: Vec<Range<usize>>,
     /// Bytes of returned loans that were written to, since the mapping was last turned back.
     written: usize,
 }
@@ -62,7 +80,8 @@ impl Lender {
     pub(crate) fn new(map: PrivateMap, layout: &Layout) -> Self {
         let bits = |units: u64| (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let intact = layout.placed().iter().map(|placed| bits(placed.units)).collect();
-        Self { map, process: fork_count(), books: Mutex::default(), intact }
+        let (books, asking) = (Mutex::default(), Mutex::default());
+        Self { map, process: fork_count(), books, asking, intact }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -74,6 +93,9 @@ impl Lender {
         if range.is_empty() || self.process != fork_count() {
             return false;
         }
+        if self.may_hang_on_returned_loans(range) {
+            self.settle();
+        }
         let mut books = self.books();
         if books.overlaps(range) || !self.is_clean(&mut books, range) {
             return false;
@@ -82,22 +104,32 @@ impl Lender {
         true
     }
 
-    /// Whether nobody has written to the pages of this range since they were the file's, after
-    /// turning them back if that is needed and can be done.
+    /// Whether loans that are returned, but not settled, may keep this range from being lent: they still count as
+    /// lent, by themselves and against turning the mapping back.
+    fn may_hang_on_returned_loans(&self, range: &Range<usize>) -> bool {
+        let books = self.books();
+        books.written > 0 || books.overlaps(range)
+    }
+
+    /// Whether nobody has written to the pages of this range, which is not lent, since they were the
+    /// file's; after turning them back if that is needed and can be done.
     fn is_clean(&self, books: &mut Books, range: &Range<usize>) -> bool {
-        if books.written < WRITTEN_BYTES_MAX && !self.is_written(range) {
-            return true;
-        }
-        if !books.lent.is_empty() {
-            return false;
-        }
+        // A page at the border may be a copy, as the neighbour's holder wrote to its part of it: these
+        // bytes of the copy are the file's.
+        books.written == 0
+            || (books.written < WRITTEN_BYTES_MAX && !self.is_written(range))
+            || self.turn_back(books)
+    }
+
+    /// Makes the mapping show the file again, if nothing is lent: whether it does.
+    fn turn_back(&self, books: &mut Books) -> bool {
         // SAFETY: nothing is lent, the books are locked, and this crate reads from the shared
         // mapping only.
-        if unsafe { self.map.reset() }.is_err() {
-            return false;
+        let turned = books.lent.is_empty() && unsafe { self.map.reset() }.is_ok();
+        if turned {
+            books.written = 0;
         }
-        books.written = 0;
-        !self.is_written(range)
+        turned
     }
 
     /// Whether the kernel says that a page of this range was written to. One that does not tell is
@@ -107,14 +139,39 @@ impl Lender {
         pagemap::is_written(&(base + range.start..base + range.end)).unwrap_or(true)
     }
 
+    /// Whether one of a few pages of this range was written to.
+    fn seems_written(&self, range: &Range<usize>) -> bool {
+        let step = (range.len() / PAGES_SAMPLED).max(PAGE_BYTES);
+        range.clone().step_by(step).any(|at| self.is_written(&(at..at + 1)))
+    }
+
     fn give_back(&self, range: &Range<usize>) {
         if self.process != fork_count() {
             return;
         }
-        let written = if self.is_written(range) { range.len() } else { 0 };
+        self.books().returned.push(range.clone());
+        if self.seems_written(range) {
+            self.settle();
+        }
+    }
+
+    /// Asks the kernel about the loans that were returned, so that their bytes can be lent again.
+    fn settle(&self) {
+        if self.process != fork_count() {
+            return;
+        }
+        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let returned = mem::take(&mut self.books().returned);
+        let written = returned.iter().filter(|range| self.is_written(range));
+        let written = written.map(Range::len).sum::<usize>();
         let mut books = self.books();
-        books.lent.remove(&range.start);
+        for range in returned {
+            books.lent.remove(&range.start);
+        }
         books.written += written;
+        if books.written >= WRITTEN_BYTES_MAX {
+            self.turn_back(&mut books);
+        }
     }
 }
 
@@ -229,6 +286,14 @@ impl Attached {
         let lender = self.lender.as_ref()?;
         let range = indices(&self.dense(region, &rows)?);
         lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
+    }
+
+    /// Asks the kernel whether returned loans were written to, so that nobody who wants them next need wait
+    /// for that. For threads that have time: some 30 ns a page.
+    pub fn settle_loans(&self) {
+        if let Some(lender) = &self.lender {
+            lender.settle();
+        }
     }
 
     /// Bytes of a region without rows ([`Region::Blocks`]). The checksums of their blocks are compared

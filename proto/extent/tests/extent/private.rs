@@ -145,6 +145,65 @@ fn a_program_that_writes_to_all_it_is_lent_does_not_fill_the_memory() {
     extent.verify().unwrap();
 }
 
+/// An extent of one region of `bytes` zeros, and its mapping to lend from.
+fn lending_zeros(bytes: u64) -> Arc<Attached> {
+    let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+    let parts = vec![PartSpec { region: 0, range: 0..bytes }];
+    let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
+    filling.take_part(0).unwrap().finish().unwrap();
+    Arc::new(Attached::lending(handed_out(&filling.seal().unwrap()), ID).unwrap())
+}
+
+#[test]
+fn a_single_byte_that_was_written_is_found_before_the_rows_are_lent_again() {
+    for byte in [0, 4096, 8191, 50 * 4096 + 7, 400_000 - 1] {
+        let extent = lending_zeros(1 << 20);
+        let lent = extent.lend_bytes(0, &(0..400_000)).unwrap();
+        // SAFETY: the byte is lent to the test.
+        unsafe { lent.base().add(byte).write(1) };
+        drop(lent);
+        let again = extent.lend_bytes(0, &(4096..400_000)).unwrap();
+        assert!(read(&again).iter().all(|&byte| byte == 0), "after byte {byte} was written");
+    }
+}
+
+#[test]
+fn loans_that_are_settled_are_lent_again_and_those_still_held_are_not() {
+    let extent = lending();
+    let held = extent.lend(2, 0..10).unwrap();
+    drop(extent.lend(2, 10..20).unwrap());
+    extent.settle_loans();
+    assert!(extent.lend(2, 5..15).is_none());
+    assert!(extent.lend(2, 10..20).is_some());
+    drop(held);
+    assert!(extent.lend(2, 0..20).is_some());
+}
+
+#[test]
+fn a_returned_loan_does_not_keep_pages_from_being_turned_back() {
+    let extent = lending();
+    let written = extent.lend(2, 5..6).unwrap();
+    fill(&written, 1);
+    let only_read = extent.lend(2, 100..200).unwrap();
+    drop(written);
+    drop(only_read);
+    let again = extent.lend(2, 5..6).expect("nothing is held");
+    assert_eq!(read(&again), extent.row(2, 5));
+    assert_eq!(copied_kib(&again), 0);
+}
+
+#[test]
+fn who_works_in_place_leaves_no_copies_behind() {
+    let extent = lending_zeros(20 << 20);
+    let lent = extent.lend_bytes(0, &(0..20 << 20)).unwrap();
+    let start = lent.base().addr().get() & !0xfff;
+    let copied_kib = || smaps_kib(&(start..start + 1), "Anonymous");
+    fill(&lent, 9);
+    assert_eq!(copied_kib(), 20 << 10);
+    drop(lent);
+    assert_eq!(copied_kib(), 0);
+}
+
 #[test]
 fn overlapping_rows_are_lent_one_by_one_only() {
     let layout =
