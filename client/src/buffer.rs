@@ -1,7 +1,8 @@
 //! Memory for batches: aligned to pages and used again instead of being given back; or the caller's own.
 //!
 //! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is more
-//! than copying the row. So a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
+//! than copying the row; in pages of 2 MiB it costs a third of that, so these are asked for where a buffer
+//! has some. Still, a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
 //! next batch is written into pages that are already there. The pool bounds only what lies idle: how
 //! many buffers are in use is bounded by how far the loader fetches ahead, and by how many batches
 //! the caller keeps. Memory that the caller gave is dropped with its buffer, and never pooled.
@@ -17,10 +18,18 @@ use std::{
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
+use memmap2::{Advice, MmapMut};
+
 use crate::{Error, ErrorKind, GivenMemory};
 
 /// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
+
+/// Bytes of a huge page.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Buffers from here on ask for huge pages, as numpy's arrays do.
+const HUGE_FROM_BYTES: usize = 2 * HUGE_BYTES;
 
 /// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not used again.
 const LOCK_TRIES: u32 = 64;
@@ -33,8 +42,16 @@ pub(crate) struct BufferPool {
 
 /// An allocation, and where in it the first aligned byte is.
 struct Memory {
-    bytes: Vec<u8>,
+    bytes: Allocation,
     start: usize,
+    /// Bytes from there on that a buffer can have.
+    room: usize,
+}
+
+enum Allocation {
+    Heap(Vec<u8>),
+    /// In huge pages, where the host gives them.
+    Mapped(MmapMut),
 }
 
 /// A buffer in use. What it holds at first is unspecified: zeros, or an earlier batch.
@@ -68,7 +85,7 @@ impl BufferPool {
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Error> {
         let fits = |idle: &mut Vec<Memory>| {
             // The last to be given back is the one most likely in a cache.
-            let index = idle.iter().rposition(|memory| memory.room() >= bytes)?;
+            let index = idle.iter().rposition(|memory| memory.room >= bytes)?;
             Some(idle.remove(index))
         };
         let idle = self.with_idle(fits).flatten();
@@ -84,9 +101,9 @@ impl BufferPool {
                 return;
             }
             if idle.len() == self.idle_max {
-                let smallest = idle.iter_mut().min_by_key(|memory| memory.room());
-                let smaller =
-                    smallest.filter(|idle| Some(idle.room()) < memory.as_ref().map(Memory::room));
+                let smallest = idle.iter_mut().min_by_key(|memory| memory.room);
+                let smaller = smallest
+                    .filter(|idle| Some(idle.room) < memory.as_ref().map(|memory| memory.room));
                 if let (Some(idle), Some(memory)) = (smaller, &mut memory) {
                     std::mem::swap(idle, memory);
                 }
@@ -118,21 +135,56 @@ pub(crate) fn no_memory(bytes: usize) -> Error {
 }
 
 impl Memory {
-    /// Zeroed, and so without pages until it is written. Who asks for zeros can't be told that there is
-    /// no memory, and the process ends; so the same is asked for without them before.
+    /// Zeroed, and so without pages until it is written.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the system has not so much memory.
     fn new(bytes: usize) -> Result<Self, Error> {
+        if bytes < HUGE_FROM_BYTES { Self::on_heap(bytes) } else { Self::mapped(bytes) }
+    }
+
+    /// Who asks for zeros can't be told that there is no memory, and the process ends; so the same is asked
+    /// for without them before.
+    fn on_heap(bytes: usize) -> Result<Self, Error> {
         let with_room = bytes.saturating_add(ALIGNMENT);
         let mut tried = Vec::<u8>::new();
         tried.try_reserve_exact(with_room).map_err(|_| no_memory(bytes))?;
         drop(hint::black_box(tried));
-        let bytes = vec![0; with_room];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Ok(Self { bytes, start })
+        Ok(Self::aligned(Allocation::Heap(vec![0; with_room]), ALIGNMENT, bytes))
     }
 
-    /// Bytes from the first aligned one on that a buffer can have.
-    fn room(&self) -> usize {
-        self.bytes.len() - ALIGNMENT
+    fn mapped(bytes: usize) -> Result<Self, Error> {
+        let with_room = bytes.saturating_add(HUGE_BYTES);
+        let map = MmapMut::map_anon(with_room).map_err(|_| no_memory(bytes))?;
+        // Refused where the kernel was built without huge pages: then small ones it is.
+        let _ = map.advise(Advice::HugePage);
+        Ok(Self::aligned(Allocation::Mapped(map), HUGE_BYTES, bytes))
+    }
+
+    /// What an allocation of at least `room + alignment` bytes has from its first multiple of `alignment` on.
+    fn aligned(bytes: Allocation, alignment: usize, room: usize) -> Self {
+        let start = bytes.as_ptr().align_offset(alignment);
+        Self { bytes, start, room }
+    }
+}
+
+impl Deref for Allocation {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+impl DerefMut for Allocation {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
     }
 }
 
@@ -209,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_aligned_and_as_long_as_asked_for() {
-        for bytes in [0, 1, 4095, 4096, 1_000_000] {
+        for bytes in [0, 1, 4095, 4096, 1_000_000, HUGE_FROM_BYTES, 9_999_999] {
             let mut buffer = BufferPool::new(1).take(bytes).unwrap();
             assert_eq!(buffer.len(), bytes);
             assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
@@ -244,7 +296,8 @@ mod tests {
         let pool = BufferPool::new(2);
         drop([pool.take(10).unwrap(), pool.take(20_000).unwrap()]);
         drop(pool.take(500_000).unwrap());
-        let mut idle: Vec<usize> = pool.idle.lock().unwrap().iter().map(Memory::room).collect();
+        let mut idle: Vec<usize> =
+            pool.idle.lock().unwrap().iter().map(|memory| memory.room).collect();
         idle.sort_unstable();
         assert_eq!(idle, [20_000, 500_000], "the smallest went");
         let small = pool.take(15).unwrap();
