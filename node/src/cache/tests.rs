@@ -108,10 +108,10 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let kitchen = Kitchen::unmanned(&folder, 32 * MIB);
     let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
+    let plan = ShardPlan::new(kitchen.dataset.manifest(), 0).unwrap();
+    let first_bytes = plan.reads[0].bytes;
     let doomed = async {
         let job = kitchen.cache.next_job().await;
-        let plan = ShardPlan::new(job.dataset().manifest(), 0).unwrap();
-        assert_eq!(plan.reads.len(), 3);
         let id = ExtentId::from_bytes(*flight.id().as_bytes());
         let filling =
             Filling::create(id, plan.layout.clone(), plan.parts(), PagePreference::Auto).unwrap();
@@ -119,7 +119,7 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
         job.flight().begin(Arc::clone(&filling));
         let mut part = filling.take_part(0).unwrap();
         let rows = (0..8).flat_map(|row| folder.row(row)).collect::<Vec<_>>();
-        part.write(&rows).unwrap();
+        part.write(&rows[..usize::try_from(first_bytes).unwrap()]).unwrap();
         part.finish().unwrap();
         let _half_done = filling.take_part(1).unwrap();
         job
@@ -128,7 +128,8 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
     assert_eq!(kitchen.cache.usage().queued, 1);
     kitchen.start_workers();
     folder.check(&kitchen.dataset, 0, &landed(&flight).unwrap());
-    assert_eq!(kitchen.counters.origin_bytes.get(), 16 * MIB, "the first part is not read again");
+    let read = kitchen.counters.origin_bytes.get();
+    assert_eq!(read, 24 * MIB - first_bytes, "the first part is not read again");
     assert_eq!(kitchen.counters.fills_handed_over.get(), 1);
 }
 

@@ -44,8 +44,9 @@ pub struct FillPlan {
 }
 
 impl Manifest {
-    /// The reads that bring in a whole shard, each of at most `part_bytes`. They are cut between rows
-    /// where a row fits into a part, inside a row where it does not.
+    /// The reads that bring in a whole shard, each of at most `part_bytes`. They are cut where offsets in
+    /// the object are multiples of that, whatever rows lie there: a store keeps objects in blocks, or in the
+    /// parts in which they were uploaded, and brings and checks the whole of each that a read touches.
     ///
     /// # Panics
     /// If there is no such shard, or `part_bytes` is 0.
@@ -60,7 +61,7 @@ impl Manifest {
                     RowLocator::Strided { row_bytes, stride_bytes } => {
                         let whole =
                             self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
-                        cut(whole, stride_bytes, part_bytes, &mut plan.reads);
+                        cut(whole, part_bytes, &mut plan.reads);
                     }
                     RowLocator::Spans => {
                         self.span_reads(shard, index, segment, part_bytes, &mut plan.reads);
@@ -213,19 +214,16 @@ impl Manifest {
             let mut read = self.row_read(shard, row, tensor);
             read.region_offset = self.span_begin(&self.tensors()[tensor], shard, row);
             match &mut pending {
-                Some(part)
-                    if part.object_offset + part.bytes == read.object_offset
-                        && part.bytes + read.bytes <= part_bytes =>
-                {
+                Some(part) if part.object_offset + part.bytes == read.object_offset => {
                     part.bytes += read.bytes;
                 }
-                _ => pending
-                    .replace(read)
-                    .into_iter()
-                    .for_each(|part| cut(part, 1, part_bytes, reads)),
+                _ => {
+                    let before = pending.replace(read);
+                    before.into_iter().for_each(|part| cut(part, part_bytes, reads));
+                }
             }
         }
-        pending.into_iter().for_each(|part| cut(part, 1, part_bytes, reads));
+        pending.into_iter().for_each(|part| cut(part, part_bytes, reads));
     }
 
     /// Where in its region a row with a span begins; for the row after the last, where it ends.
@@ -240,19 +238,15 @@ impl Manifest {
     }
 }
 
-/// Cuts a read into parts of at most `part_bytes`, at multiples of `step` where that is small enough.
-fn cut(whole: PartRead, step: u64, part_bytes: u64, reads: &mut Vec<PartRead>) {
-    let part = if step <= part_bytes { part_bytes / step * step } else { part_bytes };
+/// Cuts a read at multiples of `part_bytes` of its object.
+fn cut(whole: PartRead, part_bytes: u64, reads: &mut Vec<PartRead>) {
     let mut done = 0;
     while done < whole.bytes {
-        let to_row_end = if step <= part_bytes { part } else { step - done % step };
-        let bytes = part.min(to_row_end).min(whole.bytes - done);
-        reads.push(PartRead {
-            region_offset: whole.region_offset + done,
-            object_offset: whole.object_offset + done,
-            bytes,
-            ..whole
-        });
+        let object_offset = whole.object_offset + done;
+        let to_border = part_bytes - object_offset % part_bytes;
+        let bytes = to_border.min(whole.bytes - done);
+        let region_offset = whole.region_offset + done;
+        reads.push(PartRead { region_offset, object_offset, bytes, ..whole });
         done += bytes;
     }
 }
