@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Condvar, Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -15,7 +15,7 @@ use larder_dataset::{
 
 use super::*;
 use crate::{
-    Hop, LongestWait, Sources,
+    Hop, LongestWait, RowRef, Sources,
     dataset::all_samples,
     fetch::Gathered,
     patience::Patience,
@@ -303,27 +303,25 @@ fn a_schedule_says_what_an_epoch_hands_out_and_where_the_job_then_stands() {
     assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
 }
 
-/// A gather that counts batches and holds back those from `free` on until they are let go.
+/// A gather that counts batches and holds back all but the one with the first row, until it is opened.
+#[derive(Default)]
 struct Gate {
     begun: Mutex<u64>,
     changed: Condvar,
-    free: AtomicU64,
+    is_open: AtomicBool,
 }
 
 impl Gate {
-    fn new(free: u64) -> Arc<Self> {
-        Arc::new(Self { begun: Mutex::new(0), changed: Condvar::new(), free: AtomicU64::new(free) })
-    }
-
     fn gather(self: &Arc<Self>, inner: Arc<Gather>) -> Arc<Gather> {
         let gate = Arc::clone(self);
-        Arc::new(move |rows, tensors, out, cancel| {
+        Arc::new(move |placed, tensors, out, cancel| {
             let mut begun = gate.begun.lock().unwrap();
-            let own = *begun;
             *begun += 1;
             gate.changed.notify_all();
-            drop(gate.changed.wait_while(begun, |_| own >= gate.free.load(SeqCst)).unwrap());
-            inner(rows, tensors, out, cancel)
+            let free = placed.rows.contains(&RowRef { shard: 0, row: 0 });
+            let held = |_: &mut u64| !free && !gate.is_open.load(SeqCst);
+            drop(gate.changed.wait_while(begun, held).unwrap());
+            inner(placed, tensors, out, cancel)
         })
     }
 
@@ -333,7 +331,7 @@ impl Gate {
 
     fn open(&self) {
         let held = self.begun.lock().unwrap();
-        self.free.store(u64::MAX, SeqCst);
+        self.is_open.store(true, SeqCst);
         drop(held);
         self.changed.notify_all();
     }
@@ -342,9 +340,9 @@ impl Gate {
 #[test]
 fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
     let manifest = manifest();
-    let gate = Gate::new(1);
+    let gate = Arc::<Gate>::default();
     let gather = gate.gather(gather(&manifest));
-    let builder = from(manifest, gather).batch_size(10).prefetch(3);
+    let builder = from(manifest, gather).shuffle(shuffle("none")).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three on their way, nothing taken
