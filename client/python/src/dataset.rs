@@ -3,7 +3,7 @@
 use std::{ops::Range, path::PathBuf, time::Duration};
 
 use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Tensor};
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{buffer::PyBuffer, prelude::*, types::PyDict};
 
 use crate::{
     array::{Array, dtype_name},
@@ -98,7 +98,8 @@ impl Dataset {
     }
 
     /// Only the samples with these numbers, which ascend.
-    fn select_indices(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+    fn select_indices(&self, py: Python<'_>, indices: PyBuffer<u64>) -> PyResult<Self> {
+        let indices = indices.to_vec(py)?;
         Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
     }
 

@@ -67,7 +67,7 @@ class _Indices:
     indices: np.ndarray[Any, Any]
 
     def apply(self, native: _larder.Dataset) -> _larder.Dataset:
-        return native.select_indices(self.indices.tolist())
+        return native.select_indices(self.indices.astype(np.uint64))
 
 
 @dataclass(frozen=True)
