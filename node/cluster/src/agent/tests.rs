@@ -458,6 +458,21 @@ fn a_record_of_another_cluster_is_refused_in_words() {
 }
 
 #[test]
+fn a_coordinator_that_was_put_back_to_an_earlier_record_is_told_of() {
+    let before = record(&FIVE);
+    let mut stand = Stand::new(before.clone());
+    stand.come("f");
+    stand.write(|record| record.joined(member("f", 1)));
+    stand.pass(1);
+    assert_eq!(stand.alarms("it was put back"), 0);
+    stand.put_back(before);
+    stand.gone("c");
+    stand.pass(120);
+    assert!(stand.alarms("it was put back") > 0);
+    assert_eq!(stand.version(), 1, "nothing is decided by what is not taken");
+}
+
+#[test]
 fn a_write_that_the_coordinator_of_another_cluster_refuses_is_not_tried_at_once() {
     let mut stand = Stand::new(record(&FIVE));
     stand.strange = true;

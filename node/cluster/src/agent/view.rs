@@ -17,6 +17,10 @@ use crate::{
     record::{Entry, State},
 };
 
+/// Answers in a row with an older record than is in view, at which operators are told: one or two may have
+/// been overtaken by a watch.
+const OLDER_ANSWERS_MAX: u32 = 3;
+
 /// The newest record that was seen.
 #[derive(Debug, Clone)]
 pub(super) struct View {
@@ -44,6 +48,8 @@ pub(super) struct Link {
     soon: bool,
     /// Questions in a row that had no answer.
     failures: u32,
+    /// Answers in a row with an older record than is in view.
+    older: u32,
     /// After one that had none nothing is asked before this.
     pause_until: Now,
     /// Since when the coordinator answers, and this agent is awake to see it.
@@ -249,12 +255,33 @@ impl<R: Rules> Agent<R> {
         let Some((stored, alive)) = ours else {
             return self.link.fail(self.now);
         };
-        self.link.answer(asked, stored.as_ref().map(|stored| stored.revision));
+        if let Some(stored) = &stored {
+            self.see(stored, out);
+            if self.is_behind(stored.revision, out) {
+                return self.link.fail(self.now);
+            }
+        }
+        self.link.answer(asked, stored.map(|stored| stored.revision));
         self.liveness.update(self.now, &alive);
         self.liveness.answered(self.now, asked);
-        if let Some(stored) = stored {
-            self.see(&stored, out);
+    }
+
+    /// Whether the coordinator answered with an older record than it had. Operators are told when it stays so: nothing
+    /// that it says would be taken until it has made as many writes again.
+    fn is_behind(&mut self, answered: Revision, out: &mut Vec<Effect>) -> bool {
+        let Some(seen) = self.revision().filter(|seen| answered < *seen) else {
+            self.link.older = 0;
+            return false;
+        };
+        self.link.older = self.link.older.saturating_add(1);
+        if self.link.older >= OLDER_ANSWERS_MAX {
+            out.push(Effect::Alarm(format!(
+                "the coordinator has write {} of the record where this node saw write {}: it was put back, as from a \
+                 backup, and membership is frozen; restart the nodes, one after the other, to go on from there",
+                answered.0, seen.0
+            )));
         }
+        true
     }
 
     /// Which write is in view.

@@ -238,6 +238,12 @@ impl Stand {
         Alive { stamp: self.stamp, nodes: nodes.collect() }
     }
 
+    /// The coordinator has an earlier record than it had, as after a restore.
+    pub(super) fn put_back(&mut self, record: Record) {
+        self.record = record;
+        self.revision = Revision(self.revision.0 - 1);
+    }
+
     pub(super) fn gone(&mut self, id: &str) {
         self.alive.remove(id);
         self.tell_alive();
