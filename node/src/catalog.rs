@@ -10,13 +10,14 @@
 
 mod dataset;
 mod health;
+mod queue;
 mod room;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_dataset::{
@@ -29,10 +30,12 @@ use tokio::{task, time};
 use crate::cache::Cache;
 use crate::{clock, errors};
 use dataset::ManifestBytes;
-use room::Openings;
+use queue::Queues;
+use room::{Asked, Openings};
 
 pub use dataset::Dataset;
 pub(crate) use health::OriginHealth;
+pub(crate) use queue::Turn;
 
 /// The datasets that are open.
 #[derive(Debug)]
@@ -52,8 +55,8 @@ struct State {
     open: HashMap<SnapshotId, Arc<Dataset>>,
     /// What a reference meant when it was last resolved: good enough while the origin is away.
     resolved: HashMap<Reference, SnapshotId>,
-    /// One lock per reference that is being opened, so that nobody indexes what another indexes.
-    opening: HashMap<Reference, Weak<tokio::sync::Mutex<()>>>,
+    /// Who waits for which reference, so that nobody reads or indexes what another does.
+    queues: Queues,
 }
 
 /// A dataset as it was asked for: the address with the tag, and where its manifest lies.
@@ -70,8 +73,17 @@ pub struct Opened {
     pub left_out: Vec<LeftOut>,
 }
 
+/// What became of waiting for a dataset.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// It is open.
+    Open(Arc<Dataset>),
+    /// The caller is to open it.
+    Turn(Turn),
+}
+
 impl Opened {
-    fn as_it_was(dataset: Arc<Dataset>) -> Self {
+    pub(crate) fn as_it_was(dataset: Arc<Dataset>) -> Self {
         Self { dataset, indexed_now: false, left_out: Vec::new() }
     }
 }
@@ -129,31 +141,81 @@ impl Catalog {
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
     ) -> Result<Opened, Error> {
+        match self.queue(wanted, manifest).await? {
+            Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
+            Queued::Turn(turn) => self.open_in_turn(turn, wanted, manifest).await,
+        }
+    }
+
+    /// Waits until it is the caller's turn to open a dataset, or it is open. Costs nothing but the wait.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn queue(
+        &self,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<Queued, Error> {
         self.check_allowed(wanted.uri())?;
         manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
-        let reference = (wanted.to_string(), manifest.cloned());
         if let Some(dataset) = self.pinned(wanted) {
-            return Ok(Opened::as_it_was(dataset));
+            return Ok(Queued::Open(dataset));
         }
-        let turn = self.turn(&reference);
-        let _one_at_a_time = turn.lock().await;
-        let resolving = self.resolve(wanted, manifest);
-        let resolved = if self.meant_before(&reference).is_some() {
-            let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
-            let resolved = time::timeout(patience, resolving).await;
-            resolved.unwrap_or_else(|_| Err(silent(wanted.uri(), patience)))
-        } else {
-            resolving.await
+        let queue = self.lock().queues.of(&reference(wanted, manifest));
+        match queue.wait().await {
+            Ok(found) => found.map(Queued::Open),
+            Err(turn) => Ok(Queued::Turn(turn)),
+        }
+    }
+
+    /// Opens a dataset for all who wait for it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn open_in_turn(
+        &self,
+        turn: Turn,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<Opened, Error> {
+        let opened = self.open_alone(wanted, manifest).await;
+        turn.end(opened.as_ref().map(|opened| Arc::clone(&opened.dataset)).map_err(Error::clone));
+        opened
+    }
+
+    async fn open_alone(
+        &self,
+        wanted: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<Opened, Error> {
+        let reference = reference(wanted, manifest);
+        let before = self.meant_before(&reference);
+        let asked = Asked::new(self);
+        let mut resolving = Box::pin(self.resolve(wanted, manifest, &asked));
+        let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
+        let resolved = match time::timeout(patience, &mut resolving).await {
+            Ok(resolved) => resolved,
+            Err(_) if before.is_some() && !asked.is_answered() => {
+                Err(silent(wanted.uri(), patience))
+            }
+            Err(_) => resolving.await,
         };
         match resolved {
             Ok(mut resolved) => {
                 let indexed_now = resolved.indexed_now;
                 let left_out = mem::take(&mut resolved.left_out);
                 let dataset = self.keep(resolved).await?;
-                self.lock().resolved.insert(reference, dataset.snapshot());
+                self.remember(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now, left_out })
             }
-            Err(error) => self.last_known(&reference, error),
+            Err(error) => match before.filter(|before| !asked.names_another_than(before)) {
+                Some(before) if error.kind() == ErrorKind::OriginUnavailable => {
+                    let snapshot = before.snapshot();
+                    tracing::warn!("{wanted} is taken for snapshot {snapshot}, as before: {error}");
+                    Ok(Opened::as_it_was(before))
+                }
+                _ => Err(error),
+            },
         }
     }
 
@@ -184,9 +246,10 @@ impl Catalog {
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
+        asked: &Asked<'_>,
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
-        let opened = Box::pin(open_in(&origin, wanted, manifest, &self.openings)).await;
+        let opened = Box::pin(open_in(&origin, wanted, manifest, asked)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // The manifest says where the data lies; a manifest is data too.
         self.check_allowed(opened.manifest.uri())?;
@@ -279,30 +342,12 @@ impl Catalog {
         snapshot.and_then(|snapshot| self.get(snapshot))
     }
 
-    /// What a reference meant before the origin went away.
-    fn last_known(&self, reference: &Reference, error: Error) -> Result<Opened, Error> {
-        match self.meant_before(reference) {
-            Some(dataset) if error.kind() == ErrorKind::OriginUnavailable => {
-                let (named, snapshot) = (&reference.0, dataset.snapshot());
-                tracing::warn!("{named} is taken for snapshot {snapshot}, as before: {error}");
-                Ok(Opened::as_it_was(dataset))
-            }
-            _ => Err(error),
-        }
-    }
-
-    fn turn(&self, reference: &Reference) -> Arc<tokio::sync::Mutex<()>> {
+    fn remember(&self, reference: Reference, snapshot: SnapshotId) {
         let mut state = self.lock();
-        state.opening.retain(|_, turn| turn.strong_count() > 0);
         if state.resolved.len() >= REFERENCES_MAX {
             state.resolved.clear();
         }
-        if let Some(turn) = state.opening.get(reference).and_then(Weak::upgrade) {
-            return turn;
-        }
-        let turn = Arc::default();
-        state.opening.insert(reference.clone(), Arc::downgrade(&turn));
-        turn
+        state.resolved.insert(reference, snapshot);
     }
 
     fn check_allowed(&self, uri: &OriginUri) -> Result<(), Error> {
@@ -328,6 +373,10 @@ impl Catalog {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn reference(wanted: &DatasetRef, manifest: Option<&OriginUri>) -> Reference {
+    (wanted.to_string(), manifest.cloned())
 }
 
 /// Whether nobody holds it, and nobody asked for it for long.

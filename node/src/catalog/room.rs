@@ -2,12 +2,13 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use larder_dataset::Room;
+use larder_dataset::{Manifest, Room, SnapshotId};
 use larder_wire::limits;
 use tokio::sync::Semaphore;
 
+use super::{Catalog, Dataset};
 use crate::cache::Cache;
 
 /// The memory of a node, as far as datasets that are being opened may have it.
@@ -21,6 +22,62 @@ impl Openings {
     pub(super) fn new(cache: &Arc<Cache>) -> Self {
         let indexing = Arc::new(Semaphore::new(limits::INDEXINGS_MAX));
         Self { cache: Arc::clone(cache), indexing }
+    }
+}
+
+/// A dataset that is being opened: what the catalog spares it and lets it take, and how far the origin has
+/// answered.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    catalog: &'a Catalog,
+    /// Set by the first answer.
+    answer: OnceLock<Answer>,
+}
+
+/// The first that the origin said.
+#[derive(Debug)]
+enum Answer {
+    /// The tag is there.
+    Names(SnapshotId),
+    /// There is no tag to go by, but a manifest or data.
+    NoTag,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(catalog: &'a Catalog) -> Self {
+        Self { catalog, answer: OnceLock::new() }
+    }
+
+    /// Whether the origin answered anything.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answer.get().is_some()
+    }
+
+    /// Whether the tag names another snapshot by now.
+    pub(super) fn names_another_than(&self, before: &Dataset) -> bool {
+        let answer = self.answer.get();
+        matches!(answer, Some(Answer::Names(snapshot)) if *snapshot != before.snapshot())
+    }
+
+    fn note(&self, answer: Answer) {
+        let _ = self.answer.set(answer);
+    }
+}
+
+impl Room for Asked<'_> {
+    fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
+        self.note(Answer::Names(snapshot));
+        self.catalog.get(snapshot).map(|dataset| dataset.manifest().clone())
+    }
+
+    fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
+        self.note(Answer::NoTag);
+        self.catalog.openings.for_manifest(bytes)
+    }
+
+    fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
+        self.note(Answer::NoTag);
+        self.catalog.openings.to_index()
     }
 }
 

@@ -136,3 +136,50 @@ fn an_unindexed_folder_is_indexed_and_says_so() {
     assert!(!again.indexed_now && again.left_out.is_empty());
     assert_eq!(open().dataset.uri(), &OriginUri::parse(&inner).unwrap());
 }
+
+#[test]
+fn the_manifest_of_an_open_snapshot_is_not_read_again() {
+    let (folder, kitchen) = pantry();
+    let snapshot = kitchen.dataset.snapshot();
+    let home = format!("/{}/.larder", folder.uri().path());
+    std::fs::remove_file(format!("{home}/{snapshot}.manifest")).unwrap();
+    let wanted = reference(&folder.uri().to_string());
+    let opened = kitchen.runtime.block_on(kitchen.catalog.open(&wanted, None)).unwrap();
+    assert!(Arc::ptr_eq(&opened.dataset, &kitchen.dataset));
+}
+
+#[test]
+fn what_a_tag_meant_before_is_no_answer_once_it_names_another_snapshot() {
+    use larder_dataset::Room;
+    let (_folder, kitchen) = pantry();
+    let asked = Asked::new(&kitchen.catalog);
+    assert!(!asked.is_answered() && !asked.names_another_than(&kitchen.dataset));
+    let kept = asked.kept(kitchen.dataset.snapshot()).unwrap();
+    assert_eq!(kept.snapshot(), kitchen.dataset.snapshot());
+    assert!(asked.is_answered() && !asked.names_another_than(&kitchen.dataset));
+    let asked = Asked::new(&kitchen.catalog);
+    assert!(asked.kept(SnapshotId::from_bytes([7; 16])).is_none());
+    drop(asked.for_manifest(1).unwrap());
+    assert!(asked.names_another_than(&kitchen.dataset));
+}
+
+#[test]
+fn of_those_who_want_one_reference_at_once_the_second_answers_all_who_came_meanwhile() {
+    let (folder, kitchen) = pantry();
+    let wanted = reference(&folder.uri().to_string());
+    let catalog = &kitchen.catalog;
+    kitchen.runtime.block_on(async {
+        let queue = async || catalog.queue(&wanted, None).await;
+        let Ok(Queued::Turn(first)) = queue().await else { panic!("nobody is before it") };
+        let [mut second, mut third, mut fourth] = [(); 3].map(|()| Box::pin(queue()));
+        for waiting in [&mut second, &mut third] {
+            assert!(futures_util::poll!(waiting).is_pending());
+        }
+        first.end(Ok(Arc::clone(&kitchen.dataset)));
+        let Ok(Queued::Turn(turn)) = second.await else { panic!("the first began before it") };
+        assert!(futures_util::poll!(&mut fourth).is_pending());
+        turn.end(Err(Error::new(ErrorKind::NotFound, "gone")));
+        assert_eq!(third.await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(matches!(fourth.await, Ok(Queued::Turn(_))), "the second began before it");
+    });
+}

@@ -11,7 +11,7 @@ use larder_wire::control::{
 use larder_wire::{Error, ErrorKind, limits};
 use tonic::Status;
 
-use crate::catalog::Opened;
+use crate::catalog::{Opened, Queued, Turn};
 use crate::serve::Context;
 
 pub(super) async fn open(
@@ -23,7 +23,7 @@ pub(super) async fn open(
         "" => None,
         uri => Some(origin_uri(uri)?),
     };
-    let opened = open_on_a_thread(context, &wanted, manifest).await?;
+    let opened = open_in_turn(context, wanted.clone(), manifest).await?;
     let manifest = opened.dataset.manifest();
     let name = &request.client_name;
     let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];
@@ -49,20 +49,36 @@ fn in_short(left_out: &LeftOut) -> String {
     text
 }
 
+/// Opens a dataset when it is this caller's turn. Whoever only waits for another takes none of the places for
+/// those who open.
+async fn open_in_turn(
+    context: &Arc<Context>,
+    wanted: DatasetRef,
+    manifest: Option<OriginUri>,
+) -> Result<Opened, Error> {
+    let queue = context.shared.catalog.queue(&wanted, manifest.as_ref());
+    let queued = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, queue).await;
+    match queued.unwrap_or_else(|_| Err(too_long(&wanted)))? {
+        Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
+        Queued::Turn(turn) => open_on_a_thread(context, turn, wanted, manifest).await,
+    }
+}
+
 /// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who asks
 /// finds it done.
 async fn open_on_a_thread(
     context: &Arc<Context>,
-    wanted: &DatasetRef,
+    turn: Turn,
+    wanted: DatasetRef,
     manifest: Option<OriginUri>,
 ) -> Result<Opened, Error> {
-    let turn = Arc::clone(&context.opening).acquire_owned().await;
-    let turn = turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
-    let (context, wanted) = (Arc::clone(context), wanted.clone());
+    let place = Arc::clone(&context.opening).acquire_owned().await;
+    let place = place.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let context = Arc::clone(context);
     let open = move || {
-        let _turn = turn;
+        let _place = place;
         context.shared.runtime.block_on(async {
-            let opening = context.shared.catalog.open(&wanted, manifest.as_ref());
+            let opening = context.shared.catalog.open_in_turn(turn, &wanted, manifest.as_ref());
             let opened =
                 tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
             opened.unwrap_or_else(|_| Err(too_long(&wanted)))
