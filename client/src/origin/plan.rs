@@ -147,23 +147,12 @@ pub(super) fn checked(
         }
         runs.push(Run { units: own, rows: vec![(at, begin)] });
     }
-    let whole = manifest.fill_plan(shard, READ_BYTES_MAX).reads;
     let read = |Run { units: run, rows }: Run| {
         let region = units.bytes_of(run.start).start..units.bytes_of(run.end - 1).end;
-        let parts = whole.iter().filter(|part| part.tensor == tensor);
-        let parts = parts.filter_map(|part| within(part, &region)).collect();
+        let parts = manifest.region_reads(shard, tensor, &region, READ_BYTES_MAX);
         let rows = rows.into_iter().map(|(at, begin)| (at, index(begin - region.start))).collect();
         let check = Check { sums: Arc::clone(sums), shard, tensor, units: run };
         Read { parts, slot, rows, check: Some(check) }
     };
     runs.into_iter().map(read).collect()
-}
-
-/// What of a part lies in this range of its region.
-fn within(part: &PartRead, region: &Range<u64>) -> Option<PartRead> {
-    let start = part.region_offset.max(region.start);
-    let end = (part.region_offset + part.bytes).min(region.end);
-    let object_offset = part.object_offset + start.checked_sub(part.region_offset)?;
-    let bytes = end.checked_sub(start).filter(|&bytes| bytes > 0)?;
-    Some(PartRead { region_offset: start, object_offset, bytes, ..*part })
 }

@@ -136,6 +136,20 @@ impl Manifest {
             0u64,
             "does not belong to one tensor",
         )?;
+        // Else the work of checking them would not be bounded by the bytes of the manifest.
+        let mut columns: Vec<(u32, u32)> = self
+            .tensors()
+            .iter()
+            .filter(|t| t.locator != RowLocator::Spans)
+            .map(|t| (t.slot, t.column))
+            .collect();
+        columns.sort_unstable();
+        check(
+            columns.windows(2).all(|pair| pair[0] != pair[1]),
+            "tensor",
+            0u64,
+            "has the column of another",
+        )?;
         let (row, stride) = self.sample_sums();
         let limit = limits::SAMPLE_BYTES_MAX;
         check(row <= limit && stride <= limit, "sample", 0u64, "is larger than the limit")

@@ -1,6 +1,8 @@
 //! From a shard to ranged reads: what must be asked of the origin to have all bytes of a shard, or of
 //! one row of it; and the name that these bytes have.
 
+use std::ops::Range;
+
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Manifest, RowLocator, Tensor, locate::Segment};
@@ -55,21 +57,37 @@ impl Manifest {
         let mut plan =
             FillPlan { regions: Vec::with_capacity(self.tensors().len()), reads: Vec::new() };
         for (index, tensor) in self.tensors().iter().enumerate() {
-            plan.regions.push(self.region(shard, tensor));
-            for segment in self.segments(shard) {
-                match tensor.locator {
-                    RowLocator::Strided { row_bytes, stride_bytes } => {
-                        let whole =
-                            self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
-                        cut(whole, part_bytes, &mut plan.reads);
-                    }
-                    RowLocator::Spans => {
-                        self.span_reads(shard, index, segment, part_bytes, &mut plan.reads);
-                    }
+            let region = self.region(shard, tensor);
+            plan.reads.extend(self.region_reads(shard, index, &(0..region.bytes), part_bytes));
+            plan.regions.push(region);
+        }
+        plan
+    }
+
+    /// The reads that bring in these bytes of a tensor's region, cut as those of a whole shard.
+    ///
+    /// # Panics
+    /// If there is no such shard or tensor, or `part_bytes` is 0.
+    pub fn region_reads(
+        &self,
+        shard: u32,
+        tensor: usize,
+        wanted: &Range<u64>,
+        part_bytes: u64,
+    ) -> Vec<PartRead> {
+        let mut reads = Vec::new();
+        for segment in self.segments(shard) {
+            match self.tensors()[tensor].locator {
+                RowLocator::Strided { row_bytes, stride_bytes } => {
+                    let whole = self.segment_read(tensor, segment, row_bytes, stride_bytes);
+                    cut(whole.within(wanted), part_bytes, &mut reads);
+                }
+                RowLocator::Spans => {
+                    self.span_reads((shard, tensor), segment, wanted, part_bytes, &mut reads);
                 }
             }
         }
-        plan
+        reads
     }
 
     /// The read of one row of one tensor; its `region_offset` is 0.
@@ -141,8 +159,7 @@ impl Manifest {
                 state.update(&object.size_bytes.to_le_bytes());
                 match tensor.locator {
                     RowLocator::Strided { row_bytes, stride_bytes } => {
-                        let read =
-                            self.segment_read(index, tensor, segment, row_bytes, stride_bytes);
+                        let read = self.segment_read(index, segment, row_bytes, stride_bytes);
                         state.update(&read.object_offset.to_le_bytes());
                         state.update(&read.bytes.to_le_bytes());
                     }
@@ -185,11 +202,11 @@ impl Manifest {
     fn segment_read(
         &self,
         index: usize,
-        tensor: &Tensor,
         segment: Segment,
         row_bytes: u64,
         stride_bytes: u64,
     ) -> PartRead {
+        let tensor = &self.tensors()[index];
         let object = self.group_object(segment.group, tensor.slot);
         PartRead {
             tensor: index,
@@ -200,30 +217,35 @@ impl Manifest {
         }
     }
 
-    /// The reads of rows with spans: neighbours in the object are read together.
+    /// The reads of those rows with spans that are wanted: neighbours in the object are read together.
     fn span_reads(
         &self,
-        shard: u32,
-        tensor: usize,
+        (shard, tensor): (u32, usize),
         segment: Segment,
+        wanted: &Range<u64>,
         part_bytes: u64,
         reads: &mut Vec<PartRead>,
     ) {
+        let begin = |row| self.span_begin(&self.tensors()[tensor], shard, row);
+        let rows = segment.row_in_shard..segment.row_in_shard + segment.rows;
         let mut pending: Option<PartRead> = None;
-        for row in segment.row_in_shard..segment.row_in_shard + segment.rows {
-            let mut read = self.row_read(shard, row, tensor);
-            read.region_offset = self.span_begin(&self.tensors()[tensor], shard, row);
+        for row in first_where(rows.clone(), |row| begin(row + 1) > wanted.start)..rows.end {
+            let region_offset = begin(row);
+            if region_offset >= wanted.end {
+                break;
+            }
+            let read = PartRead { region_offset, ..self.row_read(shard, row, tensor) };
             match &mut pending {
                 Some(part) if part.object_offset + part.bytes == read.object_offset => {
                     part.bytes += read.bytes;
                 }
                 _ => {
                     let before = pending.replace(read);
-                    before.into_iter().for_each(|part| cut(part, part_bytes, reads));
+                    before.into_iter().for_each(|part| cut(part.within(wanted), part_bytes, reads));
                 }
             }
         }
-        pending.into_iter().for_each(|part| cut(part, part_bytes, reads));
+        pending.into_iter().for_each(|part| cut(part.within(wanted), part_bytes, reads));
     }
 
     /// Where in its region a row with a span begins; for the row after the last, where it ends.
@@ -236,6 +258,35 @@ impl Manifest {
             }
         }
     }
+}
+
+impl PartRead {
+    /// What of it lies in these bytes of the region; nothing, if none does.
+    fn within(self, wanted: &Range<u64>) -> Self {
+        let start = self.region_offset.max(wanted.start);
+        let end = (self.region_offset + self.bytes).min(wanted.end);
+        let skipped = start - self.region_offset;
+        Self {
+            region_offset: start,
+            object_offset: self.object_offset + skipped,
+            bytes: end.saturating_sub(start),
+            ..self
+        }
+    }
+}
+
+/// The first of some rows from which on something holds for all, by halving; the end if it holds for none.
+fn first_where(rows: Range<u32>, holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (rows.start, rows.end);
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
 }
 
 /// Cuts a read at multiples of `part_bytes` of its object.

@@ -65,6 +65,7 @@ fn check_plans(manifest: &Manifest, part_bytes: u64) {
             assert_eq!(at, region.bytes, "reads cover the region");
         }
         assert!(reads.next().is_none());
+        check_region_reads(manifest, &plan, index, part_bytes);
         for row in 0..shard.rows {
             assert_eq!(manifest.locate(sample), Some((index, row)));
             for tensor in 0..manifest.tensors().len() {
@@ -75,6 +76,37 @@ fn check_plans(manifest: &Manifest, part_bytes: u64) {
     }
     assert_eq!(sample, manifest.samples());
     assert_eq!(manifest.locate(sample), None);
+}
+
+/// The reads of a few stretches of each region are what the whole plan has there.
+fn check_region_reads(manifest: &Manifest, plan: &FillPlan, shard: u32, part_bytes: u64) {
+    for (tensor, region) in plan.regions.iter().enumerate() {
+        let ends = [
+            0,
+            1,
+            region.bytes / 3,
+            region.bytes / 2,
+            region.bytes.saturating_sub(1),
+            region.bytes,
+        ];
+        for start in ends {
+            for wanted in ends.map(|end| start..end) {
+                let mut at = wanted.start;
+                for read in manifest.region_reads(shard, tensor, &wanted, part_bytes) {
+                    assert_eq!((read.tensor, read.region_offset), (tensor, at));
+                    let holds = |part: &&PartRead| {
+                        let end = part.region_offset + part.bytes;
+                        part.tensor == tensor && part.region_offset <= at && at + read.bytes <= end
+                    };
+                    let part = plan.reads.iter().find(holds).expect("it is cut nowhere else");
+                    let object_offset = part.object_offset + (at - part.region_offset);
+                    assert_eq!((read.object, read.object_offset), (part.object, object_offset));
+                    at += read.bytes;
+                }
+                assert_eq!(at, wanted.end.max(wanted.start), "{wanted:?} of a region");
+            }
+        }
+    }
 }
 
 fn check_row(manifest: &Manifest, plan: &FillPlan, shard: u32, row: u32, tensor: usize) {
@@ -303,6 +335,19 @@ fn damage_is_refused_with_its_reason() {
     let mut flipped = bytes.clone();
     *flipped.last_mut().unwrap() ^= 1;
     assert_eq!(parse(flipped), ManifestError::Checksum);
+}
+
+#[test]
+fn two_tensors_in_one_column_are_refused() {
+    let bytes = pairs(&[5, 7], 4096).as_bytes().to_vec();
+    // One of the ones in there is the column of the second tensor.
+    let ones = (0..bytes.len()).filter(|&at| bytes[at] == 1);
+    let refused = ones.filter_map(|at| {
+        let mut bytes = bytes.clone();
+        bytes[at] = 0;
+        Manifest::parse(rehash(bytes)).err()
+    });
+    assert!(refused.into_iter().any(|why| why.to_string().contains("has the column of another")));
 }
 
 #[test]
