@@ -274,10 +274,17 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 return Err(A::Error::custom(format!("more than {limit} tensors")));
             }
             let info = map.next_value().map_err(context)?;
-            entries.push((name, info));
+            entries.push((kept(name), info));
         }
         Ok(RawHeader(entries))
     }
+}
+
+/// As much of a name as is worth keeping until all files are read: of one that is too long, enough to see that.
+fn kept(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(limits::TENSOR_NAME_BYTES_MAX as usize + 4));
+    name.shrink_to_fit();
+    name
 }
 
 /// `__metadata__` holds strings; they are checked and not kept.
