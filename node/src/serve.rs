@@ -78,6 +78,8 @@ pub(crate) struct Context {
     requests: Arc<Allowance>,
     /// Datasets being opened.
     opening: Arc<Semaphore>,
+    /// Walks over all shards.
+    listing: Arc<Semaphore>,
     started: Instant,
     /// Where rows are served, as clients are told.
     data_address: String,
@@ -183,6 +185,7 @@ impl Context {
             staging: Allowance::new(limits::STAGING_BYTES_TOTAL),
             requests: Allowance::new(limits::REQUEST_BYTES_TOTAL),
             opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
+            listing: Arc::new(Semaphore::new(limits::LISTINGS_MAX)),
             started: clock::now(),
             data_address,
             control_address,

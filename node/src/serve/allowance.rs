@@ -36,10 +36,19 @@ impl Allowance {
     }
 }
 
+impl Held {
+    /// Gives back all but `bytes`.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        let returned = self.bytes.saturating_sub(bytes);
+        self.bytes -= returned;
+        *self.from.lock() += returned;
+        self.from.returned.notify_all();
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        *self.from.lock() += self.bytes;
-        self.from.returned.notify_all();
+        self.keep(0);
     }
 }
 
@@ -52,6 +61,11 @@ mod tests {
         let allowance = Allowance::new(100);
         let held = allowance.take(60, Duration::ZERO).expect("there is enough");
         assert!(allowance.take(41, Duration::ZERO).is_none());
+        drop(held);
+        let mut held = allowance.take(100, Duration::ZERO).unwrap();
+        held.keep(30);
+        assert!(allowance.take(71, Duration::ZERO).is_none());
+        assert!(allowance.take(70, Duration::ZERO).is_some());
         drop(held);
         assert!(allowance.take(100, Duration::ZERO).is_some());
         assert!(allowance.take(101, Duration::ZERO).is_none());

@@ -88,12 +88,12 @@ impl Node for Service {
         request: Request<ListDatasetsRequest>,
     ) -> Answer<ListDatasetsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(move || list::datasets(&context, &request.into_inner())).await
+        blocking(&self.0, move || list::datasets(&context, &request.into_inner())).await
     }
 
     async fn list_shards(&self, request: Request<ListShardsRequest>) -> Answer<ListShardsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(move || list::shards(&context, &request.into_inner())).await
+        blocking(&self.0, move || list::shards(&context, &request.into_inner())).await
     }
 
     async fn list_failures(
@@ -104,9 +104,18 @@ impl Node for Service {
     }
 }
 
+/// Does what walks over many shards on a blocking thread, a few at a time: whoever asked and is gone gives up their
+/// place in the queue, but what has begun goes on.
 async fn blocking<T: Send + 'static>(
+    context: &Context,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Answer<T> {
+    let turn = Arc::clone(&context.listing).acquire_owned().await;
+    let turn = turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
     let worked = tokio::task::spawn_blocking(work).await;
     let worked = worked.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
     Ok(Response::new(worked?))

@@ -9,12 +9,12 @@ use std::net::TcpListener as StdListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{self, DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
+use axum::{Extension, RequestExt, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -38,6 +38,10 @@ use crate::cluster::{Cluster, coordinator};
 use crate::metrics;
 use greeting::Greeted;
 use usage::Usage;
+
+/// Paths of what operators ask, and of the call that has a plan in pieces.
+const ADMIN_CALLS: &str = "/larder.v1.Admin/";
+const PLAN_CALL: &str = "/larder.v1.Admin/ApplyPlan";
 
 /// Requests in flight when the node stops may take so long.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,7 +97,7 @@ fn router(context: &Arc<Context>) -> Router {
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let service = InterceptedService::new(service, doorkeeper(context));
     let admin = AdminServer::new(Admin::new(context))
-        .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(limits::ADMIN_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let admin = InterceptedService::new(admin, doorkeeper(context));
     let pages = Router::new()
@@ -105,7 +109,19 @@ fn router(context: &Arc<Context>) -> Router {
     if let Some(seat) = context.shared.cluster.as_ref().and_then(Cluster::seat) {
         routes = routes.add_service(coordinator::Service::guarded(seat));
     }
-    routes.into_axum_router().merge(pages).fallback(unknown)
+    let calls = routes.into_axum_router().layer(middleware::from_fn(bound_body));
+    calls.merge(pages).fallback(unknown)
+}
+
+/// Bounds what is kept of an operator's request before it is known whether they may ask: all of it, but for a plan,
+/// which comes in pieces once that is known.
+async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Response {
+    let path = request.uri().path();
+    if path.starts_with(ADMIN_CALLS) && path != PLAN_CALL {
+        DefaultBodyLimit::max(limits::ADMIN_REQUEST_BYTES_MAX).apply(&mut request);
+        request = request.with_limited_body();
+    }
+    next.run(request).await
 }
 
 /// Lets in whoever shows the ticket, or everybody if the node is not private.

@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
 
     fn gather(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         let request = header.request();
-        let Some(_held) = self.admit(header) else {
+        let Some(mut held) = self.admit(header) else {
             let message = "too many large requests at once; ask again, or for fewer rows at a time";
             self.refuse(request, &Error::new(ErrorKind::ResourceExhausted, message))?;
             // Its body was not read, so the place of the next frame is unknown.
@@ -142,6 +142,9 @@ impl<'a> Session<'a> {
         };
         let wanted = Gather::decode(self.body(header)?)?;
         self.scratch.forget_body();
+        if let Some(held) = &mut held {
+            held.keep(header.body_len());
+        }
         let _gathering = self.context.activity.gathering.begin();
         self.context.activity.gathers.add(1);
         self.context.shared.pace.note_read();
@@ -176,7 +179,7 @@ impl<'a> Session<'a> {
         Ok(dataset)
     }
 
-    /// Room for a large request; `None` if there is none for too long.
+    /// Room for a large request as it is received and as it is decoded; `None` if there is none for too long.
     fn admit(&self, header: &FrameHeader) -> Option<Option<Held>> {
         let bytes = header.body_len();
         if bytes <= limits::REQUEST_BYTES_FREE {

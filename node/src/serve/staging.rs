@@ -109,7 +109,9 @@ impl Scratch {
     }
 
     pub(super) fn is_resting(&self) -> bool {
-        self.piece.is_none()
+        let Self { allowance: _, frame, body, piece, crcs, lengths } = self;
+        let empty = frame.capacity() + body.capacity() + crcs.capacity() + lengths.capacity() == 0;
+        empty && piece.is_none()
     }
 }
 

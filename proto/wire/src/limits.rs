@@ -115,9 +115,10 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// [`REQUEST_BYTES_TOTAL`].
 pub const REQUEST_BYTES_FREE: usize = 16 << 10;
 
-/// Bytes of all requests together that are larger than [`REQUEST_BYTES_FREE`], as received and as
-/// decoded: part of [`NODE_OVERHEAD_BYTES`], and eight of the largest.
-pub const REQUEST_BYTES_TOTAL: usize = 8 << 20;
+/// Bytes of all requests together that are larger than [`REQUEST_BYTES_FREE`]: as received and as decoded while they
+/// are read, and as decoded until they are answered. Part of [`NODE_OVERHEAD_BYTES`], 30 of the largest, and 500 of
+/// 4,096 rows.
+pub const REQUEST_BYTES_TOTAL: usize = 16 << 20;
 
 /// A large request waits so long for its share of [`REQUEST_BYTES_TOTAL`].
 pub const REQUEST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -154,6 +155,12 @@ pub const CONTROL_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of what clients ask a node: an address or two. Bounds what a connection may have a node keep
 /// that sends its requests but for the last byte: 64 of them at once.
 pub const CONTROL_REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of what operators ask a node, but for plans: the names of all members, and as much again.
+pub const ADMIN_REQUEST_BYTES_MAX: usize = 2 * RING_MEMBERS_MAX * MEMBER_ID_BYTES_MAX as usize;
+
+/// Most bytes of one message of theirs: a piece of a plan.
+pub const ADMIN_MESSAGE_BYTES_MAX: usize = BLOB_PIECE_BYTES + (64 << 10);
 
 /// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is fastest.
 pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
@@ -206,6 +213,9 @@ pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
 /// For a node to open what others have open, before rows are asked of it: as long as it reads a large
 /// manifest. A node that has to index first, or has many to open, is passed over meanwhile.
 pub const OPEN_NODE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Walks over all shards at once, for those who list them; each has a thread and the cache's lock in turn.
+pub const LISTINGS_MAX: usize = 4;
 
 /// Datasets being opened at once, as one may have to be indexed; each has a thread. The rest wait.
 pub const OPENINGS_MAX: usize = 16;

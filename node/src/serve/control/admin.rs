@@ -102,7 +102,7 @@ impl Contract for Admin {
             return Ok(Response::new(status::brief(&context, &standing)));
         }
         let owned = Arc::clone(&self.owned);
-        blocking(move || Ok(status::whole(&context, &standing, &owned))).await
+        blocking(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {
@@ -167,7 +167,7 @@ impl Contract for Admin {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {
         let context = Arc::clone(&self.context);
-        blocking(move || explain::explain(&context, &request.into_inner())).await
+        blocking(&self.context, move || explain::explain(&context, &request.into_inner())).await
     }
 }
 

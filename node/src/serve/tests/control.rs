@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
+use larder_wire::control::admin_client::AdminClient;
 use larder_wire::control::node_client::NodeClient;
 use larder_wire::control::{
-    DescribeRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
+    DescribeRequest, ExplainRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
     ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState, ticket,
 };
 use larder_wire::{Error, ErrorKind, limits};
@@ -84,6 +85,25 @@ fn those_who_may_only_look_do_not_keep_operators_from_planning() {
     drop((taken, held));
     drop(admin.turn_to_plan(&anybody).unwrap());
     drop(admin.turn_to_plan(&operator).unwrap());
+}
+
+#[test]
+fn of_what_operators_ask_no_more_is_kept_than_they_may_ask() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let explain = |bytes: usize| {
+        node.runtime.block_on(async {
+            let endpoint = Endpoint::from_shared(format!("http://{}", node.listen)).unwrap();
+            let mut client = AdminClient::new(endpoint.connect().await.unwrap());
+            let snapshot = vec![7; bytes].into();
+            let request = ExplainRequest { snapshot, ..ExplainRequest::default() };
+            client.explain(request).await.unwrap_err()
+        })
+    };
+    let most = limits::ADMIN_REQUEST_BYTES_MAX;
+    assert!(!explain(most / 2).message().contains("length limit"));
+    let refused = explain(most);
+    assert!(refused.message().contains("length limit"), "{refused}");
 }
 
 #[test]
