@@ -18,8 +18,8 @@
 //!
 //! Once [`WRITTEN_BYTES_MAX`] were found to be written to, nothing is lent until all is returned and the
 //! mapping was turned back, which happens as soon as it is. So the copies of pages that a program causes by
-//! writing are bounded by what it holds, those bytes an extent, and what it wrote here and there in loans
-//! that nobody asked about yet.
+//! writing are bounded by what it holds, those bytes an extent, and what was missed in loans that nobody asked
+//! about yet: of a program that writes to one page in thirty, which is missed oftenest, 1 % of what it was lent.
 //!
 //! Thread rule: loans are made and returned by any thread, under a lock that is held for
 //! microseconds; whoever asks about returned loans holds another meanwhile. In a forked child nothing is
@@ -141,8 +141,7 @@ impl Lender {
 
     /// Whether one of a few pages of this range was written to.
     fn seems_written(&self, range: &Range<usize>) -> bool {
-        let step = (range.len() / PAGES_SAMPLED).max(PAGE_BYTES);
-        range.clone().step_by(step).any(|at| self.is_written(&(at..at + 1)))
+        samples(range).any(|at| self.is_written(&(at..at + 1)))
     }
 
     fn give_back(&self, range: &Range<usize>) {
@@ -173,6 +172,24 @@ impl Lender {
             self.turn_back(&mut books);
         }
     }
+}
+
+/// A byte in each of [`PAGES_SAMPLED`] stretches of a range, not at the same place in each: programs that leave
+/// some of each row alone leave the same of each.
+fn samples(range: &Range<usize>) -> impl Iterator<Item = usize> {
+    /// What spreads consecutive numbers best: 2^64 divided by the golden ratio.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let stretch = (range.len() / PAGES_SAMPLED).max(PAGE_BYTES);
+    let place = move |number: u64| {
+        let part = u128::from(number.wrapping_mul(SPREAD)) * stretch as u128;
+        usize::try_from(part >> 64).expect("a part of a stretch")
+    };
+    let end = range.end;
+    range
+        .clone()
+        .step_by(stretch)
+        .zip(0..)
+        .map(move |(start, number)| (start + place(number)).min(end - 1))
 }
 
 impl Books {

@@ -205,6 +205,20 @@ fn who_works_in_place_leaves_no_copies_behind() {
 }
 
 #[test]
+fn who_leaves_the_beginning_of_each_row_alone_leaves_no_copies_behind_either() {
+    const ROW_BYTES: usize = 5 * 65_536;
+    let extent = lending_zeros(64 * ROW_BYTES as u64);
+    let lent = extent.lend_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
+    for row in 0..64 {
+        // SAFETY: the bytes are lent to the test, which holds no slice of them.
+        unsafe { lent.base().add(row * ROW_BYTES + 65_536).write_bytes(9, ROW_BYTES - 65_536) };
+    }
+    let start = lent.base().addr().get() & !0xfff;
+    drop(lent);
+    assert_eq!(smaps_kib(&(start..start + 1), "Anonymous"), 0);
+}
+
+#[test]
 fn overlapping_rows_are_lent_one_by_one_only() {
     let layout =
         Layout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
