@@ -18,18 +18,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
-use memmap2::{Advice, MmapMut};
+use larder_extent::AnonymousMap;
 
 use crate::{Error, ErrorKind, GivenMemory};
 
 /// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Bytes of a huge page.
-const HUGE_BYTES: usize = 2 << 20;
-
 /// Buffers from here on ask for huge pages, as numpy's arrays do.
-const HUGE_FROM_BYTES: usize = 2 * HUGE_BYTES;
+const HUGE_FROM_BYTES: usize = 4 << 20;
 
 /// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not used again.
 const LOCK_TRIES: u32 = 64;
@@ -51,7 +48,7 @@ struct Memory {
 enum Allocation {
     Heap(Vec<u8>),
     /// In huge pages, where the host gives them.
-    Mapped(MmapMut),
+    Mapped(AnonymousMap),
 }
 
 /// A buffer in use. What it holds at first is unspecified: zeros, or an earlier batch.
@@ -150,21 +147,14 @@ impl Memory {
         let mut tried = Vec::<u8>::new();
         tried.try_reserve_exact(with_room).map_err(|_| no_memory(bytes))?;
         drop(hint::black_box(tried));
-        Ok(Self::aligned(Allocation::Heap(vec![0; with_room]), ALIGNMENT, bytes))
+        let zeroed = vec![0; with_room];
+        let start = zeroed.as_ptr().align_offset(ALIGNMENT);
+        Ok(Self { bytes: Allocation::Heap(zeroed), start, room: bytes })
     }
 
     fn mapped(bytes: usize) -> Result<Self, Error> {
-        let with_room = bytes.saturating_add(HUGE_BYTES);
-        let map = MmapMut::map_anon(with_room).map_err(|_| no_memory(bytes))?;
-        // Refused where the kernel was built without huge pages: then small ones it is.
-        let _ = map.advise(Advice::HugePage);
-        Ok(Self::aligned(Allocation::Mapped(map), HUGE_BYTES, bytes))
-    }
-
-    /// What an allocation of at least `room + alignment` bytes has from its first multiple of `alignment` on.
-    fn aligned(bytes: Allocation, alignment: usize, room: usize) -> Self {
-        let start = bytes.as_ptr().align_offset(alignment);
-        Self { bytes, start, room }
+        let map = AnonymousMap::new(bytes).map_err(|_| no_memory(bytes))?;
+        Ok(Self { bytes: Allocation::Mapped(map), start: 0, room: bytes })
     }
 }
 

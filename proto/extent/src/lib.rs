@@ -41,6 +41,7 @@ mod map;
 mod memfd;
 mod sys;
 
+mod anonymous;
 mod attached;
 mod filling;
 mod lend;
@@ -55,6 +56,7 @@ pub mod socket;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use anonymous::AnonymousMap;
 pub use attached::Attached;
 pub use error::ExtentError;
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};

@@ -15,7 +15,7 @@ use crate::map::{PagePreference, PopulatedMap};
 use crate::{ExtentError, memfd, sys};
 
 /// Bytes of a huge page.
-const HUGE_BYTES: u64 = 2 << 20;
+pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
 /// The host's setting for huge pages of shared memory.
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
