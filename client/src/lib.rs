@@ -64,4 +64,5 @@ pub use locality::Locality;
 pub use memory::{HostTensor, Memory};
 pub use mixture::Mixture;
 pub use patience::CancelToken;
+pub use process::Owned;
 pub use stats::LoaderStats;

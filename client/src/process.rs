@@ -49,7 +49,7 @@ pub(crate) struct PerProcess<T> {
 }
 
 /// A value and the process that made it. In any other process dropping it does nothing.
-pub(crate) struct Owned<T> {
+pub struct Owned<T> {
     /// Its [`fork_count`].
     process: u32,
     value: Option<T>,
@@ -87,6 +87,13 @@ impl<T> PerProcess<T> {
             Some(winner) if winner.process == process => Arc::clone(winner),
             _ => made,
         })
+    }
+}
+
+impl<T> Owned<T> {
+    /// A value of this process.
+    pub fn new(value: T) -> Self {
+        Self { process: fork_count(), value: Some(value) }
     }
 }
 

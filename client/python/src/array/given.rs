@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use larder_client::{Error, ErrorKind, GivenMemory};
+use larder_client::{Error, ErrorKind, GivenMemory, Owned};
 use pyo3::{intern, prelude::*};
 
 use crate::error::OrRaise;
@@ -29,14 +29,18 @@ const ALIGNMENT: usize = 64;
 static PUT_DOWN: AtomicPtr<PutDown> = AtomicPtr::new(ptr::null_mut());
 
 struct PutDown {
-    tensor: Py<PyAny>,
+    tensor: Tensor,
     before: *mut PutDown,
 }
+
+/// A forked child must not be the one to let go of it: torch returns page-locked memory to its allocator then, which
+/// asks the device, and takes a lock that a thread of the parent may hold for ever.
+type Tensor = Owned<Py<PyAny>>;
 
 /// The bytes of a tensor that was made for one batch.
 pub(crate) struct TensorMemory {
     /// Taken when dropped.
-    tensor: Option<Py<PyAny>>,
+    tensor: Option<Tensor>,
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -57,7 +61,7 @@ impl TensorMemory {
         let size: usize = tensor.getattr(intern!(py, "nbytes"))?.extract()?;
         let base = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address));
         match base.filter(|base| size >= bytes && base.addr().get().is_multiple_of(ALIGNMENT)) {
-            Some(base) => Ok(Self { tensor: Some(tensor.unbind()), base, bytes }),
+            Some(base) => Ok(Self { tensor: Some(Tensor::new(tensor.unbind())), base, bytes }),
             None => Err(misfit(address, size, bytes)).or_raise(py),
         }
     }
@@ -91,7 +95,7 @@ impl Drop for TensorMemory {
 }
 
 /// To be called in any thread, with the interpreter or without.
-fn put_down(tensor: Py<PyAny>) {
+fn put_down(tensor: Tensor) {
     let last = Box::into_raw(Box::new(PutDown { tensor, before: ptr::null_mut() }));
     let push = |before| {
         // SAFETY: nobody else has it before it is in the list.
