@@ -20,7 +20,10 @@ use std::{
 use larder_dataset::Dtype;
 use larder_extent::Lent;
 
-use crate::buffer::{Buffer, BufferPool};
+use crate::{
+    Error,
+    buffer::{Buffer, BufferPool},
+};
 
 /// Writable bytes that stay where they are as long as a clone of this lives.
 #[derive(Clone)]
@@ -58,14 +61,12 @@ impl Memory {
 
     /// A copy of some bytes, which begins at a multiple of 4096.
     ///
-    /// # Panics
-    /// When there is no memory for it.
-    #[must_use]
-    pub fn copied(bytes: &[u8]) -> Self {
-        let mut buffer =
-            BufferPool::new(0).take(bytes.len()).expect("memory for as much as there is already");
+    /// # Errors
+    /// `ResourceExhausted` when this process has no memory for it.
+    pub fn copied(bytes: &[u8]) -> Result<Self, Error> {
+        let mut buffer = BufferPool::new(0).take(bytes.len())?;
         buffer.copy_from_slice(bytes);
-        Self::buffer(buffer)
+        Ok(Self::buffer(buffer))
     }
 
     /// `bytes` writable bytes at `base`, which `owner` keeps there and does not touch.

@@ -27,6 +27,7 @@ mod dlpack;
 mod dtype;
 mod given;
 
+use crate::error::OrRaise;
 use dlpack::{Export, Unversioned, Versioned};
 
 pub(crate) use dtype::name as dtype_name;
@@ -61,10 +62,11 @@ impl Array {
     }
 
     /// A copy of some integers, as `int64`.
-    pub(crate) fn of_integers(integers: &[u64]) -> Self {
+    pub(crate) fn of_integers(py: Python<'_>, integers: &[u64]) -> PyResult<Self> {
         let bytes: Vec<u8> = integers.iter().flat_map(|integer| integer.to_le_bytes()).collect();
         let length = i64::try_from(integers.len()).expect("no slice is longer");
-        Self::with(Memory::copied(&bytes), Dtype::I64, [length].into())
+        let memory = Memory::copied(&bytes).or_raise(py)?;
+        Ok(Self::with(memory, Dtype::I64, [length].into()))
     }
 
     fn with(memory: Memory, dtype: Dtype, shape: Box<[i64]>) -> Self {
@@ -75,7 +77,7 @@ impl Array {
     }
 
     /// A copy of its elements that nobody else has.
-    fn copy_memory(&self) -> Memory {
+    fn copy_memory(&self) -> Result<Memory, Error> {
         let (base, bytes) = (self.memory.base(), self.memory.len());
         // SAFETY: the memory stays where it is while `self` has its share. That nobody writes to it
         // meanwhile is up to the holders, as it is for any array that is copied.
@@ -145,7 +147,10 @@ impl Array {
             ));
         }
         let copied = copy == Some(true);
-        let memory = if copied { py.detach(|| self.copy_memory()) } else { self.memory.clone() };
+        let memory = match copied {
+            true => py.detach(|| self.copy_memory()).or_raise(py)?,
+            false => self.memory.clone(),
+        };
         let dtype = dtype::dlpack(self.dtype);
         let export = Export { memory, dtype, shape: &self.shape, copied };
         match max_version {

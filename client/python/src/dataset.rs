@@ -234,7 +234,7 @@ pub(crate) fn arrays<'py>(
             None => arrays.set_item(&*name, elements)?,
             Some(offsets) => {
                 let offsets: Vec<u64> = offsets.iter().map(|at| at.unsigned_abs()).collect();
-                arrays.set_item(&*name, (elements, Array::of_integers(&offsets)))?;
+                arrays.set_item(&*name, (elements, Array::of_integers(py, &offsets)?))?;
             }
         }
     }

@@ -379,14 +379,14 @@ pub(crate) struct Batch {
 impl Batch {
     fn new(py: Python<'_>, batch: larder_client::Batch) -> PyResult<Self> {
         let (padding, state) = (batch.padding(), batch.state());
-        let samples = Array::of_integers(batch.samples());
+        let samples = Array::of_integers(py, batch.samples())?;
         let sources = batch.datasets().map(|datasets| {
             let datasets: Vec<u64> = datasets.iter().copied().map(u64::from).collect();
-            Py::new(py, Array::of_integers(&datasets))
+            Py::new(py, Array::of_integers(py, &datasets)?)
         });
-        let passes = batch.passes().map(|passes| Py::new(py, Array::of_integers(passes)));
+        let passes = batch.passes().map(|passes| Py::new(py, Array::of_integers(py, passes)?));
         Ok(Self {
-            tensors: arrays(py, batch.into_tensors())?.unbind(),
+            tensors: arrays(py, batch.into_tensors().or_raise(py)?)?.unbind(),
             samples: Py::new(py, samples)?,
             sources: sources.transpose()?,
             passes: passes.transpose()?,

@@ -9,7 +9,7 @@ use larder_extent::{Attached, CorruptRow};
 use larder_wire::data::RowRef;
 
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
-use crate::{CancelToken, Copies, Memory, process};
+use crate::{CancelToken, Copies, Error, Memory, process};
 
 /// Whom to ask for a shard that is not mapped.
 #[derive(Debug, Clone, Copy)]
@@ -123,14 +123,16 @@ impl RowsView {
 
     /// The same rows as memory for another language, which may write there and change nothing for
     /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written to.
-    #[must_use]
-    pub fn lend(&self) -> Memory {
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when they are to be copied and this process has no memory for that.
+    pub fn lend(&self) -> Result<Memory, Error> {
         let lent = match &self.stretch {
             Stretch::Rows(rows) => self.extent.lend(self.region, rows.clone()),
             Stretch::Bytes(bytes) => self.extent.lend_bytes(self.region, bytes),
         };
         match lent {
-            Some(lent) => Memory::lent(lent),
+            Some(lent) => Ok(Memory::lent(lent)),
             None => {
                 // They were counted as seen where they lie.
                 Copies::moved(self.len() as u64).count();

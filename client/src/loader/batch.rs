@@ -11,7 +11,7 @@ use super::{
     ragged::Ragged,
 };
 use crate::{
-    HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
+    Error, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
 };
 
 /// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
@@ -109,11 +109,15 @@ impl Batch {
     /// Its tensors as memory for another language, in the order in which the loader was asked for
     /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
     /// memory goes back where it came from when the last of them is dropped.
-    #[must_use]
-    pub fn into_tensors(self) -> Vec<HostTensor> {
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when rows are to be copied and this process has no memory for that.
+    pub fn into_tensors(self) -> Result<Vec<HostTensor>, Error> {
         let rows = self.len();
         match self.body {
-            Body::Gathered(buffer) => self.layout.lift(&Memory::buffer(buffer), rows, &self.ragged),
+            Body::Gathered(buffer) => {
+                Ok(self.layout.lift(&Memory::buffer(buffer), rows, &self.ragged))
+            }
             Body::Viewed(views) => self.layout.lift_views(&views, rows, &self.ragged),
         }
     }

@@ -294,5 +294,5 @@ pub(crate) fn lend(
     };
     let ragged = Ragged::new(&layout, rows.len(), row_at)?;
     seen(&views, rows.len());
-    Ok(Some(layout.lift_views(&views, rows.len(), &ragged)))
+    layout.lift_views(&views, rows.len(), &ragged).map(Some)
 }

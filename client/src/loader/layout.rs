@@ -126,40 +126,46 @@ impl Layout {
 
     /// The tensors of `rows` rows, in the memory that a buffer has become.
     pub(super) fn lift(&self, memory: &Memory, rows: usize, ragged: &Ragged) -> Vec<HostTensor> {
-        self.lift_each(rows, ragged, |index, column| match ragged.of(index) {
+        let part = |(index, column): (usize, &Column)| match ragged.of(index) {
             None => memory.part(column.offset, rows * column.row_bytes),
             Some(of) => memory.part(of.at, of.bytes()),
-        })
+        };
+        let parts = self.columns.iter().enumerate().map(part);
+        self.name_each(parts, rows, ragged).collect()
     }
 
     /// The tensors of `rows` rows that are seen where they lie, in the order of the columns.
+    ///
+    /// # Errors
+    /// As [`RowsView::lend`].
     pub(super) fn lift_views(
         &self,
         views: &[RowsView],
         rows: usize,
         ragged: &Ragged,
-    ) -> Vec<HostTensor> {
-        self.lift_each(rows, ragged, |index, _| views[index].lend())
+    ) -> Result<Vec<HostTensor>, Error> {
+        let lent = views.iter().map(RowsView::lend).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.name_each(lent, rows, ragged).collect())
     }
 
-    fn lift_each(
+    /// The tensors whose rows lie in these memories, one for each column.
+    fn name_each(
         &self,
+        memories: impl IntoIterator<Item = Memory>,
         rows: usize,
         ragged: &Ragged,
-        memory: impl Fn(usize, &Column) -> Memory,
-    ) -> Vec<HostTensor> {
+    ) -> impl Iterator<Item = HostTensor> {
         let columns = self.columns.iter().enumerate();
-        let tensor = |(index, column): (usize, &Column)| {
+        columns.zip(memories).map(move |((index, column), memory)| {
             let rows = ColumnRows { rows, ragged: ragged.of(index) };
             HostTensor {
                 name: Arc::clone(&column.name),
                 dtype: column.dtype,
                 shape: column.shape_of(rows),
-                memory: memory(index, column),
+                memory,
                 offsets: rows.ragged.map(|of| Arc::clone(&of.offsets)),
             }
-        };
-        columns.map(tensor).collect()
+        })
     }
 }
 

@@ -91,7 +91,7 @@ fn every_batch_comes_in_the_memory_that_was_given_for_it_and_gives_it_back() {
         let mut number = 0;
         while let Some(batch) = giver.next(&mut epoch) {
             checked(&batch).iter().for_each(|&sample| *seen.entry(sample).or_default() += 1);
-            let tensors = batch.into_tensors();
+            let tensors = batch.into_tensors().unwrap();
             assert_eq!(places(&tensors), (number, vec![0, 4096]));
             number += 1;
         }
@@ -136,7 +136,7 @@ fn what_is_missing_too_small_or_too_much_is_made_up_for() {
     let mut epoch = giver.begin(&mut loader, 0);
     let small = giver.next(&mut epoch).unwrap();
     checked(&small);
-    assert!(small.into_tensors().iter().all(|tensor| tensor.memory.given().is_none()));
+    assert!(small.into_tensors().unwrap().iter().all(|tensor| tensor.memory.given().is_none()));
     // Nothing is given any more, and then more than is wanted.
     let mut seen = BTreeMap::new();
     for _ in 0..20 {
@@ -168,7 +168,7 @@ fn a_resume_and_a_mixture_come_in_given_memory_too() {
     for samples in &expected[1..] {
         let batch = giver.next(&mut rest).unwrap();
         assert_eq!(checked(&batch), samples);
-        places(&batch.into_tensors());
+        places(&batch.into_tensors().unwrap());
     }
     assert!(giver.next(&mut rest).is_none());
 
@@ -176,7 +176,7 @@ fn a_resume_and_a_mixture_come_in_given_memory_too() {
     let mut epoch = giver.begin(&mut loader, 0);
     while let Some(batch) = giver.next(&mut epoch) {
         mixture::checked(&batch);
-        places(&batch.into_tensors());
+        places(&batch.into_tensors().unwrap());
     }
 }
 
@@ -193,7 +193,7 @@ fn rows_that_could_be_seen_where_they_lie_are_gathered() {
     let mut epoch = giver.begin(&mut loader, 0);
     while let Some(batch) = giver.next(&mut epoch) {
         checked(&batch);
-        places(&batch.into_tensors());
+        places(&batch.into_tensors().unwrap());
     }
     assert_eq!(loader.epoch(0).unwrap().next().unwrap().unwrap_err().kind(), ErrorKind::Internal);
 }
