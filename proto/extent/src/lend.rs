@@ -47,6 +47,9 @@ use crate::{Attached, CorruptRow, fork_count, pagemap};
 /// Bytes of loans that were written to and are returned, at which the mapping is to be turned back.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
+/// Returned loans that nobody asked about: of programs that read row by row there would else be as many as rows.
+const RETURNED_MAX: usize = 256;
+
 /// Pages that are looked at when a loan is returned, spread over it evenly.
 const PAGES_SAMPLED: usize = 32;
 
@@ -148,8 +151,12 @@ impl Lender {
         if self.process != fork_count() {
             return;
         }
-        self.books().returned.push(range.clone());
-        if self.seems_written(range) {
+        let due = {
+            let mut books = self.books();
+            books.returned.push(range.clone());
+            books.written > 0 || books.returned.len() >= RETURNED_MAX
+        };
+        if due || self.seems_written(range) {
             self.settle();
         }
     }
@@ -168,7 +175,7 @@ impl Lender {
             books.lent.remove(&range.start);
         }
         books.written += written;
-        if books.written >= WRITTEN_BYTES_MAX {
+        if books.written > 0 {
             self.turn_back(&mut books);
         }
     }

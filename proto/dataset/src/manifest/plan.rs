@@ -268,7 +268,7 @@ impl PartRead {
         let skipped = start - self.region_offset;
         Self {
             region_offset: start,
-            object_offset: self.object_offset + skipped,
+            object_offset: self.object_offset.saturating_add(skipped),
             bytes: end.saturating_sub(start),
             ..self
         }

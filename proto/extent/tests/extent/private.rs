@@ -205,6 +205,20 @@ fn who_works_in_place_leaves_no_copies_behind() {
 }
 
 #[test]
+fn copies_go_with_the_last_loan_also_when_that_was_only_read() {
+    let extent = lending_zeros(20 << 20);
+    let written = extent.lend_bytes(0, &(0..1 << 20)).unwrap();
+    let only_read = extent.lend_bytes(0, &(2 << 20..20 << 20)).unwrap();
+    let start = written.base().addr().get() & !0xfff;
+    let copied_kib = || smaps_kib(&(start..start + 1), "Anonymous");
+    fill(&written, 9);
+    drop(written);
+    assert_eq!(copied_kib(), 1 << 10, "it can't be turned back yet");
+    drop(only_read);
+    assert_eq!(copied_kib(), 0);
+}
+
+#[test]
 fn who_leaves_the_beginning_of_each_row_alone_leaves_no_copies_behind_either() {
     const ROW_BYTES: usize = 5 * 65_536;
     let extent = lending_zeros(64 * ROW_BYTES as u64);
