@@ -1,7 +1,7 @@
 //! Memory for batches: aligned to pages and used again instead of being given back; or the caller's own.
 //!
 //! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is more
-//! than copying the row; in pages of 2 MiB it costs a third of that, so these are asked for where a buffer
+//! than copying the row; in pages of 2 MiB there are few, so these are asked for where a buffer
 //! has some. Still, a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
 //! next batch is written into pages that are already there. The pool bounds only what lies idle: how
 //! many buffers are in use is bounded by how far the loader fetches ahead, and by how many batches

@@ -1,4 +1,4 @@
-//! What opening datasets may cost, all that are being opened together.
+//! What opening datasets may cost, all that are being opened together, and how far the origin has answered one.
 
 use std::any::Any;
 use std::pin::Pin;

@@ -44,13 +44,13 @@ use crate::layout::{BLOCK_BYTES, Layout, Region, index, indices};
 use crate::map::PrivateMap;
 use crate::{Attached, CorruptRow, fork_count, pagemap};
 
-/// Bytes of loans that were written to and are returned, at which the mapping is to be turned back.
+/// Bytes of loans that were written to and are returned, at which nothing more is lent before it was.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
 /// Returned loans that nobody asked about: of programs that read row by row there would else be as many as rows.
 const RETURNED_MAX: usize = 256;
 
-/// Pages that are looked at when a loan is returned, spread over it evenly.
+/// Pages that are looked at when a loan is returned, one in each of as many stretches.
 const PAGES_SAMPLED: usize = 32;
 
 /// Bytes of the smallest pages.
