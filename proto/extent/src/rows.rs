@@ -2,7 +2,7 @@
 //!
 //! A row of a batch is a few dozen to a few hundred nanoseconds of copying behind one wait for memory
 //! that nobody could foresee but the list of rows. So rows are copied in the list's order, a few at a
-//! time, while the first lines of the next few, and their checksums, are on their way.
+//! time, while the memory of the next few is on its way ([`blocks`]).
 //!
 //! Thread rule: plain values over a mapped extent. Non-goals: which extents (the caller finds them,
 //! each once); telling where a damaged row can be had instead.
@@ -11,12 +11,12 @@ use std::ops::Range;
 
 use crate::CorruptRow;
 use crate::crc::crc32c;
-use crate::kernel::{copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
+use crate::kernel::{Ahead, copy, copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 use crate::layout::{Placed, index, indices};
 
-/// Rows whose memory is asked for at once, while as many before them are copied. Asked for one by one each would wait for
-/// its page to be found, with the copying of a row in between, before the processor came to the next.
-const BLOCK_ROWS: usize = 16;
+mod blocks;
+
+use blocks::for_each_block;
 
 /// Rows up to this length that can't be hashed on the way are checked when all of their block are
 /// copied, which is still in the first-level cache then: a copy that is read at once has not reached
@@ -52,16 +52,6 @@ pub struct RowCopy<'a> {
     pub row: u64,
     /// Where in the target its first byte goes.
     pub at: usize,
-}
-
-impl<'a> RowCopy<'a> {
-    fn bytes(&self) -> &'a [u8] {
-        self.source.bytes(self.row)
-    }
-
-    fn target<'t>(&self, out: &'t mut [u8]) -> &'t mut [u8] {
-        &mut out[self.at..][..self.bytes().len()]
-    }
 }
 
 impl<'a> RowSource<'a> {
@@ -115,25 +105,27 @@ impl<'a> RowSource<'a> {
 
     /// Copies a row to `target` and checks what was copied while it is still in the cache.
     pub(crate) fn copy_verified(&self, row: u64, target: &mut [u8]) -> Result<(), CorruptRow> {
-        self.copy_verified_by(row, target, copy_hashed)
+        let bytes = self.bytes(row);
+        assert_eq!(bytes.len(), target.len(), "the target is as long as the row");
+        let copy = |from: &[u8], to: &mut [u8]| copy_hashed(from, to, Ahead::none());
+        let intact = self.copy_intact(row, bytes, target, copy);
+        if intact { Ok(()) } else { Err(CorruptRow { region: self.region, row }) }
     }
 
-    /// As [`RowSource::copy_verified`], with a way to copy and hash.
-    fn copy_verified_by(
+    /// Copies the bytes of a row by a function that hashes them, and says whether the copy is as the row was filled.
+    #[inline]
+    fn copy_intact(
         &self,
         row: u64,
+        bytes: &[u8],
         target: &mut [u8],
-        copy: impl Fn(&[u8], &mut [u8]) -> u32,
-    ) -> Result<(), CorruptRow> {
-        let source = self.bytes(row);
-        assert_eq!(source.len(), target.len(), "the target is as long as the row");
-        let intact = if self.rows_per_unit == 1 {
-            copy(source, target) == self.stored(row)
-        } else {
-            target.copy_from_slice(source);
-            self.is_intact_copy(row, target)
-        };
-        if intact { Ok(()) } else { Err(CorruptRow { region: self.region, row }) }
+        copy_hashed: impl Fn(&[u8], &mut [u8]) -> u32,
+    ) -> bool {
+        if self.rows_per_unit == 1 {
+            return copy_hashed(bytes, target) == self.stored(row);
+        }
+        target.copy_from_slice(bytes);
+        self.is_intact_copy(row, target)
     }
 
     /// Whether these bytes, copied from a row, are as the row was filled.
@@ -145,9 +137,9 @@ impl<'a> RowSource<'a> {
         self.unit_is_intact(self.unit_of(row)) && *copy == *self.bytes(row)
     }
 
-    /// Has the memory begin to bring in a row and its checksum.
-    fn prefetch(&self, row: u64) {
-        prefetch(self.bytes(row));
+    /// Has the memory begin to bring in the checksum of a row.
+    #[inline]
+    fn prefetch_crc(&self, row: u64) {
         if let Some(crc) = self.crcs.get(index(self.unit_of(row))) {
             prefetch(crc);
         }
@@ -183,32 +175,32 @@ impl<'a> RowSource<'a> {
 /// # Panics
 /// If a row or a place does not exist.
 pub fn copy_rows_verified<'a>(
-    rows: impl Iterator<Item = RowCopy<'a>> + Clone,
+    rows: impl Iterator<Item = RowCopy<'a>>,
     out: &mut [u8],
     mut damaged: impl FnMut(RowCopy<'a>),
 ) {
     let batch_is_large = out.len() >= STREAMED_BATCH_BYTES_MIN;
     for_each_block(rows, |block| {
-        for wanted in block.clone() {
-            let target = wanted.target(out);
-            let copied = match target.len() {
+        for (found, ahead) in block.in_step() {
+            let target = found.target(out);
+            let intact = match target.len() {
                 bytes if is_checked_together(bytes) => {
-                    target.copy_from_slice(wanted.bytes());
-                    Ok(())
+                    copy(found.bytes, target, ahead);
+                    true
                 }
                 STREAMED_ROW_BYTES_MIN.. if batch_is_large => {
-                    wanted.source.copy_verified_by(wanted.row, target, stream_hashed)
+                    found.copy_intact(target, |from, to| stream_hashed(from, to, ahead))
                 }
-                _ => wanted.source.copy_verified(wanted.row, target),
+                _ => found.copy_intact(target, |from, to| copy_hashed(from, to, ahead)),
             };
-            if copied.is_err() {
-                damaged(wanted);
+            if !intact {
+                damaged(found.wanted);
             }
         }
-        for wanted in block {
-            let copy = wanted.target(out);
-            if is_checked_together(copy.len()) && !wanted.source.is_intact_copy(wanted.row, copy) {
-                damaged(wanted);
+        for found in block.rows.iter().filter(|found| is_checked_together(found.bytes.len())) {
+            let RowCopy { source, row, .. } = found.wanted;
+            if !source.is_intact_copy(row, found.target(out)) {
+                damaged(found.wanted);
             }
         }
     });
@@ -222,30 +214,10 @@ fn is_checked_together(bytes: usize) -> bool {
 ///
 /// # Panics
 /// As [`copy_rows_verified`].
-pub fn copy_rows<'a>(rows: impl Iterator<Item = RowCopy<'a>> + Clone, out: &mut [u8]) {
+pub fn copy_rows<'a>(rows: impl Iterator<Item = RowCopy<'a>>, out: &mut [u8]) {
     for_each_block(rows, |block| {
-        for wanted in block {
-            wanted.target(out).copy_from_slice(wanted.bytes());
+        for (found, ahead) in block.in_step() {
+            copy(found.bytes, found.target(out), ahead);
         }
     });
-}
-
-/// Calls `work` for the rows, some at a time, when the memory of those after them has been asked for.
-fn for_each_block<'a, R: Iterator<Item = RowCopy<'a>> + Clone>(
-    mut rows: R,
-    mut work: impl FnMut(std::iter::Take<R>),
-) {
-    let mut ahead = rows.clone();
-    let mut ask = || {
-        let block = ahead.by_ref().take(BLOCK_ROWS);
-        block.for_each(|wanted| wanted.source.prefetch(wanted.row));
-    };
-    ask();
-    loop {
-        ask();
-        work(rows.clone().take(BLOCK_ROWS));
-        if rows.nth(BLOCK_ROWS - 1).is_none() {
-            return;
-        }
-    }
 }

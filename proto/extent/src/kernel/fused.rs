@@ -19,17 +19,13 @@ use std::arch::x86_64::{
     _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
-use super::{PIECE_BYTES, prefetch_all, streamed};
+use super::{Ahead, STEP_BYTES, streamed};
 
-/// Bytes of a vector, and of a step of four of them.
+/// Bytes of a vector, four of which are a step.
 const VECTOR_BYTES: usize = 64;
-const STEP_BYTES: usize = 4 * VECTOR_BYTES;
 
 /// Rows shorter than this have no step.
 const ROW_BYTES_MIN: usize = STEP_BYTES;
-
-/// A row that goes past the cache is asked for as far ahead as its memory's own prefetching stops: at the end of a page.
-const STEPS_AHEAD: usize = PIECE_BYTES / STEP_BYTES;
 
 /// Whether rows of this length can be copied and hashed here.
 #[inline]
@@ -86,17 +82,17 @@ pub(crate) fn streams(bytes: usize) -> bool {
 /// # Panics
 /// If the lengths differ, or [`is_for`] is false of them.
 #[inline]
-pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     assert!(is_for(source.len()) && source.len() == target.len(), "copying what can't be");
     // SAFETY: `is_for` found every feature that the function is compiled for.
-    unsafe { copy_hashed_by_vectors::<false>(BEGIN, source, target) }
+    unsafe { copy_hashed_by_vectors::<false>(BEGIN, source, target, ahead) }
 }
 
 /// As [`copy_hashed`], past the cache.
 ///
 /// # Panics
 /// If the lengths differ, or [`streams`] is false of them.
-pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
+pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     assert!(streams(source.len()) && source.len() == target.len(), "streaming what can't be");
     let unaligned = target.as_ptr().align_offset(VECTOR_BYTES);
     let (source_head, source) = source.split_at(unaligned);
@@ -105,7 +101,7 @@ pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8]) -> u32 {
     // SAFETY: `streams` found every feature that the functions are compiled for, and what is left is longer than a step.
     let crc = unsafe {
         let state = take_in(BEGIN.into(), source_head);
-        copy_hashed_by_vectors::<true>(state, source, target)
+        copy_hashed_by_vectors::<true>(state, source, target, ahead)
     };
     streamed();
     crc
@@ -118,20 +114,24 @@ const BEGIN: u32 = u32::MAX;
 /// the target lies on a multiple of a vector, and `streamed` is to be called before anybody looks at it.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-fn copy_hashed_by_vectors<const PAST: bool>(state: u32, source: &[u8], target: &mut [u8]) -> u32 {
+fn copy_hashed_by_vectors<const PAST: bool>(
+    state: u32,
+    source: &[u8],
+    target: &mut [u8],
+    ahead: Ahead<'_>,
+) -> u32 {
     let (steps, rest) = source.as_chunks::<STEP_BYTES>();
     let (target_steps, target_rest) = target.as_chunks_mut::<STEP_BYTES>();
     let mut pairs = steps.iter().zip(target_steps);
     let (from, to) = pairs.next().expect("a row of a step and more");
+    ahead.ask(0, STEP_BYTES);
     let mut lanes = copy_step::<PAST>(from, to);
     // What came before counts as added to the next 32 bits.
     let before = _mm_cvtsi32_si128(state.cast_signed());
     lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(before));
     let step = _mm512_broadcast_i32x4(STEP.as_vector());
-    for (index, (from, to)) in pairs.enumerate() {
-        if PAST && let Some(later) = steps.get(index + STEPS_AHEAD) {
-            prefetch_all(later);
-        }
+    for ((from, to), at) in pairs.zip((STEP_BYTES..).step_by(STEP_BYTES)) {
+        ahead.ask(at, STEP_BYTES);
         let next = copy_step::<PAST>(from, to);
         for (lane, next) in lanes.iter_mut().zip(next) {
             *lane = fold(*lane, step, next);
@@ -140,6 +140,7 @@ fn copy_hashed_by_vectors<const PAST: bool>(state: u32, source: &[u8], target: &
     let vector = _mm512_broadcast_i32x4(VECTOR.as_vector());
     let [first, others @ ..] = lanes;
     let mut folded = others.into_iter().fold(first, |sum, next| fold(sum, vector, next));
+    ahead.ask(source.len() - rest.len(), rest.len());
     let (vectors, rest) = rest.as_chunks::<VECTOR_BYTES>();
     let (target_vectors, target_rest) = target_rest.as_chunks_mut::<VECTOR_BYTES>();
     for (from, to) in vectors.iter().zip(target_vectors) {

@@ -1,0 +1,88 @@
+//! Rows are found a block ahead of their copies, and their memory asked for.
+//!
+//! The first lines of a block's rows, and their checksums, are asked for at once: one by one each would wait
+//! for its page to be found, with the copying of a row in between, before the processor came to the next. The
+//! other lines of long rows are asked for in step with the copy of what lies about a page before them: more at
+//! once than the processor has room for, and the copy would wait for all of them.
+
+use super::RowCopy;
+use crate::kernel::{AHEAD_BYTES, Ahead, prefetch};
+
+/// Rows of a block.
+const ROWS: usize = 16;
+
+/// Rows up to this length are asked for as a whole, when their block is found.
+const WHOLE_ROW_BYTES_MAX: usize = 1 << 10;
+
+/// A row whose memory is on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) wanted: RowCopy<'a>,
+    pub(super) bytes: &'a [u8],
+}
+
+/// Rows to copy now, and those after them.
+pub(super) struct Block<'a, 'b> {
+    pub(super) rows: &'b [Found<'a>],
+    next: &'b [Found<'a>],
+}
+
+/// Calls `work` for the rows, a block at a time, when the next block is found.
+pub(super) fn for_each_block<'a>(
+    mut rows: impl Iterator<Item = RowCopy<'a>>,
+    mut work: impl FnMut(Block<'a, '_>),
+) {
+    let mut find = |block: &mut Vec<Found<'a>>| {
+        block.clear();
+        block.extend(rows.by_ref().take(ROWS).map(Found::ask));
+    };
+    let (mut block, mut next) = (Vec::with_capacity(ROWS), Vec::with_capacity(ROWS));
+    find(&mut block);
+    while !block.is_empty() {
+        find(&mut next);
+        work(Block { rows: &block, next: &next });
+        std::mem::swap(&mut block, &mut next);
+    }
+}
+
+impl<'a> Found<'a> {
+    /// Finds a row, and asks for its first lines and its checksum.
+    #[inline]
+    fn ask(wanted: RowCopy<'a>) -> Self {
+        let bytes = wanted.source.bytes(wanted.row);
+        prefetch(if bytes.len() > WHOLE_ROW_BYTES_MAX { &bytes[..1] } else { bytes });
+        wanted.source.prefetch_crc(wanted.row);
+        Self { wanted, bytes }
+    }
+
+    /// Its place.
+    #[inline]
+    pub(super) fn target<'t>(&self, out: &'t mut [u8]) -> &'t mut [u8] {
+        &mut out[self.wanted.at..][..self.bytes.len()]
+    }
+
+    /// Copies it to its place, and says whether the copy is as the row was filled.
+    #[inline]
+    pub(super) fn copy_intact(
+        &self,
+        target: &mut [u8],
+        copy_hashed: impl Fn(&[u8], &mut [u8]) -> u32,
+    ) -> bool {
+        self.wanted.source.copy_intact(self.wanted.row, self.bytes, target, copy_hashed)
+    }
+}
+
+impl<'a, 'b> Block<'a, 'b> {
+    /// The rows, and what is to be asked for while each is copied.
+    pub(super) fn in_step(&self) -> impl Iterator<Item = (&'b Found<'a>, Ahead<'a>)> {
+        let (rows, next) = (self.rows, self.next);
+        rows.iter().enumerate().map(move |(index, found)| {
+            if found.bytes.len() <= WHOLE_ROW_BYTES_MAX {
+                return (found, Ahead::none());
+            }
+            let later = index + AHEAD_BYTES.div_ceil(found.bytes.len());
+            let later = rows.get(later).or_else(|| next.get(later - rows.len()));
+            (found, Ahead::of(found.bytes, later.map_or(&[], |later| later.bytes)))
+        })
+    }
+}
