@@ -57,6 +57,13 @@ impl Writer {
         }
     }
 
+    /// As [`Reader::trailing`].
+    pub(crate) fn trailing<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
+        if let Some(value) = value {
+            put(self, value);
+        }
+    }
+
     pub(crate) fn list<T>(&mut self, values: &[T], mut put: impl FnMut(&mut Self, &T)) {
         self.u32(u32::try_from(values.len()).expect("lists are bounded far below"));
         for value in values {
@@ -174,6 +181,14 @@ impl<'a> Reader<'a> {
             1 => Ok(true),
             _ => Err(self.malformed("a flag is neither 0 nor 1")),
         }
+    }
+
+    /// What later versions of the format have at the end, and only if there is anything to say.
+    pub(crate) fn trailing<T>(
+        &mut self,
+        take: impl FnOnce(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Option<T>, Malformed> {
+        if self.rest.is_empty() { Ok(None) } else { take(self).map(Some) }
     }
 
     /// A list of at most `max`, each of at least `bytes_min` bytes.

@@ -62,6 +62,9 @@ pub struct Record {
     pub settling: Option<BlobId>,
     /// What is being changed.
     pub change: Option<Change>,
+    /// What an operator said of a change that a death ended, for the one that agents begin in its place. Gone when nobody
+    /// waits for one any more.
+    pub kept: Option<Terms>,
     /// The datasets that are known, the one that was opened longest ago first.
     pub datasets: Vec<Dataset>,
     /// Changes begun so far.
@@ -138,6 +141,15 @@ pub struct Previous {
     pub unit: u32,
     /// Its exceptions.
     pub placement: Option<BlobId>,
+}
+
+/// How the shards of a change move, by an operator's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// As [`Change::paused`].
+    pub paused: bool,
+    /// As [`Change::rate`].
+    pub rate: Option<u64>,
 }
 
 /// A planned change that is being moved.
@@ -244,6 +256,12 @@ impl Record {
 }
 
 impl Change {
+    /// What an operator said of it, if anything.
+    fn terms(&self) -> Option<Terms> {
+        let Self { paused, rate, .. } = *self;
+        (paused || rate.is_some()).then_some(Terms { paused, rate })
+    }
+
     /// Whether this node is to leave the ring by it.
     pub fn takes_out(&self, id: &str) -> bool {
         self.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
@@ -262,6 +280,17 @@ impl fmt::Display for Change {
             }?;
         }
         write!(f, " ({} shards, {} bytes), asked by {}", self.moves, self.bytes, self.asked_by)
+    }
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { paused: true, rate: None } => write!(f, "paused"),
+            Self { paused: true, rate: Some(rate) } => write!(f, "paused, {rate} bytes a second"),
+            Self { paused: false, rate: Some(rate) } => write!(f, "{rate} bytes a second"),
+            Self { paused: false, rate: None } => write!(f, "as fast as reads allow"),
+        }
     }
 }
 

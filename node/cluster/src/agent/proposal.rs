@@ -115,7 +115,7 @@ impl<R: Rules> Agent<R> {
                 Duty::Extend(..) => {
                     record.restaged(&plan, planned.id(), &self.me.member.id, &duty.words())
                 }
-                _ => record.staged(&plan, planned.id(), &self.me.member.id, None),
+                _ => record.begun(&plan, planned.id(), &self.me.member.id),
             };
             step.map(|audit| (audit, planned))
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use larder_dataset::SnapshotId;
 use larder_wire::limits;
 
-use super::{Change, Dataset, Entry, Past, Previous, Record, State};
+use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{
     Malformed,
     codec::{Reader, Writer},
@@ -36,6 +36,7 @@ impl Record {
         out.list(&self.datasets, put_dataset);
         out.u64(self.changes);
         out.list(&self.history, put_past);
+        out.trailing(self.kept, put_terms);
         let bytes = out.end();
         let (length, max) = (bytes.len(), limits::RECORD_BYTES_MAX);
         if length > max {
@@ -70,6 +71,7 @@ impl Record {
             datasets: fields.list(limits::RECORD_DATASETS_MAX, 36, take_dataset)?,
             changes: fields.u64()?,
             history: fields.list(limits::RECORD_HISTORY_MAX, 35, take_past)?,
+            kept: fields.trailing(take_terms)?,
         };
         let malformed = fields.malformed("no step leads to it");
         fields.end()?;
@@ -148,13 +150,22 @@ fn take_change(fields: &mut Reader<'_>) -> Result<Change, Malformed> {
         edits: fields.list(EDITS_MAX, 3, take_edit)?,
         unit: fields.u32()?,
         target: fields.option(Reader::blob_id)?,
-        paused: fields.option(|_| Ok(()))?.is_some(),
+        paused: fields.flag()?,
         rate: fields.option(Reader::u64)?,
         moves: fields.u64()?,
         bytes: fields.u64()?,
         receivers: fields.u32()?,
         asked_by: fields.text()?,
     })
+}
+
+fn put_terms(out: &mut Writer, terms: Terms) {
+    out.u8(u8::from(terms.paused));
+    out.option(terms.rate, Writer::u64);
+}
+
+fn take_terms(fields: &mut Reader<'_>) -> Result<Terms, Malformed> {
+    Ok(Terms { paused: fields.flag()?, rate: fields.option(Reader::u64)? })
 }
 
 impl Dataset {

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use larder_wire::{Member, limits};
 
-use super::{Change, Dataset, Entry, Past, Previous, Record, State};
+use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{
     BlobId,
     plan::{Edit, Plan, edited, edits_between},
@@ -33,8 +33,14 @@ pub struct Audit {
 
 type Step = Result<Audit, Refused>;
 
-fn step(record: Record, words: impl Into<String>) -> Step {
+fn step(mut record: Record, words: impl Into<String>) -> Step {
+    record.kept.take_if(|_| !awaits_change(&record.members));
     Ok(Audit { record, words: words.into() })
+}
+
+/// Whether somebody is there whom agents will begin a change for.
+fn awaits_change(members: &[Entry]) -> bool {
+    members.iter().any(|entry| matches!(entry.state, State::Joining | State::Draining { .. }))
 }
 
 fn refused<T>(words: impl Into<String>) -> Result<T, Refused> {
@@ -54,6 +60,7 @@ impl Record {
             previous: None,
             settling: None,
             change: None,
+            kept: None,
             datasets: Vec::new(),
             changes: 0,
             history: Vec::new(),
@@ -126,8 +133,22 @@ impl Record {
         };
         let words = format!("change {} begins: {change}", change.number);
         record.release(&change.edits);
-        record.change = Some(change);
+        (record.change, record.kept) = (Some(change), None);
         record.checked(words)
+    }
+
+    /// Agents begin a change, for which nobody gave his word but for the one before it that a death ended.
+    ///
+    /// # Errors
+    /// As for [`staged`](Self::staged).
+    pub fn begun(&self, plan: &Plan, id: BlobId, agent: &str) -> Step {
+        let Audit { mut record, words } = self.staged(plan, id, agent, None)?;
+        let (Some(Terms { paused, rate }), Some(change)) = (self.kept, &mut record.change) else {
+            return step(record, words);
+        };
+        (change.paused, change.rate) = (paused, rate);
+        let terms = Terms { paused, rate };
+        step(record, format!("{words}; {terms}, as was said of the change that a death ended"))
     }
 
     /// The change in flight gives way to another that does the same and more. What was moved for it and is to be moved
@@ -176,7 +197,8 @@ impl Record {
         step(record, format!("ring {} has settled", self.version))
     }
 
-    /// The ring becomes another at once, because members are dead. A change in flight is aborted.
+    /// The ring becomes another at once, because members are dead. A change in flight is aborted; the one that agents
+    /// begin in its place keeps its pause and its rate.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made.
@@ -186,6 +208,7 @@ impl Record {
         if let Some(change) = record.change.take() {
             let words = format!("change {} is aborted, as {why}: {change}", change.number);
             record.remember(change.number, change.plan, false, &words);
+            record.kept = change.terms();
         }
         record.changes += 1;
         let (number, since) = (record.changes, record.version + 1);
@@ -246,7 +269,7 @@ impl Record {
     }
 
     /// An operator wants this member out of the ring, its shards moved first. Where the change in flight takes it out
-    /// already, a deadline ends the pause and the rate that it has: they were said before.
+    /// already, a deadline ends the pause and the rate that it has, and those that are kept: they were said before.
     ///
     /// # Errors
     /// [`Refused`] when it is not in the ring or nobody else is.
@@ -267,6 +290,7 @@ impl Record {
         {
             (change.paused, change.rate) = (false, None);
         }
+        record.kept.take_if(|_| deadline.is_some());
         step(record, format!("{id} drains"))
     }
 

@@ -121,6 +121,46 @@ fn the_dead_leave_at_once_and_may_come_back() {
     assert_eq!(back.entry("c").unwrap().state, State::Active);
 }
 
+/// The record after a death that ended a change which was steered by `steer`, and a plan for what is still to do.
+fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
+    let before = record(&["a", "b", "c"]).joined(member("d", 1)).unwrap().record;
+    let moving = steer(&staged(&before, &[Edit::Put(member("d", 1))]));
+    let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);
+    let after = moving.recast(&plan, id, "c is dead").unwrap().record;
+    let after = Record::decode(&after.encode().unwrap()).unwrap();
+    let (plan, id) = planned(&after, &[Edit::Put(member("d", 1))], false);
+    (after, plan, id)
+}
+
+#[test]
+fn what_an_operator_said_of_a_change_outlives_a_death() {
+    let (after, plan, id) =
+        bereaved(|moving| moving.rated(Some(5)).unwrap().record.paused(true).unwrap().record);
+    let again = after.begun(&plan, id, "a").unwrap();
+    let change = again.record.change.as_ref().unwrap();
+    assert_eq!((change.paused, change.rate, again.record.kept), (true, Some(5), None));
+    assert!(again.words.contains("; paused, 5 bytes a second, as was said"), "{}", again.words);
+    let resumed = again.record.paused(false).unwrap().record.committed().unwrap().record;
+    assert_eq!((resumed.kept, ids(&resumed.ring_members()).len()), (None, 3));
+
+    let (after, plan, id) = bereaved(|moving| moving.rated(None).unwrap().record);
+    let again = after.begun(&plan, id, "a").unwrap().record;
+    let change = again.change.as_ref().unwrap();
+    assert_eq!((after.kept, change.paused, change.rate), (None, false, None));
+}
+
+#[test]
+fn what_is_kept_ends_with_an_operators_next_word_or_the_wish() {
+    let (after, plan, id) = bereaved(|moving| moving.paused(true).unwrap().record);
+    assert!(after.kept.is_some());
+    let change = after.staged(&plan, id, "me", None).unwrap().record.change.unwrap();
+    assert!(!change.paused, "a plan that an operator applies is his word");
+    let pressed = after.draining("a", Some(Duration::from_secs(9))).unwrap().record;
+    assert_eq!(pressed.kept, None, "a deadline does not wait");
+    let alone = after.forgotten(&["d".to_owned()]).unwrap().record;
+    assert_eq!(alone.kept, None, "nobody waits for a change");
+}
+
 #[test]
 fn an_operators_word_condemns_and_forgets() {
     let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
