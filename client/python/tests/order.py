@@ -17,6 +17,9 @@ What is missing makes no sense. JAX's runtime does not outlive a fork, so no for
 arrays of it (those that fork read numpy's). Iterable datasets and StatefulDataLoader are torch's,
 and have no others' arrays. Grain has an order, a sharding and a way to start workers of its own, so
 only its unshuffled order can be the Rust client's. Where there are no workers, nothing starts them.
+
+Its jobs have `last="uneven"`: all ranks together bring each sample exactly once. States, and the
+own loader with `"window:2"`, are also held against `"drop"`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from harness import BINARIES
 
 #: How many ranks a job has.
 WORLDS = (1, 2, 4, 3)
+#: Samples of the dataset.
+SAMPLES = 300
 
 
 @functools.cache
@@ -50,24 +55,42 @@ class Job(NamedTuple):
     batch_size: int = 16
     shuffle: str = "global"
     seed: int = 5
+    last: str = "drop"
     uri: str = "s3://data/images"
 
     def order(self, epoch: int = 0) -> list[int]:
         return rust_order(self.uri, self.cluster, self.shuffle, self.seed, epoch)
 
     def batches(self, rank: int, epoch: int = 0) -> list[list[int]]:
-        """The batches of a rank: the ranks walk the order together; the tail is dropped."""
+        """The batches of a rank: the ranks walk the order together. What does not fill a batch of
+        each is dropped, or divided among them as equally as can be, the longer parts first.
+        """
         order, size = self.order(epoch), self.batch_size
-        starts = range(
-            rank * size, len(order) - len(order) % (size * self.world), size * self.world
-        )
-        return [order[start : start + size] for start in starts]
+        left = len(order) % (size * self.world)
+        starts = range(rank * size, len(order) - left, size * self.world)
+        batches = [order[start : start + size] for start in starts]
+        if self.last == "uneven":
+            each, longer = divmod(left, self.world)
+            start = len(order) - left + rank * each + min(rank, longer)
+            rest = order[start : start + each + (rank < longer)]
+            batches += [rest] if rest else []
+        return batches
+
+    def check(self, ranks: list[list[list[int]]], epoch: int = 0) -> None:
+        """Holds what all ranks were brought against the order, and that nothing is missing."""
+        assert ranks == [self.batches(rank, epoch) for rank in range(self.world)]
+        seen = sorted(sample for batches in ranks for batch in batches for sample in batch)
+        if self.last == "uneven":
+            assert seen == list(range(SAMPLES))
+        else:
+            assert len(set(seen)) == len(seen) == SAMPLES - SAMPLES % (self.world * self.batch_size)
 
     def options(self, rank: int) -> dict[str, object]:
         return {
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
             "seed": self.seed,
+            "last": self.last,
             "rank": rank,
             "world_size": self.world,
         }

@@ -22,17 +22,18 @@ FULL = "LARDER_TEST_FULL" in os.environ
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("shuffle", ["none", "window:2", "global"])
+@pytest.mark.parametrize(
+    ("shuffle", "last"), [("none", "uneven"), ("window:2", "drop"), ("global", "uneven")]
+)
 @pytest.mark.parametrize("output", ["numpy", "jax"])
 def test_ranks_walk_the_rust_clients_order(
-    output: str, shuffle: str, world: int, node: Node, images: dict[str, np.ndarray]
+    output: str, shuffle: str, last: str, world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
-    job = Job(node.address, world, shuffle=shuffle)
+    job = Job(node.address, world, shuffle=shuffle, last=last)
     ds = larder.open(job.uri, cluster=job.cluster)
-    for rank in range(world):
-        loader = ds.loader(**job.options(rank), output=output)
-        for epoch in range(2):
-            assert walked(loader, output, images) == job.batches(rank, epoch)
+    loaders = [ds.loader(**job.options(rank), output=output) for rank in range(world)]
+    for epoch in range(2):
+        job.check([walked(loader, output, images) for loader in loaders], epoch)
 
 
 def walked(loader: larder.Loader, output: str, images: dict[str, np.ndarray]) -> list[list[int]]:
@@ -53,12 +54,11 @@ FEW = [(kind, *rest) for kind, *rest in CROSS if kind == "thread" or rest == [2,
 def test_workers_that_transform_change_nothing_in_the_order(
     output: str, kind: str, workers: int, world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
-    job = Job(node.address, world)
+    job = Job(node.address, world, last="uneven")
     ds = larder.open(job.uri, cluster=job.cluster)
-    for rank in range(world):
-        options = {"transform": transforms.same, "workers": workers, "worker_kind": kind}
-        loader = ds.loader(**job.options(rank), **options, output=output)
-        assert walked(loader, output, images) == job.batches(rank)
+    options = {"transform": transforms.same, "workers": workers, "worker_kind": kind}
+    ranks = [ds.loader(**job.options(rank), **options, output=output) for rank in range(world)]
+    job.check([walked(loader, output, images) for loader in ranks])
 
 
 def one_rank(job: Job, rank: int, output: str = "numpy") -> list[list[int]]:
@@ -77,17 +77,15 @@ def one_rank(job: Job, rank: int, output: str = "numpy") -> list[list[int]]:
 def test_ranks_in_processes_however_they_are_started(
     output: str, method: str, world: int, node: Node
 ) -> None:
-    job = Job(node.address, world)
+    job = Job(node.address, world, last="uneven")
     with get_context(method).Pool(world) as pool:
-        ranks = pool.starmap(one_rank, [(job, rank, output) for rank in range(world)])
-    assert ranks == [job.batches(rank) for rank in range(world)]
+        job.check(pool.starmap(one_rank, [(job, rank, output) for rank in range(world)]))
 
 
 def test_ranks_in_threads_of_one_process(node: Node) -> None:
-    job = Job(node.address, 4)
+    job = Job(node.address, 4, last="uneven")
     with ThreadPoolExecutor(4) as pool:
-        ranks = list(pool.map(lambda rank: one_rank(job, rank), range(4)))
-    assert ranks == [job.batches(rank) for rank in range(4)]
+        job.check(list(pool.map(lambda rank: one_rank(job, rank), range(4))))
 
 
 def test_a_loader_made_before_its_process_has_a_rank_is_refused(

@@ -13,7 +13,7 @@ import pytest
 
 import larder
 from harness import Node
-from order import WORLDS, Job, check_bytes
+from order import SAMPLES, WORLDS, Job, check_bytes
 
 FULL = "LARDER_TEST_FULL" in os.environ
 
@@ -38,6 +38,7 @@ def check(output: str, job: Job, images: dict[str, np.ndarray], method: str, wor
 
         batches = [{name: jnp.asarray(a) for name, a in batch.items()} for batch in batches]
     assert [check_bytes(batch, images) for batch in batches] == order
+    assert sorted(itertools.chain(*order)) == list(range(SAMPLES))
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -45,7 +46,7 @@ def check(output: str, job: Job, images: dict[str, np.ndarray], method: str, wor
 def test_without_workers(
     output: str, world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
-    check(output, Job(node.address, world), images, "", 0)
+    check(output, Job(node.address, world, last="uneven"), images, "", 0)
 
 
 #: Start method, number of workers, number of ranks.
@@ -58,4 +59,4 @@ FEW = [(method, *rest) for method, *rest in CROSS if method == "fork" or rest ==
 def test_with_worker_processes(
     output: str, method: str, workers: int, world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
-    check(output, Job(node.address, world), images, method, workers)
+    check(output, Job(node.address, world, last="uneven"), images, method, workers)

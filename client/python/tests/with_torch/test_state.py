@@ -101,7 +101,8 @@ def test_a_batchs_state_resumes_at_any_number_of_ranks_and_workers(node: Node) -
     for seed in range(25):
         rng = random.Random(seed)
         before = Job(node.address, rng.choice([1, 2, 3]), rng.randint(5, 20), seed=seed)
-        after = Job(node.address, rng.choice([1, 2, 4]), rng.randint(5, 20), seed=seed)
+        world, batch_size = rng.choice([1, 2, 4]), rng.randint(5, 20)
+        after = Job(node.address, world, batch_size, seed=seed, last="uneven")
         ds = larder.open(before.uri, cluster=before.cluster)
         stop = rng.randint(1, 4)
         delivered, states = [], []
@@ -117,7 +118,7 @@ def test_a_batchs_state_resumes_at_any_number_of_ranks_and_workers(node: Node) -
                     break
         assert all(state == states[0] for state in states)
         for rank in range(after.world):
-            data = larder.torch.IterableDataset(ds, **after.options(rank), last="uneven")
+            data = larder.torch.IterableDataset(ds, **after.options(rank))
             data.load_state_dict(states[0])
             assert data.epoch == 2
             for batch in DataLoader(data, None, num_workers=rng.randint(0, 4)):
