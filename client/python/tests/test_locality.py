@@ -64,6 +64,9 @@ def test_what_one_process_made_is_the_same_in_all(ds: larder.Dataset) -> None:
         assert copy == locality
         assert hash(copy) == hash(locality)
         assert copy.id == locality.id
+    loader = ds.loader(16, shuffle="global", seed=3, rank=1, world_size=2, locality=locality)
+    copied = [batch.samples.tolist() for batch in pickle.loads(pickle.dumps(loader))]
+    assert copied == [batch.samples.tolist() for batch in loader]
     assert swapped != locality
     assert batches(ds, 2, swapped) != batches(ds, 2, locality)
     with pytest.raises(larder.InvalidArgument, match="no locality"):

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import larder
+import transforms
 from harness import Node
+from order import check_bytes
 
 #: In `make test` some for each kind of job, in `make test-full` all.
 SEEDS = 200 if "LARDER_TEST_FULL" in os.environ else 60
@@ -95,3 +102,63 @@ def test_a_resume_at_another_world_size_loses_and_repeats_nothing(
             assert len(one["delivered"]) == len(all_["delivered"]), seed
         assert sorted(delivered) == sorted(all_["delivered"]), seed
     assert middles > SEEDS // 2, "most resumes are in mid-epoch"
+
+
+OPTIONS: dict[str, Any] = {"shuffle": "global", "seed": 3, "last": "uneven", "output": "numpy"}
+IN_PROCESSES = {"transform": transforms.noise, "workers": 1, "worker_kind": "process"}
+
+
+def rows(batches: Any) -> list[tuple[int, ...]]:
+    """Sample and random numbers of each row."""
+    return [
+        (int(label), *batch.get("noise", np.empty((len(batch.samples), 0)))[row].tolist())
+        for batch in batches
+        for row, label in enumerate(batch["label"])
+    ]
+
+
+@pytest.mark.parametrize("transformed", [{}, IN_PROCESSES])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_pickled_loader_goes_on_where_it_stood(
+    mixed: bool, transformed: dict[str, Any], node: Node
+) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    parts = dataset.split(0.5)
+    loads = larder.mix({part: 1.0 for part in parts}) if mixed else dataset
+    loader = loads.loader(16, rank=0, world_size=1, **OPTIONS, **transformed)
+    unused = pickle.dumps(loader)
+    batches = iter(loader)
+    begun = [next(batches) for _ in range(4)]
+    middle = pickle.dumps(loader)
+    epochs = [[*rows(begun), *rows(batches)], rows(loader)]
+    end = pickle.dumps(loader)
+    loader.set_epoch(7)
+    epochs.append(rows(loader))
+
+    assert rows(pickle.loads(unused)) == epochs[0]
+    copy = pickle.loads(middle)
+    assert len(copy) == len(loader)
+    assert rows(begun) + rows(copy) == epochs[0]
+    assert rows(copy) == epochs[1]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert rows(begun) + pool.submit(rows, pickle.loads(middle)).result() == epochs[0]
+    last = pickle.loads(end)
+    last.set_epoch(7)
+    assert rows(last) == epochs[2]
+
+
+def test_a_pickled_loader_keeps_all_its_settings(
+    node: Node, images: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address).select(range(100, 250))
+    ranks = [dataset.loader(16, rank=rank, world_size=2, **OPTIONS) for rank in range(2)]
+    copies = [pickle.loads(pickle.dumps(loader)) for loader in ranks]
+    seen = [label for loader in copies for batch in loader for label in check_bytes(batch, images)]
+    assert sorted(seen) == list(range(100, 250))
+    (label,) = next(iter(pickle.loads(pickle.dumps(dataset.loader(10, tensors=["label"])))))
+    assert label == "label"
+    found = pickle.dumps(dataset.loader(16))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(larder.InvalidArgument, match="has changed since the loader was made"):
+        next(iter(pickle.loads(found)))

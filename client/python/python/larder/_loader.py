@@ -217,28 +217,41 @@ class _Turn:
         return batch
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What a loader is made from: all that a copy in another process needs."""
+
+    loads: Loads
+    settings: Settings
+    coordinates: _distributed.Coordinates
+    output: Output
+    pin_memory: PinMemory
+    transform: Callable[..., Any] | None
+    batch_transform: Callable[..., Any] | None
+    workers: int
+    worker_kind: WorkerKind
+
+
 class Loader:
     """Batches of a dataset, each sample once an epoch; made by :meth:`Dataset.loader`.
 
     Iterating it goes through one epoch; iterating it again goes through the next. Threads may
     iterate side by side, each an epoch of its own; one iteration is for one thread at a time.
+
+    It pickles, if its transforms do: the copy has the same settings, and its next iteration begins
+    where :meth:`state_dict` stands.
     """
 
-    def __init__(
-        self,
-        native: _larder.Loader,
-        convert: Convert,
-        coordinates: _distributed.Coordinates,
-        pinning: Pinning,
-        transformed: Transformed | None,
-    ) -> None:
-        self._native = native
-        self._convert = convert
-        self._coordinates = coordinates
-        self._pinning = pinning
-        self._transformed = transformed
-        #: The process that it was made in.
-        self._owner = os.getpid()
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._coordinates = source.coordinates
+        self._convert = converter(source.output)
+        self._pinning = Pinning(source.pin_memory, source.output)
+        transform = Transform(source.transform, source.batch_transform, source.output)
+        self._transformed = Transformed.of(transform, source.workers, source.worker_kind)
+        self._native = source.loads._native.loader(source.settings)
+        #: The process that it was made in; of a copy none.
+        self._owner: int | None = os.getpid()
         self._epoch = 0
         #: The iteration begun last, unless a state was loaded since.
         self._turn: _Turn | None = None
@@ -323,8 +336,19 @@ class Loader:
         """For the slowest batches, what each waited for: print it."""
         return Explanation(self.stats(), self._native.slowest())
 
+    def __reduce__(self) -> tuple[Callable[..., Loader], tuple[object, ...]]:
+        return _copy, (self._source, self.state_dict())
+
     def __repr__(self) -> str:
         return f"<larder.Loader of {len(self)} batches an epoch, shuffle {self._native.shuffle!r}>"
+
+
+def _copy(source: _Source, state: dict[str, Any]) -> Loader:
+    """A loader that was pickled."""
+    loader = Loader(source)
+    loader._owner = None
+    loader.load_state_dict(state)
+    return loader
 
 
 @dataclass(frozen=True)
@@ -476,10 +500,18 @@ class Loads:
             prefetch=prefetch,
             locality=_locality.agreed(locality, self, coordinates, group),
         )
-        output, convert = resolve(output), converter(output)
-        pinning = Pinning(pin_memory, output)
-        transforms = Transform(transform, batch_transform, output)
-        transformed = Transformed.of(transforms, workers, worker_kind)
-        native = self._native.loader(settings)
-        warn_if_empty(native.batches_per_epoch, len(self._native), settings)
-        return Loader(native, convert, coordinates, pinning, transformed)
+        loader = Loader(
+            _Source(
+                loads=self,
+                settings=settings,
+                coordinates=coordinates,
+                output=resolve(output),
+                pin_memory=pin_memory,
+                transform=transform,
+                batch_transform=batch_transform,
+                workers=workers,
+                worker_kind=worker_kind,
+            )
+        )
+        warn_if_empty(len(loader), len(self._native), settings)
+        return loader

@@ -223,10 +223,13 @@ class NaiveDataset(torch.utils.data.IterableDataset):
         return iter(larder.open("s3://data/images", cluster=self.cluster).loader(50))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("said", [{}, {"rank": 0, "world_size": 1}])
-def test_a_loader_that_forked_workers_inherit_is_refused(said: dict[str, int], node: Node) -> None:
+def test_a_loader_that_workers_inherit_or_are_sent_is_refused(
+    said: dict[str, int], method: str, node: Node
+) -> None:
     loader = larder.open("s3://data/images", cluster=node.address).loader(50, **said)
-    workers = {"num_workers": 2, "multiprocessing_context": "fork"}
+    workers = {"num_workers": 2, "multiprocessing_context": method}
     with pytest.raises(larder.InvalidArgument, match=r"made outside and iterated in DataLoader"):
         list(DataLoader(Inherited(loader), None, **workers))
     assert len(list(DataLoader(Inherited(loader), None))) == 6
