@@ -100,6 +100,19 @@ def test_shuffled_batches_are_copied_once(dataset: larder.Dataset) -> None:
     assert loader.stats()["copies_per_byte"] == 1
 
 
+@pytest.mark.parametrize("shuffle", ["none", "global"])
+def test_rows_that_come_over_a_connection_are_copied_once(
+    shuffle: str, node: Node, images: dict[str, np.ndarray]
+) -> None:
+    remote = larder.open(URI, cluster=node.address, local=False)
+    loader = remote.loader(25, shuffle=shuffle, output="numpy")
+    for batch in loader:
+        np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
+    stats = loader.stats()
+    assert stats["remote_bytes"] == stats["bytes"] == sum(a.nbytes for a in images.values())
+    assert stats["copies_per_byte"] == 1
+
+
 def test_writing_to_a_view_harms_nobody(
     dataset: larder.Dataset, node: Node, images: dict[str, np.ndarray]
 ) -> None:
