@@ -89,6 +89,23 @@ def images(s3: S3Server) -> dict[str, np.ndarray]:
     return all_images()
 
 
+@pytest.fixture(scope="session")
+def wide(s3: S3Server) -> dict[str, np.ndarray]:
+    """What the dataset s3://data/wide holds: 20 MB in as many shards, so that what is left of it in
+    a process is seen.
+    """
+    rng = np.random.default_rng(9)
+    rows = {
+        "image": rng.integers(0, 256, size=(SAMPLES, 1 << 16), dtype=np.uint8),
+        "label": np.arange(SAMPLES, dtype=np.int64),
+    }
+    folder = s3.folder / "data" / "wide"
+    folder.mkdir()
+    save_file(rows, folder / "all.safetensors")
+    larder.index("s3://data/wide", shard_bytes=1 << 20)
+    return rows
+
+
 @functools.cache
 def all_images() -> dict[str, np.ndarray]:
     """Noise, so that no two rows are alike, and labels that say which row it is."""

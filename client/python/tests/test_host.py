@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import larder
+from held import Held
+from order import check_bytes
 
 URI = "s3://data/images"
 
@@ -77,6 +80,32 @@ def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
     ds = larder.open(f"file://{tmp_path}")
     batches = [batch["x"] for batch in ds.loader(batch_size=8, shuffle="none")]
     np.testing.assert_array_equal(np.concatenate(batches), rows)
+
+
+@pytest.mark.parametrize("epochs_before", [0, 2])
+def test_training_goes_on_when_the_node_of_this_host_is_killed_and_nothing_of_it_is_left(
+    epochs_before: int, wide: dict[str, np.ndarray]
+) -> None:
+    for round_ in range(4):
+        wait_until_no_node_runs()
+        loader = larder.open("s3://data/wide").loader(10, shuffle="none", output="numpy")
+        for _ in range(epochs_before):
+            list(loader)
+        seen = []
+        for number, batch in enumerate(loader):
+            seen += check_bytes(batch, wide)
+            if number == 3:
+                (node,) = nodes()
+                os.kill(node, signal.SIGKILL)
+        assert seen == list(range(300))
+        again = sorted(label for batch in loader for label in check_bytes(batch, wide))
+        assert again == seen
+        if epochs_before == 0:
+            assert loader.stats()["origin_bytes"] > 0
+        del loader, batch
+        if round_ == 1:
+            held = Held()
+    held.check()
 
 
 @pytest.mark.usefixtures("s3")
