@@ -7,6 +7,7 @@ workers, started in each way; most of it in `make test`, the whole cross in `mak
     own loader                 numpy, jax     0, 2, 4 threads, processes   test_loader_order
       its ranks as processes   numpy, jax     fork, spawn, forkserver      test_loader_order
       by torch                 torch          0                            test_data_loaders
+      with transforms          torch          2 threads, processes         test_torch_transforms
     map style                  numpy, jax     0; 2, 4 of each start        test_map_style
       DataLoader, stateful     torch, numpy   0; 2, 4 of each start        test_data_loaders
     iterable, stateful         torch          0; 2, 4 of each start        test_data_loaders
@@ -16,7 +17,8 @@ workers, started in each way; most of it in `make test`, the whole cross in `mak
 What is missing makes no sense. JAX's runtime does not outlive a fork, so no forked process makes
 arrays of it (those that fork read numpy's). Iterable datasets and StatefulDataLoader are torch's,
 and have no others' arrays. Grain has an order, a sharding and a way to start workers of its own, so
-only its unshuffled order can be the Rust client's. Where there are no workers, nothing starts them.
+only its unshuffled order can be the Rust client's; it hands out numpy's arrays, whoever trains, and
+what makes JAX's of them is no code of ours. Where there are no workers, nothing starts them.
 
 Its jobs have `last="uneven"`: all ranks together bring each sample exactly once. States, and the
 own loader with `"window:2"`, are also held against `"drop"`.

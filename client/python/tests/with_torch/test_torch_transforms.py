@@ -10,7 +10,9 @@ import torch
 
 import larder
 import torch_transforms
+import transforms
 from harness import Node
+from order import Job, check_bytes
 
 PLACES = [{"workers": 0}, {"workers": 2, "worker_kind": "process"}]
 
@@ -35,6 +37,22 @@ def test_transforms_take_and_return_tensors(
     for batch in again:
         rows = zip(batch["label"].tolist(), batch["noise"].tolist(), strict=True)
         assert all(noise[label] == numbers for label, numbers in rows)
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("world", [2, 3])
+def test_workers_change_nothing_in_the_order_of_ranks(
+    world: int, kind: str, node: Node, images: dict[str, np.ndarray]
+) -> None:
+    job = Job(node.address, world, last="uneven")
+    dataset = larder.open(job.uri, cluster=job.cluster)
+    options = {"transform": transforms.same, "workers": 2, "worker_kind": kind, "output": "torch"}
+    ranks = []
+    for rank in range(world):
+        batches = list(dataset.loader(**job.options(rank), **options))
+        assert all(isinstance(batch["image"], torch.Tensor) for batch in batches)
+        ranks.append([check_bytes(batch, images) for batch in batches])
+    job.check(ranks)
 
 
 @pytest.mark.parametrize("where", PLACES)
