@@ -1,5 +1,5 @@
 //! One node a host: the processes of a user start it when the first of them needs it, share it, and the
-//! last one out stops it.
+//! last one out stops it a minute later.
 //!
 //! ```text
 //!   connect to the socket ──▶ ADMIT our prefix ──▶ attached; the connection is the lease

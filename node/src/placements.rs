@@ -12,6 +12,7 @@ use std::sync::Arc;
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::placement::Exceptions;
 use larder_wire::{Error, Placement, Ring};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Owners of a shard of a snapshot for which nothing was planned.
 const COPIES: usize = 1;
@@ -69,6 +70,19 @@ impl Placements {
         self.excepted.get(&snapshot).and_then(Placement::exceptions)
     }
 
+    /// The same for everybody who places shards alike: of the ring, and of all exceptions to it.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut tables: Vec<_> = self.excepted.values().filter_map(Placement::exceptions).collect();
+        if tables.is_empty() {
+            return self.ring.digest();
+        }
+        tables.sort_unstable_by_key(|table| table.snapshot());
+        let mut bytes = self.ring.digest().to_le_bytes().to_vec();
+        bytes.extend(tables.iter().flat_map(|table| table.digest()));
+        xxh3_64(&bytes)
+    }
+
     /// What was in use before.
     #[must_use]
     pub fn previous(&self) -> Option<&Arc<Self>> {
@@ -112,6 +126,8 @@ mod tests {
         let tables = vec![builder.build()];
         let placements = Placements::new(Arc::clone(&ring), tables, None).unwrap();
         let id = |index: usize| ring.members()[index].id.as_str();
+        assert_ne!(placements.digest(), Placements::of_ring(Arc::clone(&ring)).digest());
+        assert_eq!(placements.digest(), placements.alone().digest());
         assert_eq!(placements.of(one).owner(shard).id, id(elsewhere));
         assert_eq!(placements.of(other).owner(shard).id, id(by_ring));
         assert!(placements.gives(one, shard, id(elsewhere)));

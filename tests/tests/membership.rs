@@ -151,12 +151,12 @@ fn members_come_and_go_by_etcd() {
 
 #[test]
 fn short_deaths_cost_nothing_by_one_of_the_nodes() {
-    short_deaths_cost_nothing(Keeper::FirstNode, repeats(6, 100));
+    short_deaths_cost_nothing(Keeper::FirstNode, repeats(6, 200));
 }
 
 #[test]
 fn short_deaths_cost_nothing_by_etcd() {
-    short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 100));
+    short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 200));
 }
 
 #[test]

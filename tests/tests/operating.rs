@@ -254,6 +254,20 @@ fn another_node_takes_over_by_an_operators_word() {
     println!("taken over: {read:?}");
 }
 
+/// Who drains the node that keeps the record is told what else is to be done, and it can be.
+#[test]
+fn the_node_that_keeps_the_record_leaves_for_good() {
+    let mut scene = Scene::new(Keeper::FirstNode, 3);
+    let left = scene.tell(&["node", "drain", "a", "--follow"]);
+    let words = left["words"].as_str().unwrap_or_default();
+    assert!(words.contains("larder ring takeover --lost a"), "{words}");
+    let left = scene.tell(&["node", "drain", "b", "--follow"]);
+    assert_eq!(left["words"], "b has left the ring; it can be stopped");
+    scene.cluster.nodes[0].kill_now();
+    let taken = scene.tell(&["ring", "takeover", "--lost", "a", "--on", "c"]);
+    assert_eq!((&taken["coordinator"], &taken["generation"]), (&"c".into(), &2.into()));
+}
+
 /// Who shows no token, or another, changes nothing; who only asks needs none.
 #[test]
 fn whoever_has_no_token_only_looks() {
@@ -268,6 +282,33 @@ fn whoever_has_no_token_only_looks() {
         assert_eq!(tool::json(&ask(&["ring", "status", "-o", "json"]))["ring_version"], 1);
     }
     assert_eq!(scene.state("a"), "active");
+}
+
+/// Each change that is asked for is an audit line of the node that was asked, whatever came of it and whatever `RUST_LOG`
+/// says.
+#[test]
+fn what_operators_ask_for_is_written_down() {
+    let mut scene = Scene::new(Keeper::FirstNode, 1);
+    let log = scene.folder.path().join("log");
+    let script = format!("exec \"$@\" 2>'{}'", log.display());
+    scene.cluster.options[0].wrapper = ["sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    scene.cluster.options[0].env.push(("RUST_LOG".to_owned(), "error".to_owned()));
+    scene.cluster.nodes[0].kill_now();
+    scene.cluster.restart(0);
+    scene.cluster.until_ring(&[0]);
+    scene.refused(&["node", "drain", "a"], "last active");
+    scene.refused(&["node", "drain", "nobody"], "no node is named");
+    let address = scene.cluster.address();
+    let stranger = ["node", "drain", "a", "--yes"];
+    assert!(!tool::larder(&address, scene.folder.path(), None, &stranger).status.success());
+    let log = std::fs::read_to_string(log).expect("the node's log");
+    for words in [
+        "asked in vain: drain a: 'a' is the last active node",
+        "asked in vain: drain nobody: no node is named 'nobody'",
+        "somebody (from 127.0.0.1:",
+    ] {
+        assert!(log.contains(words), "{words} is not in\n{log}");
+    }
 }
 
 /// A node whose ring is a list says so, and still explains where a shard belongs.

@@ -15,18 +15,33 @@ BUCKET, DATA = "s3://bucket/", "s3://data/"
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The Python blocks of a page: what stands behind `python`, and the code."""
-    text = (ROOT / "docs/python" / page).read_text()
-    found = re.findall(r"^```python *([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert found, f"{page} has no code"
+    found = _blocks(ROOT / "docs/python" / page)
     return [(how, code.replace(BUCKET, DATA)) for how, code in found]
+
+
+def readme() -> str:
+    """The lines of Python in the README that open the user's own data."""
+    (code,) = [code for _, code in _blocks(ROOT / "README.md") if "larder.open" in code]
+    return code
+
+
+def _blocks(path: Path) -> list[tuple[str, str]]:
+    found = re.findall(
+        r"^```python *([^\n]*)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert found, f"{path} has no code"
+    return found
 
 
 def run(page: str, folder: Path) -> None:
     """Runs a page in a process of its own in `folder`, its blocks as one program; a block that says
-    `program` is one by itself, and one that says `torchrun=N` likewise, on N ranks.
+    `program` is one by itself, and one that says `torchrun=N` likewise, on N ranks. One that says
+    `demo` is left out: it needs a demo that runs (test_demo.py).
     """
     together: list[str] = []
     for number, (how, code) in enumerate(blocks(page)):
+        if how == "demo":
+            continue
         if how == "program":
             _run([_program(folder, f"block{number}.py", code)], folder)
         elif how:

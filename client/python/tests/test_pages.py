@@ -15,6 +15,7 @@ from harness import Node
 NO_GRAIN = sysconfig.get_config_var("Py_GIL_DISABLED") and not importlib.util.find_spec("grain")
 
 PAGES = [
+    "README.md",
     pytest.param("jax.md", marks=pytest.mark.skipif(bool(NO_GRAIN), reason="the page needs Grain")),
     "loader.md",
     "moving-from-webdataset-and-streaming.md",

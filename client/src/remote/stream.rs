@@ -3,11 +3,12 @@
 
 use std::{
     io::{self, IoSliceMut, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
+use larder_extent::fork_count;
 use larder_wire::limits;
 
 use crate::{
@@ -23,6 +24,8 @@ pub(super) struct Stream {
     patience: Patience,
     /// How long that call goes on without getting further.
     longest: Duration,
+    /// The [`fork_count`] of who made it.
+    forks: u32,
 }
 
 impl Stream {
@@ -32,7 +35,8 @@ impl Stream {
         socket.set_read_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
         let longest = limits::HANDSHAKE_TIMEOUT;
-        Ok(Self { socket, patience: Patience::new(longest, cancel), longest })
+        let patience = Patience::new(longest, cancel);
+        Ok(Self { socket, patience, longest, forks: fork_count() })
     }
 
     /// From now on it serves another call, which goes on for `longest` without getting further.
@@ -68,6 +72,17 @@ impl Stream {
             if now >= *silent_at.get_or_insert(now + rest) {
                 return Err(error);
             }
+        }
+    }
+}
+
+/// Forked children hold copies of the descriptor: the peer would be told nothing before the last of them is closed. A child
+/// that drops its own leaves the parent's connection alone.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.forks == fork_count() {
+            // Fails when the peer was faster; it is over either way.
+            let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 }
@@ -124,6 +139,15 @@ mod tests {
         let error = stream.read(&mut [0; 8]).unwrap_err();
         assert!(is_timeout(&error), "{error}");
         assert!(process::now() - before >= limits::OWNER_SILENT_TIMEOUT);
+    }
+
+    #[test]
+    fn a_peer_hears_that_it_is_over_though_a_child_holds_a_copy_of_the_descriptor() {
+        let (stream, mut peer) = silent(&CancelToken::never());
+        let _of_a_child = stream.socket.try_clone().unwrap();
+        drop(stream);
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0);
     }
 
     #[test]

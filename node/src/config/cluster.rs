@@ -46,7 +46,7 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_WEIGHT", value_name = "NUMBER")]
     pub weight: Option<u32>,
 
-    /// What fails together with this node beyond its host, such as an availability zone: copies keep apart
+    /// What fails together with this node beyond its host, such as an availability zone (shards have one copy yet, so nothing goes by it)
     #[arg(long, env = "LARDER_ZONE", value_name = "NAME", default_value = "")]
     pub zone: String,
 

@@ -70,6 +70,12 @@ impl ReadThrough {
         Reservation { _bytes: reserved.expect("the semaphore is never closed") }
     }
 
+    /// Whether nobody has any of the staging memory.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.staging.available_permits() == units(limits::RANGE_STAGING_BYTES)
+    }
+
     /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use larder_client::{
     ErrorKind,
-    admin::{Operator, parse_size},
+    admin::{CoordinatorKind, Operator, parse_size},
 };
 
 use crate::{
@@ -145,6 +145,24 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let ms = number.and_then(|number| number.checked_mul(scale_ms)).filter(|ms| *ms > 0);
     ms.map(Duration::from_millis)
         .ok_or_else(|| format!("{text:?} is no time; write it like 90s, 5m or 2h"))
+}
+
+/// Whether this node is the coordinator.
+pub(super) fn keeps_record(operator: &Operator, node: &str) -> bool {
+    let Ok(status) = operator.status() else {
+        return false;
+    };
+    let mut members = status.nodes.iter().filter_map(|node| node.member.as_ref());
+    status.coordinator() == CoordinatorKind::Node
+        && members.any(|member| member.id == node && member.control == status.coordinator_address)
+}
+
+/// What to do before a node that keeps the record is stopped for good.
+pub(super) fn of_the_record(node: &str) -> String {
+    format!(
+        "{node} goes on keeping the record of the cluster: members can't change while it is stopped. To stop it for good, do so and then: \
+         larder ring takeover --lost {node}"
+    )
 }
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ def open(
             and a warning says where the manifest was written and what was left out.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
             default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
-            process that needs it starts and the last one out stops. ``"none"`` reads the origin
-            directly.
+            process that needs it starts, and which stops a minute after the last one has ended.
+            ``"none"`` reads the origin directly.
         manifest: where the manifest lies when it is not beside the data; it is not made there.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read goes on trying while nodes or the origin say "try

@@ -27,6 +27,33 @@ fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
     assert_eq!(nodes[0].state.asked_by_ring.load(SeqCst), 2);
 }
 
+/// A member leaves the ring while it answers: what it had sent is kept, the rest comes from those who own it from then on.
+#[test]
+fn a_gather_survives_a_change_of_the_ring_in_its_middle() {
+    for frames in [0, 1, 4] {
+        let fixture = Fixture::new();
+        let (nodes, address) = cluster(&fixture, 3, false);
+        let fetcher = fetcher(&fixture, &address, false);
+        let rows = shuffled(&fixture);
+        let leaver = busiest(&fixture, &nodes, &fetcher);
+        nodes[leaver].plan([Act::Die { frames }, Act::Die { frames: 0 }, Act::Die { frames: 0 }]);
+        nodes[0].state.members.lock().unwrap().remove(leaver);
+        let stay = || (0..3).filter(|&index| index != leaver).map(|index| &nodes[index]);
+        stay().for_each(|node| node.state.ring_version.store(2, SeqCst));
+        let sources = gather(&fixture, &fetcher, &rows).unwrap();
+        assert_eq!((sources.rows_remote, sources.rows_origin), (SAMPLES, 0));
+        assert!(!nodes[leaver].asked().is_empty(), "it was asked by the ring before");
+        let deadline = process::now() + Duration::from_secs(60);
+        while fetcher.cluster().unwrap().members().len() > 2 {
+            assert!(process::now() < deadline, "the ring was never learned");
+            gather(&fixture, &fetcher, &rows).unwrap();
+        }
+        nodes[leaver].state.asked.lock().unwrap().clear();
+        gather(&fixture, &fetcher, &rows).unwrap();
+        assert!(nodes[leaver].asked().is_empty(), "it has left");
+    }
+}
+
 #[test]
 fn maps_do_not_outlive_the_node_they_came_from() {
     let fixture = Fixture::new();

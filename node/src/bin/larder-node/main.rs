@@ -25,6 +25,9 @@ const DRAIN_GRACE: Duration = Duration::from_secs(20);
 /// How often a node that anybody can reach says so.
 const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
+/// What operators did, or asked for in vain.
+const AUDIT: &str = "larder::audit";
+
 const EXIT_SETTINGS: u8 = 2;
 const EXIT_CUT_SHORT: i32 = 130;
 
@@ -83,9 +86,14 @@ fn refuse(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Logs go to standard error; `RUST_LOG` says how much.
+/// Logs go to standard error; `RUST_LOG` says how much. The audit log is left out only if it says so by name.
 fn start_logging() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let filter = EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked });
+    let mut filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    if !asked.contains(AUDIT) {
+        filter = filter.add_directive(format!("{AUDIT}=info").parse().expect("a directive"));
+    }
     let colours = io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)

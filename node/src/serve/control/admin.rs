@@ -82,15 +82,32 @@ impl Admin {
         Arc::clone(plans).try_acquire_owned().map_err(|_| refused())
     }
 
+    /// Whoever asks for a change. Who may not is an audit line too.
+    fn changer<T>(&self, request: &Request<T>) -> Result<Asker, Error> {
+        let from = request.remote_addr();
+        self.asker(request).inspect_err(|why| rights::audit_stranger(from, why))
+    }
+
+    /// Does what an operator told the cluster.
+    async fn obey(&self, command: Command) -> Result<(), Error> {
+        if let Command::Remove(ids) = &command {
+            // Who is in the record no more is gone, also when it was never there: a slip of the pen is not to read so.
+            let standing = self.desk()?.standing();
+            let record = record(&standing)?;
+            if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
+                return Err(command::unknown(record, unknown));
+            }
+        }
+        self.done(command).await.map(drop)
+    }
+
     /// Has the agent do a command.
-    async fn done(&self, asker: &Asker, words: &str, command: Command) -> Result<Done, Error> {
+    async fn done(&self, command: Command) -> Result<Done, Error> {
         // What the agent refuses is the cluster's state, not the shape of the request.
-        let answer = self.desk()?.command(command).await.map_err(|why| match why.kind() {
+        self.desk()?.command(command).await.map_err(|why| match why.kind() {
             ErrorKind::InvalidArgument => refused(why.message()),
             _ => why,
-        });
-        asker.audit(words, answer.as_ref().map(drop));
-        answer
+        })
     }
 }
 
@@ -127,7 +144,7 @@ impl Contract for Admin {
         &self,
         request: Request<Streaming<ApplyPlanRequest>>,
     ) -> Answer<ApplyPlanResponse> {
-        let asker = self.asker(&request)?;
+        let asker = self.changer(&request)?;
         let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
         let (terms, bytes) = transfer::receive(request.into_inner()).await?;
         let asker = asker.named(&terms.asked_by)?;
@@ -140,28 +157,27 @@ impl Contract for Admin {
     }
 
     async fn command(&self, request: Request<CommandRequest>) -> Answer<CommandResponse> {
-        let asker = self.asker(&request)?;
+        let asker = self.changer(&request)?;
         let CommandRequest { asked_by, command } = request.into_inner();
         let asker = asker.named(&asked_by)?;
-        let (command, words) = command::read(command)?;
-        if let Command::Remove(ids) = &command {
-            // Who is in the record no more is gone, also when it was never there: a slip of the pen is not to read so.
-            let standing = self.desk()?.standing();
-            let record = record(&standing)?;
-            if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
-                return Err(command::unknown(record, unknown).into());
-            }
-        }
-        self.done(&asker, &words, command).await?;
+        let (command, words) = asker.heard(command::read(command), "a command")?;
+        let obeyed = self.obey(command).await;
+        asker.audit(&words, obeyed.as_ref().copied());
+        obeyed?;
         Ok(Response::new(CommandResponse {}))
     }
 
     async fn take_over(&self, request: Request<TakeOverRequest>) -> Answer<TakeOverResponse> {
-        let asker = self.asker(&request)?;
+        let asker = self.changer(&request)?;
         let TakeOverRequest { asked_by, lost } = request.into_inner();
         let asker = asker.named(&asked_by)?;
         let admin = self.clone();
-        let taking = async move { admin.take_over_from(&asker, &lost).await };
+        let taking = async move {
+            let taken = admin.take_over_from(&lost).await;
+            let words = format!("take over as coordinator, lost: {}", lost.join(", "));
+            asker.audit(&words, taken.as_ref().map(drop));
+            taken
+        };
         Ok(Response::new(to_the_end(taking).await?))
     }
 
@@ -190,11 +206,7 @@ impl Admin {
         plan::figures(self, standing, planned).await
     }
 
-    async fn take_over_from(
-        &self,
-        asker: &Asker,
-        lost: &[String],
-    ) -> Result<TakeOverResponse, Error> {
+    async fn take_over_from(&self, lost: &[String]) -> Result<TakeOverResponse, Error> {
         let standing = self.desk()?.standing();
         let seat = self.context.shared.cluster.as_ref().and_then(Cluster::seat);
         let seat = seat.ok_or_else(|| {
@@ -213,12 +225,7 @@ impl Admin {
         {
             return Err(command::unknown(record, unknown));
         }
-        let taken = seat.take_over(&nodes, lost).await;
-        asker.audit(
-            &format!("take over as coordinator, lost: {}", lost.join(", ")),
-            taken.as_ref().map(drop),
-        );
-        let taken = taken?;
+        let taken = seat.take_over(&nodes, lost).await?;
         Ok(TakeOverResponse {
             node_id: self.context.shared.config.node_id().to_owned(),
             generation: taken.generation.into(),

@@ -22,7 +22,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         data_address: context.data_address.clone(),
         socket_path: context.socket_path.display().to_string(),
         ring_version: ring.version(),
-        ring_digest: ring.digest(),
+        ring_digest: placements.digest(),
         host: shared.config.host().to_owned(),
         protocol_version_min: u32::from(*PROTOCOL_VERSIONS.start()),
         protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use larder_extent::crc::crc32c;
-use larder_extent::{CopyOutcome, Sealed};
+use larder_extent::{CopyOutcome, Filling, Sealed};
 use larder_wire::limits;
 
 use super::column::{Corrupt, Span, len, table_len};
@@ -22,6 +22,14 @@ struct Run {
     bytes: usize,
 }
 
+/// A row that was on its way.
+enum Arrived {
+    /// Its bytes are in the extent that is being filled.
+    Ready(Arc<Filling>),
+    /// All of its shard is there.
+    Sealed(Arc<Sealed>),
+}
+
 impl Answer<'_> {
     /// Sends a run of rows of any kind from row `first`. Returns how many.
     pub(super) fn send_cold(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
@@ -35,6 +43,7 @@ impl Answer<'_> {
                 return self.send_in_pieces(slot, first);
             }
         }
+        self.await_run(slot, &run)?;
         let (peer, request, shared) = (self.peer, self.request, &self.context.shared);
         let _reserved = while_alive(peer, request, || shared.read_through.reserve(run.bytes))?;
         let mut bytes = vec![0; run.bytes];
@@ -72,6 +81,19 @@ impl Answer<'_> {
             run.bytes = bytes;
         }
         Ok(run)
+    }
+
+    /// Waits for those rows of the run that are on their way, before memory is taken for it: an origin that hangs would
+    /// else hold the memory that rows of all datasets are read through.
+    fn await_run(&mut self, slot: Slot, run: &Run) -> Result<(), Ended> {
+        for (index, &(span, _)) in (run.first..).zip(&run.spans) {
+            if let Found::InFlight(flight) = self.plan.found(index)
+                && let Arrived::Sealed(sealed) = self.await_row(flight, slot, span)?
+            {
+                self.plan.came_in(index, Found::Resident(sealed));
+            }
+        }
+        Ok(())
     }
 
     /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole and
@@ -124,7 +146,7 @@ impl Answer<'_> {
         Ok(copied.map(|_| ()))
     }
 
-    /// Waits for a row's bytes and copies them; or for the whole shard if that is sealed first.
+    /// Copies a row's bytes when they are there, if the shard is not sealed first.
     fn copy_in_flight(
         &self,
         flight: &Awaited,
@@ -132,18 +154,26 @@ impl Answer<'_> {
         span: Span,
         target: &mut [u8],
     ) -> Result<Option<Arc<Sealed>>, Ended> {
-        let (region, range) = (slot.column.tensor, span.offset..span.offset + span.bytes);
         loop {
-            match flight.wait(region, &range, limits::KEEPALIVE_INTERVAL) {
-                Waited::Ready(filling) => {
-                    let copied = filling.copy(region, range.clone(), target);
-                    match copied.map_err(errors::of_extent)? {
-                        CopyOutcome::Copied => return Ok(None),
-                        CopyOutcome::NotYet => {}
-                        CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
-                    }
-                }
-                Waited::Sealed(sealed) => return Ok(Some(sealed)),
+            let filling = match self.await_row(flight, slot, span)? {
+                Arrived::Ready(filling) => filling,
+                Arrived::Sealed(sealed) => return Ok(Some(sealed)),
+            };
+            let copied = filling.copy(slot.column.tensor, span.range(), target);
+            match copied.map_err(errors::of_extent)? {
+                CopyOutcome::Copied => return Ok(None),
+                CopyOutcome::NotYet => {}
+                CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
+            }
+        }
+    }
+
+    /// Waits until a row's bytes are there, or the whole shard.
+    fn await_row(&self, flight: &Awaited, slot: Slot, span: Span) -> Result<Arrived, Ended> {
+        loop {
+            match flight.wait(slot.column.tensor, &span.range(), limits::KEEPALIVE_INTERVAL) {
+                Waited::Ready(filling) => return Ok(Arrived::Ready(filling)),
+                Waited::Sealed(sealed) => return Ok(Arrived::Sealed(sealed)),
                 Waited::Failed(why) => return Err(why.into()),
                 Waited::TimedOut => keepalive::tick(self.peer, self.request)?,
             }

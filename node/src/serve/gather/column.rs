@@ -1,5 +1,7 @@
 //! A tensor and where its rows lie, and copying one of them out of an extent.
 
+use std::ops::Range;
+
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::crc::crc32c;
 use larder_extent::{ExtentView, Region, RowSource};
@@ -11,6 +13,12 @@ use larder_wire::{Error, ErrorKind, limits};
 pub(super) struct Span {
     pub(super) offset: u64,
     pub(super) bytes: u64,
+}
+
+impl Span {
+    pub(super) fn range(self) -> Range<u64> {
+        self.offset..self.offset + self.bytes
+    }
 }
 
 /// A row whose bytes are not those that were filled.

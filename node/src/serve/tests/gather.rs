@@ -200,6 +200,7 @@ fn a_client_hears_from_the_node_while_a_fill_stalls() {
         let (header, _) = client.frame().unwrap();
         assert_eq!((header.kind(), header.request()), (Kind::Pong, 42));
     }
+    assert!(node.shared.read_through.is_idle(), "who waits for a fill holds what all read through");
     node.start_workers();
     let got = client.receive_rows(&wanted).unwrap();
     check(&folder, &[7, 2], &got.rows);

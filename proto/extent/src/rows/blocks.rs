@@ -28,10 +28,13 @@ pub(super) struct Block<'a, 'b> {
 }
 
 /// Calls `work` for the rows, a block at a time, when the next block is found.
+///
+/// Nothing is asked of an iterator after its end: one that begins anew there would bring rows that nobody wants.
 pub(super) fn for_each_block<'a>(
-    mut rows: impl Iterator<Item = RowCopy<'a>>,
+    rows: impl Iterator<Item = RowCopy<'a>>,
     mut work: impl FnMut(Block<'a, '_>),
 ) {
+    let mut rows = rows.fuse();
     let mut find = |block: &mut Vec<Found<'a>>| {
         block.clear();
         block.extend(rows.by_ref().take(ROWS).map(Found::ask));

@@ -154,6 +154,22 @@ fn nothing_wanted_is_nothing_copied() {
 }
 
 #[test]
+fn an_iterator_is_over_at_its_first_end() {
+    let sealed = extent(&REGIONS, 7);
+    let source = sealed.rows(0);
+    let row_bytes = source.bytes(0).len();
+    for end in [3, 16, 17] {
+        let mut out = vec![0xee; 40 * row_bytes];
+        let copy = |row: usize| {
+            (row != end).then(|| RowCopy { source: &source, row: row as u64, at: row * row_bytes })
+        };
+        copy_rows((0..40).map_while(copy), &mut out);
+        assert!(out[..end * row_bytes].iter().any(|&byte| byte != 0xee));
+        assert!(out[end * row_bytes..].iter().all(|&byte| byte == 0xee), "rows after row {end}");
+    }
+}
+
+#[test]
 #[should_panic(expected = "row 300 of a region of 300 rows")]
 fn a_row_that_is_not_there_is_a_mistake_of_the_caller() {
     let sealed = extent(&REGIONS, 6);

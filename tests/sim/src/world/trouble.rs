@@ -453,17 +453,20 @@ impl World {
     }
 
     fn resume(&mut self) {
-        let change = self.checks.newest().and_then(|record| record.change.as_ref());
-        let Some(change) = change else {
+        let Some(record) =
+            self.checks.newest().filter(|record| record.change.is_some() || record.kept.is_some())
+        else {
             return;
         };
-        let (paused, rated) = (change.paused, change.rate.is_some());
+        let terms = record.change.as_ref().map(|change| (change.paused, change.rate.is_some()));
+        let (paused, rated) = terms.unwrap_or_default();
         if paused {
             self.command(0, Steer::Resume.any());
         }
         if rated {
             self.command(0, Steer::Rate(None).any());
         }
+        // What is kept of a change that a death ended comes back with the next.
         self.after(Duration::from_secs(30), Item::Trouble(Trouble::Resume));
     }
 

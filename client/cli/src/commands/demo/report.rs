@@ -79,6 +79,14 @@ pub(super) fn how_to_use(origin: &Origin, cluster: &str) -> String {
   larder dataset verify {uri} --against-source
   larder dataset sample {uri} 0 --tensor image --out first.npy
 
+In Python:
+
+  import larder
+  for batch in larder.open(\"{uri}\").loader(batch_size=256, shuffle=\"auto\", seed=0):
+      print(batch[\"image\"].shape)
+
+In Rust:
+
   let dataset = larder_client::Dataset::open(\"{uri}\", Some(\"{cluster}\"))?;
   for batch in dataset.loader().batch_size(256).build()?.epoch(0)? {{
       println!(\"{{:?}}\", batch?.tensor(\"image\"));

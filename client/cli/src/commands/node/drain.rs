@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     commands::{
-        operator::{Consent, failed, parse_duration},
+        operator::{Consent, failed, keeps_record, of_the_record, parse_duration},
         ring::follow::{Goal, follow},
     },
     context::Context,
@@ -49,6 +49,8 @@ struct Drained {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_seconds: Option<f64>,
+    /// Whether it keeps the record of the cluster, which a drain does not move.
+    keeps_record: bool,
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
@@ -60,11 +62,12 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let deadline_ms = deadline.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     let command = ClusterCommand::Drain(DrainNode { node_id: node.clone(), deadline_ms });
     operator.command(command).map_err(|error| failed(format!("{node} does not drain"), error))?;
+    let keeps_record = keeps_record(&operator, &node);
     if arguments.follow {
-        return follow(context, &operator, &Goal::Leaves(node));
+        return follow(context, &operator, &Goal::Leaves { node, keeps_record });
     }
     let deadline_seconds = deadline.map(|limit| limit.as_secs_f64());
-    context.output.print(&Drained { node, state: "draining", deadline_seconds })
+    context.output.print(&Drained { node, state: "draining", deadline_seconds, keeps_record })
 }
 
 pub(super) fn undrain(context: &Context, arguments: &UndrainArguments) -> Result<(), Failure> {
@@ -73,7 +76,8 @@ pub(super) fn undrain(context: &Context, arguments: &UndrainArguments) -> Result
     arguments.consent.ask(&format!("let {node} stay in the ring"))?;
     let command = ClusterCommand::Undrain(UndrainNode { node_id: node.clone() });
     operator.command(command).map_err(|error| failed(format!("{node} drains on"), error))?;
-    context.output.print(&Drained { node, state: "active", deadline_seconds: None })
+    let (deadline_seconds, keeps_record) = (None, false);
+    context.output.print(&Drained { node, state: "active", deadline_seconds, keeps_record })
 }
 
 impl Report for Drained {
@@ -86,6 +90,9 @@ impl Report for Drained {
                 page.line(&format!("{node} drains, for {limit} at most"));
             }
             _ => page.line(&format!("{node} drains; watch it with: larder ring status")),
+        }
+        if self.keeps_record {
+            page.line(&of_the_record(node));
         }
     }
 }

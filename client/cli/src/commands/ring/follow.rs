@@ -1,7 +1,7 @@
 //! Watching a change until it is over: bars on a terminal, a line now and then elsewhere.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Edit, words};
 use crate::{
-    commands::operator::failed,
+    commands::operator::{failed, of_the_record},
     context::Context,
     error::{Exit, Failure},
     output::{Page, Report, units},
@@ -31,7 +31,12 @@ pub(in crate::commands) enum Goal {
     /// The end of the first change with a greater number.
     ChangeAfter(u64),
     /// That the node has left.
-    Leaves(String),
+    Leaves {
+        /// Its name.
+        node: String,
+        /// Whether it is the coordinator, too.
+        keeps_record: bool,
+    },
 }
 
 /// How it ended.
@@ -60,7 +65,8 @@ pub(in crate::commands) fn follow(
     goal: &Goal,
 ) -> Result<(), Failure> {
     let begun = context.now();
-    let mut watch = Watch { context, board: context.board(), told: None, speed: Speed::default() };
+    let (speed, speeds) = (Speed::default(), HashMap::new());
+    let mut watch = Watch { context, board: context.board(), told: None, speed, speeds };
     let mut heard = begun;
     loop {
         match operator.status() {
@@ -107,13 +113,16 @@ fn reached(
             let aborted = format!("change {} was given up", past.number);
             Err(Failure::new(Exit::Failed, aborted).why(past.words))
         }
-        Goal::Leaves(id) => {
+        Goal::Leaves { node: id, keeps_record } => {
             let named = |node: &&larder_client::admin::ClusterNode| {
                 node.member.as_ref().is_some_and(|member| member.id == *id)
             };
             match status.nodes.iter().find(named) {
                 None if !status.nodes.is_empty() => {
-                    let words = format!("{id} has left the ring; it can be stopped");
+                    let words = match keeps_record {
+                        false => format!("{id} has left the ring; it can be stopped"),
+                        true => format!("{id} has left the ring. {}", of_the_record(id)),
+                    };
                     Ok(Some(Outcome { change: None, ring_version, words, seconds }))
                 }
                 Some(node) if node.state() == NodeState::Active => {
@@ -133,6 +142,8 @@ struct Watch<'a> {
     /// When a line was last written, and what of the change was left then, in percent.
     told: Option<(Instant, u64)>,
     speed: Speed,
+    /// Of each node that gets something.
+    speeds: HashMap<String, Speed>,
 }
 
 impl Watch<'_> {
@@ -158,7 +169,11 @@ impl Watch<'_> {
         self.board.set("all", done, change.bytes, &far);
         for (id, progress) in &all {
             let done = progress.bytes.saturating_sub(progress.bytes_left);
-            self.board.set(id, done, progress.bytes, &amount(done, progress.bytes));
+            let speed = self.speeds.entry(id.clone()).or_default();
+            speed.note(now, change.number, done);
+            let rest = speed.words(progress.bytes_left, change);
+            let far = format!("{}{rest}", amount(done, progress.bytes));
+            self.board.set(id, done, progress.bytes, &far);
         }
     }
 

@@ -5,7 +5,7 @@ mod page;
 use std::time::Duration;
 
 use larder_client::admin::{
-    ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress, NodeState, Seen,
+    ClusterChange, ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress, NodeState, Seen,
 };
 use serde::Serialize;
 
@@ -100,6 +100,9 @@ struct Progress {
     shards: u64,
     bytes_left: u64,
     bytes: u64,
+    /// At the rate of the change, where it has one and moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<f64>,
     settled: bool,
     /// Shards that it could not take.
     gaps: u32,
@@ -169,7 +172,7 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
     let pair = |said: &ClusterNode| {
         let id = said.member.as_ref().map(|member| &member.id);
         let seen = seen.iter().find(|seen| Some(&seen.id) == id);
-        node(said, share(said), seen)
+        node(said, share(said), seen, status.change.as_ref())
     };
     let nodes: Vec<Node> = status.nodes.iter().map(pair).collect();
     let change = status.change.as_ref().map(|said| change(said, &nodes));
@@ -208,7 +211,12 @@ fn coordinator(status: &ClusterStatus, seen: &[Seen]) -> Coordinator {
     }
 }
 
-fn node(said: &ClusterNode, owns: f64, seen: Option<&Seen>) -> Node {
+fn node(
+    said: &ClusterNode,
+    owns: f64,
+    seen: Option<&Seen>,
+    change: Option<&ClusterChange>,
+) -> Node {
     let member = said.member.clone().unwrap_or_default();
     let (state, letter) = state(said.state());
     let described = seen.map(|seen| &seen.description);
@@ -240,12 +248,13 @@ fn node(said: &ClusterNode, owns: f64, seen: Option<&Seen>) -> Node {
         }),
         progress: standing
             .and_then(|standing| standing.progress)
-            .map(|to_come| progress(to_come, said)),
+            .map(|to_come| progress(to_come, said, change)),
     }
 }
 
-fn progress(to_come: MoveProgress, said: &ClusterNode) -> Progress {
+fn progress(to_come: MoveProgress, said: &ClusterNode, change: Option<&ClusterChange>) -> Progress {
     Progress {
+        eta_seconds: change.and_then(|change| seconds_for(to_come.bytes_left, change)),
         shards_left: to_come.shards_left,
         shards: to_come.shards,
         bytes_left: to_come.bytes_left,
@@ -255,11 +264,16 @@ fn progress(to_come: MoveProgress, said: &ClusterNode) -> Progress {
     }
 }
 
-fn change(said: &larder_client::admin::ClusterChange, nodes: &[Node]) -> Change {
+/// How long a receiver takes for so much, if the change has a rate: every receiver gets the same part of it.
+fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
+    let rate = change.rate.filter(|_| !change.paused)?;
+    Some(bytes as f64 * f64::from(change.receivers.max(1)) / rate.max(1) as f64)
+}
+
+fn change(said: &ClusterChange, nodes: &[Node]) -> Change {
     let to_come = || nodes.iter().filter_map(|node| node.progress.as_ref());
+    // The receiver with most left ends last.
     let most = to_come().map(|progress| progress.bytes_left).max().unwrap_or(0);
-    // Every receiver gets the same part of the rate: the one with most left ends last.
-    let eta = |rate: u64| most as f64 * f64::from(said.receivers.max(1)) / rate.max(1) as f64;
     Change {
         change: said.number,
         plan: hex(&said.plan_id),
@@ -270,7 +284,7 @@ fn change(said: &larder_client::admin::ClusterChange, nodes: &[Node]) -> Change 
         receivers: said.receivers,
         paused: said.paused,
         rate: said.rate,
-        eta_seconds: said.rate.filter(|_| !said.paused).map(eta),
+        eta_seconds: seconds_for(most, said),
         asked_by: said.asked_by.clone(),
     }
 }

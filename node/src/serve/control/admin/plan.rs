@@ -147,23 +147,38 @@ pub(super) async fn apply(
     terms: &ApplyTerms,
     bytes: Vec<u8>,
 ) -> Result<ApplyPlanResponse, Error> {
-    let (planned, plan) = Planned::decode(&bytes).map_err(|why| invalid(why.to_string()))?;
+    let read = Planned::decode(&bytes).map_err(|why| invalid(why.to_string()));
     drop(bytes);
+    let (planned, plan) = asker.heard(read, "a plan")?;
+    let words = format!("apply plan {}", planned.id());
+    let applied = apply_read(admin, asker, terms, planned, &plan).await;
+    if !terms.check_only {
+        asker.audit(&words, applied.as_ref().map(drop));
+    }
+    applied
+}
+
+async fn apply_read(
+    admin: &Admin,
+    asker: &Asker,
+    terms: &ApplyTerms,
+    planned: Planned,
+    plan: &Plan,
+) -> Result<ApplyPlanResponse, Error> {
     if terms.rate == Some(0) {
         return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));
     }
     let standing = admin.desk()?.standing();
     let id = planned.id();
     if terms.check_only {
-        let staged = record(&standing)?.staged(&plan, id, asker.name(), terms.rate);
+        let staged = record(&standing)?.staged(plan, id, asker.name(), terms.rate);
         staged.map_err(|why| refused(why.to_string()))?;
     }
     let (figures, planned) = figures(admin, standing, planned).await?;
     let mut change = 0;
     if !terms.check_only {
         let (rate, asked_by) = (terms.rate, asker.name().to_owned());
-        let words = format!("apply plan {id}");
-        admin.done(asker, &words, Command::Apply { planned, rate, asked_by }).await?;
+        admin.done(Command::Apply { planned, rate, asked_by }).await?;
         let standing = admin.desk()?.standing();
         let begun = standing.record.as_ref().and_then(|record| record.change.as_ref());
         change = begun.filter(|change| change.plan == id).map_or(0, |change| change.number);

@@ -43,7 +43,9 @@ impl Asker {
         if asked_by.is_empty() || asked_by.len() > max || asked_by.contains(char::is_control) {
             let message =
                 format!("asked_by names who asks, in 1 to {max} bytes without control characters");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            let why = Error::new(ErrorKind::InvalidArgument, message);
+            audit_stranger(self.from, &why);
+            return Err(why);
         }
         Ok(Self { by: asked_by.to_owned(), ..self })
     }
@@ -52,9 +54,14 @@ impl Asker {
         &self.by
     }
 
+    /// What they said, if it can be read; else it is an audit line.
+    pub(super) fn heard<T>(&self, read: Result<T, Error>, what: &str) -> Result<T, Error> {
+        read.inspect_err(|why| self.audit(&format!("{what} that can't be read"), Err(why)))
+    }
+
     /// What they asked for, and what became of it.
     pub(super) fn audit(&self, words: &str, outcome: Result<(), impl fmt::Display>) {
-        let (by, from) = (&self.by, self.from.map_or("?".to_owned(), |from| from.to_string()));
+        let (by, from) = (&self.by, place(self.from));
         match outcome {
             Ok(()) => tracing::info!(target: "larder::audit", "{by} (from {from}) asked: {words}"),
             Err(why) => tracing::info!(
@@ -63,6 +70,15 @@ impl Asker {
             ),
         }
     }
+}
+
+/// Somebody asked for a change who may not, or does not say who that is.
+pub(super) fn audit_stranger(from: Option<SocketAddr>, why: &Error) {
+    tracing::info!(target: "larder::audit", "somebody (from {}) asked in vain: {why}", place(from));
+}
+
+fn place(from: Option<SocketAddr>) -> String {
+    from.map_or("?".to_owned(), |from| from.to_string())
 }
 
 fn shows(token: &JoinToken, metadata: &MetadataMap) -> Result<(), Error> {

@@ -78,15 +78,23 @@ async fn what_blocks_threads_of_its_own_accord_keeps_its_place_as_well() {
 
 #[tokio::test]
 async fn who_waits_behind_calls_that_return_goes_on_waiting() {
-    let calls = LocalCalls::new(1, 10 * MOMENT, HOUR);
+    let patience = 100 * MOMENT;
+    let calls = LocalCalls::new(1, patience, HOUR);
     let hanging = Hanging::among(&calls).await;
     let (own, returned) = (calls.clone(), Arc::clone(&calls.returned));
     let waiter = task::spawn(async move { own.run(&object(), || 7).await });
-    for _ in 0..50 {
-        returned.fetch_add(1, Relaxed);
-        tokio::time::sleep(MOMENT).await;
-    }
+    // A thread that never rests: on a busy machine one that slept for a moment could sleep for longer than others wait.
+    let (stop, stopped) = mpsc::sync_channel::<()>(1);
+    let returns = std::thread::spawn(move || {
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            returned.fetch_add(1, Relaxed);
+            std::thread::yield_now();
+        }
+    });
+    tokio::time::sleep(4 * patience).await;
     hanging.end().await;
+    drop(stop);
+    returns.join().unwrap();
     assert_eq!(waiter.await.unwrap().unwrap(), 7);
 }
 

@@ -122,7 +122,7 @@ impl StatusReport {
             let state = match (progress.settled, progress.gaps) {
                 (true, 0) => "has all".to_owned(),
                 (true, gaps) => format!("lacks {gaps}"),
-                _ => String::new(),
+                _ => progress.eta_seconds.map(units::time_left).unwrap_or_default(),
             };
             table.row([
                 node.node.clone(),

@@ -124,6 +124,8 @@ fn a_change_is_shown_with_how_far_each_node_is() {
     let report = report(status, &[seen("a", 7, 1), receiver]);
     let change = report.change.as_ref().unwrap();
     assert_eq!((change.bytes_left, change.eta_seconds), (1 << 30, Some(2.0)));
+    let eta = |node: usize| report.nodes[node].progress.as_ref().and_then(|to| to.eta_seconds);
+    assert_eq!((eta(0), eta(1)), (None, Some(2.0)));
     let text = shown(&report);
     for words in [
         "Change 12: c joins",
