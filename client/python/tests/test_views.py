@@ -104,6 +104,7 @@ def test_shuffled_batches_are_copied_once(dataset: larder.Dataset) -> None:
 def test_rows_that_come_over_a_connection_are_copied_once(
     shuffle: str, node: Node, images: dict[str, np.ndarray]
 ) -> None:
+    # Rows of one shard stand side by side in a batch: short ones of several are copied once more.
     remote = larder.open(URI, cluster=node.address, local=False)
     loader = remote.loader(25, shuffle=shuffle, output="numpy")
     for batch in loader:
