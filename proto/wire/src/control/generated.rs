@@ -22,7 +22,7 @@ pub struct NodeDescription {
     /// Version of the ring this node uses.
     #[prost(uint64, tag = "6")]
     pub ring_version: u64,
-    /// Digest of the placement; nodes that differ in it for one version were told different members.
+    /// Digest of the placement, with its exceptions; nodes that differ in it for one version place shards differently.
     #[prost(fixed64, tag = "7")]
     pub ring_digest: u64,
     /// The host it runs on: a client on the same host may use the unix socket.
