@@ -61,8 +61,9 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     arguments.consent.ask(&format!("move everything off {node}{within} and let it leave"))?;
     let deadline_ms = deadline.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     let command = ClusterCommand::Drain(DrainNode { node_id: node.clone(), deadline_ms });
-    operator.command(command).map_err(|error| failed(format!("{node} does not drain"), error))?;
+    // Asked first: a node that owns nothing may have left when the command returns.
     let keeps_record = keeps_record(&operator, &node);
+    operator.command(command).map_err(|error| failed(format!("{node} does not drain"), error))?;
     if arguments.follow {
         return follow(context, &operator, &Goal::Leaves { node, keeps_record });
     }
