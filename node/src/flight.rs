@@ -24,7 +24,7 @@ use larder_extent::{Filling, Sealed};
 use larder_wire::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::pin::Pin;
+use crate::pin::{Pin, Proof};
 
 /// One shard on its way into memory.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Flight {
 enum State {
     Queued,
     Filling(Arc<Filling>),
-    Sealed { sealed: Arc<Sealed>, proven: bool },
+    Sealed { sealed: Arc<Sealed>, proof: Proof },
     Failed(Arc<Error>),
 }
 
@@ -249,14 +249,14 @@ impl Flight {
         self.changed.notify_all();
     }
 
-    /// The shard is in; `proven` if it is known to be what the origin has.
-    pub(crate) fn seal(&self, sealed: Arc<Sealed>, proven: bool) {
-        self.change(State::Sealed { sealed, proven });
+    /// The shard is in.
+    pub(crate) fn seal(&self, sealed: Arc<Sealed>, proof: Proof) {
+        self.change(State::Sealed { sealed, proof });
     }
 
     /// Whether the shard is in and known to be what the origin has.
     pub(crate) fn is_proven(&self) -> bool {
-        matches!(*self.lock(), State::Sealed { proven: true, .. })
+        matches!(*self.lock(), State::Sealed { proof: Proof::ReadTwice | Proof::Pinned, .. })
     }
 
     /// Says that the fill is about to be given up over a checksum.

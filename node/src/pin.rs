@@ -10,6 +10,17 @@ use larder_wire::{Error, ErrorKind};
 
 use crate::catalog::Dataset;
 
+/// Why a shard is believed to be what the origin has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It is not: it was read once, and nobody pins its digest.
+    None,
+    /// It was read twice alike, and is not what somebody pins.
+    ReadTwice,
+    /// Some snapshot pins its digest.
+    Pinned,
+}
+
 /// The checksum that a snapshot pins for a shard.
 #[derive(Debug, Clone)]
 pub(crate) struct Pin {

@@ -75,7 +75,7 @@ impl Books {
         if kept.condemned {
             return Look::Discarded(self.discard(id, now));
         }
-        match kept.fit(pinned) {
+        match kept.fit(pinned, now) {
             Fit::Right => {
                 self.prove(id, pinned);
                 Look::Here(kept.sealed)
@@ -93,7 +93,7 @@ impl Books {
         if pinned.is_some()
             && let Some(kept) = self.store.handle_mut(id)
         {
-            kept.proven = true;
+            kept.prove();
         }
     }
 

@@ -161,8 +161,9 @@ impl Cache {
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
         let (group, shard) = (Group::Shards(dataset.snapshot()), dataset.manifest().shard(shard));
-        let kept = self.lock().store.get(shard.id, group, clock::now())?;
-        let right = !kept.condemned && kept.fit(shard.checksum) == Fit::Right;
+        let now = clock::now();
+        let kept = self.lock().store.get(shard.id, group, now)?;
+        let right = !kept.condemned && kept.fit(shard.checksum, now) == Fit::Right;
         right.then_some(kept.sealed)
     }
 
@@ -303,7 +304,7 @@ impl Asking<'_> {
 
     /// A shard that was not here a moment ago.
     fn just_came_in(&self, one: &Missing, kept: Kept) -> Found {
-        match kept.fit(self.dataset.manifest().shard(one.shard).checksum) {
+        match kept.fit(self.dataset.manifest().shard(one.shard).checksum, self.now) {
             Fit::Right if !kept.condemned => Found::Resident(kept.sealed),
             Fit::Wrong => wrong(self.dataset, one.shard, one.id),
             // Who asks again finds and discards it.

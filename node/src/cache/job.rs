@@ -13,7 +13,7 @@ use crate::catalog::Dataset;
 use crate::clock;
 use crate::fill::{Failure, Place, Queued};
 use crate::flight::Flight;
-use crate::pin::{self, Pin};
+use crate::pin::{self, Pin, Proof};
 
 /// Workers that may die over one shard; more would say that the shard kills them.
 const WORKERS_MAX: u32 = 3;
@@ -32,8 +32,8 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) sealed: Sealed,
-    /// It is known to be what the origin has, whatever is pinned.
-    pub(crate) proven: bool,
+    /// Why it is what the origin has, whatever is pinned.
+    pub(crate) proof: Proof,
 }
 
 /// A fill that can't be completed: why, over which read or which checksum, after how many tries.
@@ -111,21 +111,21 @@ impl Job {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let Filled { sealed, proven } = filled;
-        let wrong = self.flight.pin().filter(|pin| proven && pin.checksum() != sealed.digest());
-        if let Some(pin) = wrong {
+        let Filled { sealed, proof } = filled;
+        if let (Proof::ReadTwice, Some(pin)) = (proof, self.flight.pin()) {
             self.list(GaveUp::over(pin, pin::wrong()));
         }
         let (page_size, sealed) = (sealed.page_size(), Arc::new(sealed));
-        let kept = Kept::new(Arc::clone(&sealed), proven);
+        let now = clock::now();
+        let kept = Kept::new(Arc::clone(&sealed), proof, now);
         let completed = {
             let mut books = self.cache.lock();
             books.page_size = Some(page_size);
-            books.store.complete(permit, kept, clock::now())
+            books.store.complete(permit, kept, now)
         };
         if let Ok(flight) = completed {
             self.cache.counters.fills_completed.add(1);
-            flight.seal(sealed, proven);
+            flight.seal(sealed, proof);
         }
     }
 

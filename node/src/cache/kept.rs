@@ -1,15 +1,21 @@
 //! A shard that is here, and what is known of it. It leaves the books together with the shard.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use larder_extent::Sealed;
+use larder_wire::limits;
+
+use crate::pin::Proof;
 
 /// What the books have of a shard that is here.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) sealed: Arc<Sealed>,
-    /// It is known to be what the origin has: some snapshot pins its digest, or it was read twice alike.
-    pub(super) proven: bool,
+    /// Why it is believed to be what the origin has.
+    proof: Proof,
+    /// When it came in.
+    since: Instant,
     /// It was to be discarded while somebody maps it: not handed out any more, evicted with its last lease.
     pub(super) condemned: bool,
 }
@@ -26,13 +32,27 @@ pub(super) enum Fit {
 }
 
 impl Kept {
-    pub(super) fn new(sealed: Arc<Sealed>, proven: bool) -> Self {
-        Self { sealed, proven, condemned: false }
+    pub(super) fn new(sealed: Arc<Sealed>, proof: Proof, now: Instant) -> Self {
+        Self { sealed, proof, since: now, condemned: false }
+    }
+
+    /// Notes that some snapshot pins its digest.
+    pub(super) fn prove(&mut self) {
+        self.proof = Proof::Pinned;
     }
 
     /// Whether it is for those who pin `pinned`.
-    pub(super) fn fit(&self, pinned: Option<u64>) -> Fit {
-        fit(&self.sealed, self.proven, pinned)
+    pub(super) fn fit(&self, pinned: Option<u64>, now: Instant) -> Fit {
+        fit(&self.sealed, self.is_proven(now), pinned)
+    }
+
+    /// What was read twice alike is believed for a while only: damage on the way can come twice, and be mended.
+    fn is_proven(&self, now: Instant) -> bool {
+        match self.proof {
+            Proof::None => false,
+            Proof::ReadTwice => now.saturating_duration_since(self.since) < limits::READ_TWICE_HOLD,
+            Proof::Pinned => true,
+        }
     }
 }
 

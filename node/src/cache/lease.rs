@@ -63,7 +63,7 @@ impl Cache {
         let shard = dataset.manifest().shard(shard);
         let (id, now, mut books) = (shard.id, clock::now(), self.lock());
         let there = books.store.get(id, Group::Shards(dataset.snapshot()), now);
-        let right = |kept: &Kept| !kept.condemned && kept.fit(shard.checksum) == Fit::Right;
+        let right = |kept: &Kept| !kept.condemned && kept.fit(shard.checksum, now) == Fit::Right;
         if !there.is_some_and(|kept| right(&kept)) {
             return Err(LeaseRefused::NotResident);
         }

@@ -13,6 +13,7 @@ use larder_wire::{Error, ErrorKind};
 use super::kept::Kept;
 use super::{Cache, Group, Remains};
 use crate::flight::Flight;
+use crate::pin::Proof;
 use crate::{clock, errors};
 
 impl Cache {
@@ -33,10 +34,10 @@ impl Cache {
         };
         match filled(id_of(snapshot), layout, manifest) {
             Ok(sealed) => {
-                let (sealed, mut books) = (Arc::new(sealed), self.lock());
-                books.store.open_group(Group::Manifest(snapshot), clock::now());
-                let kept = Kept::new(Arc::clone(&sealed), true);
-                let _ = books.store.complete(permit, kept, clock::now());
+                let (sealed, now, mut books) = (Arc::new(sealed), clock::now(), self.lock());
+                books.store.open_group(Group::Manifest(snapshot), now);
+                let kept = Kept::new(Arc::clone(&sealed), Proof::Pinned, now);
+                let _ = books.store.complete(permit, kept, now);
                 Ok(sealed)
             }
             Err(why) => {

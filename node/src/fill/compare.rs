@@ -4,11 +4,13 @@
 //! the same. Else all of it is read from the origin, up to twice. What comes alike both times is what the origin has,
 //! and is served, though not to those who pin another: their snapshot is wrong, and keeps the shard from nobody else.
 
+use crate::pin::Proof;
+
 /// What to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is served; `proven` if it is known to be what the origin has.
-    Serve { proven: bool },
+    /// It is served, as what it is known to be.
+    Serve(Proof),
     /// Bytes of a peer are in it: all is read again, from the origin.
     ReadFromOrigin,
     /// It is read once more: bytes can be damaged on their way once.
@@ -28,13 +30,13 @@ impl Reads {
     /// Judges a shard by its digest. `lent` is the digest that it is to have according to a peer that gave some of it.
     pub(super) fn judge(&mut self, digest: u64, pinned: Option<u64>, lent: Option<u64>) -> Verdict {
         match (pinned, lent) {
-            (Some(pinned), _) if pinned == digest => Verdict::Serve { proven: true },
-            (None, None) => Verdict::Serve { proven: false },
-            (None, Some(lent)) if lent == digest => Verdict::Serve { proven: false },
+            (Some(pinned), _) if pinned == digest => Verdict::Serve(Proof::Pinned),
+            (None, None) => Verdict::Serve(Proof::None),
+            (None, Some(lent)) if lent == digest => Verdict::Serve(Proof::None),
             (_, Some(_)) => Verdict::ReadFromOrigin,
             (Some(_), None) => match self.unlike.replace(digest) {
                 None => Verdict::ReadAgain,
-                Some(before) if before == digest => Verdict::Serve { proven: true },
+                Some(before) if before == digest => Verdict::Serve(Proof::ReadTwice),
                 Some(_) => Verdict::GiveUp,
             },
         }
@@ -45,8 +47,8 @@ impl Reads {
 mod tests {
     use super::*;
 
-    const PROVEN: Verdict = Verdict::Serve { proven: true };
-    const UNPROVEN: Verdict = Verdict::Serve { proven: false };
+    const PROVEN: Verdict = Verdict::Serve(Proof::Pinned);
+    const UNPROVEN: Verdict = Verdict::Serve(Proof::None);
 
     #[test]
     fn what_is_pinned_is_proven_whoever_gave_it() {
@@ -65,7 +67,7 @@ mod tests {
     fn what_the_origin_gives_twice_is_proven_whatever_is_pinned() {
         let mut reads = Reads::default();
         assert_eq!(reads.judge(7, Some(9), None), Verdict::ReadAgain);
-        assert_eq!(reads.judge(7, Some(9), None), PROVEN);
+        assert_eq!(reads.judge(7, Some(9), None), Verdict::Serve(Proof::ReadTwice));
     }
 
     #[test]

@@ -105,8 +105,8 @@ impl Filler {
             let sealed = seal(job, filling).await?;
             let pin = flight.pin();
             let verdict = reads.judge(sealed.digest(), pin.map(Pin::checksum), flight.lent());
-            if let Verdict::Serve { proven } = verdict {
-                return Ok(Filled { sealed, proven });
+            if let Verdict::Serve(proof) = verdict {
+                return Ok(Filled { sealed, proof });
             }
             drop(sealed);
             flight.begin_again();

@@ -506,6 +506,11 @@ pub const FAILURES_KEPT_MAX: usize = 256;
 /// loop gets the reason at once and the origin gets rest.
 pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
 
+/// What the origin gave twice alike is believed for so long against those who pin another checksum; then they have it
+/// read anew. Long enough that a snapshot with a wrong checksum takes the shard from others once a minute at most; short
+/// enough that a cache on the way that gave damaged bytes twice is not the end of a job.
+pub const READ_TWICE_HOLD: Duration = Duration::from_secs(60);
+
 // ---- Memory of a node beside the budget ----
 
 /// What a node needs beside the extents of its budget: code, stacks, connection buffers, manifests

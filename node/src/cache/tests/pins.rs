@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use larder_dataset::ShardId;
 use larder_extent::{ExtentId, Filling, PagePreference, Sealed};
-use larder_wire::{Error, ErrorKind};
+use larder_wire::{Error, ErrorKind, limits};
 
 use super::{ANN, MIB};
-use crate::cache::{Awaited, Filled, Found, GaveUp, Job, Leased};
+use crate::cache::books::Look;
+use crate::cache::{Awaited, Filled, Found, GaveUp, Group, Job, Leased};
 use crate::catalog::Dataset;
+use crate::clock;
 use crate::fill::{Priority, ShardPlan};
-use crate::pin;
+use crate::pin::{self, Proof};
 use crate::testing::{Folder, Kitchen, landed};
 use Asker::{Any, Right, Wrong};
 
@@ -109,6 +113,18 @@ impl Shared {
             Found::NotKept => panic!("{asker:?} finds that it is not kept"),
         };
         self.check(asker, came);
+    }
+
+    fn id(&self) -> ShardId {
+        self.right.manifest().shard(SHARD).id
+    }
+
+    /// What one who asks so much later sees.
+    fn look_in(&self, asker: Asker, later: Duration) -> Look {
+        let (dataset, now) = (self.dataset(asker), clock::now() + later);
+        let pinned = dataset.manifest().shard(SHARD).checksum;
+        let group = Group::Shards(dataset.snapshot());
+        self.kitchen.cache.lock().look(self.id(), group, pinned, now)
     }
 
     /// How often the shard was read from the origin.
@@ -214,6 +230,24 @@ fn a_leased_shard_that_may_be_wrong_is_recalled_once_and_not_again_when_it_was_r
 }
 
 #[test]
+fn damage_that_came_twice_is_mended_when_the_origin_is_well_again() {
+    let shared = Shared::manned();
+    shared.folder.damage();
+    let why = landed(&shared.in_flight(Right)).unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::DataLoss, "{why}");
+    shared.folder.damage();
+    assert!(matches!(shared.look_in(Right, Duration::ZERO), Look::Wrong), "believed for a while");
+    let Look::Discarded(discarded) = shared.look_in(Right, limits::READ_TWICE_HOLD) else {
+        panic!("kept for ever")
+    };
+    assert!(shared.kitchen.cache.part_with(shared.id(), discarded));
+    // `Right` is held for the fill that gave up on it; what anybody else had read is for all.
+    [Any, Right].into_iter().for_each(|asker| shared.ask(asker));
+    assert!(matches!(shared.look_in(Wrong, limits::READ_TWICE_HOLD), Look::Wrong), "pinned");
+    assert_eq!((shared.reads(), shared.evictions()), (3, 1));
+}
+
+#[test]
 fn a_peer_that_pins_another_checksum_is_not_given_the_shard_and_drops_nothing() {
     let shared = Shared::manned();
     shared.ask(Any);
@@ -256,7 +290,7 @@ fn who_joins_a_fill_too_late_for_its_checksum_to_be_compared_asks_again() {
     part.finish().unwrap();
     let sealed = filling.seal().unwrap();
     let late = shared.in_flight(Wrong);
-    job.complete(Filled { sealed, proven: false });
+    job.complete(Filled { sealed, proof: Proof::None });
     shared.check(Any, landed(&any));
     assert_eq!(landed(&late).unwrap_err().kind(), ErrorKind::ResourceExhausted);
     assert!(shared.kitchen.cache.failures().is_empty(), "nothing is known of it yet");
