@@ -154,13 +154,15 @@ fn share(
     let catalog = if config.private() { catalog.following_links() } else { catalog };
     let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
     let pace = Arc::new(Pace::default());
-    Filler::new(&reader, peers, &counters, &pace).start_workers(&cache, &handle, &stopping);
+    Filler::new(&reader, Arc::clone(&peers), &counters, &pace)
+        .start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog,
         read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
         config,
         cache,
+        peers,
         counters,
         pace,
         placements,

@@ -74,6 +74,14 @@ impl Peers {
         peers.filter(|peer| peer.answers()).map(|peer| Holder { peer, patience }).collect()
     }
 
+    /// A member of the ring in use or of the one before, by its name; `None` for others and for this node.
+    pub(crate) fn named(&self, id: &str) -> Option<Arc<Peer>> {
+        let placements = self.placements.load();
+        let rings = [Some(&**placements), placements.previous().map(|previous| &**previous)];
+        let member = rings.iter().flatten().find_map(|placements| placements.ring().member(id))?;
+        (id != self.own_id).then(|| self.peer(id, &member.control))
+    }
+
     /// Makes it known how members are reached, by their names and data addresses.
     #[cfg(test)]
     pub(crate) fn meet(&self, members: &[(&str, String)]) {

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::fill::ReadThrough;
 use crate::pace::Pace;
+use crate::peers::Peers;
 use crate::placements::Placements;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
@@ -28,6 +29,8 @@ pub struct Shared {
     pub cache: Arc<Cache>,
     /// Rows of shards that are not kept.
     pub read_through: ReadThrough,
+    /// The other nodes of the ring.
+    pub(crate) peers: Arc<Peers>,
     /// What fills have done so far.
     pub counters: Arc<Counters>,
     /// How fast shards may come and leave that nobody waits for.

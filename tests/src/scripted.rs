@@ -296,6 +296,15 @@ impl Node for Says {
         unscripted()
     }
 
+    type ListLastUsesStream = Sent<schema::LastUses>;
+
+    async fn list_last_uses(
+        &self,
+        _: Request<schema::ListLastUsesRequest>,
+    ) -> Answer<Self::ListLastUsesStream> {
+        unscripted()
+    }
+
     async fn list_failures(
         &self,
         _: Request<schema::ListFailuresRequest>,

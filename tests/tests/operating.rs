@@ -1,10 +1,12 @@
 //! A real cluster in an operator's hands: planned changes are begun, steered and given up, nodes leave and are taken out,
 //! and whoever reads meanwhile gets every sample, right.
 
+use std::collections::BTreeSet;
 use std::process::Output;
 use std::time::Duration;
 
-use larder_tests::living::TOKEN;
+use larder_client::Dataset;
+use larder_tests::living::{self, TOKEN};
 use larder_tests::{Cluster, Etcd, Keeper, LivingCluster, Load, tool, until, words};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,6 +16,9 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Shards of the dataset: one to a file.
 const SHARDS: usize = 48;
+
+/// Samples in each.
+const ROWS: u64 = 64;
 
 /// So slow that a change does not end while somebody looks.
 const CRAWL: &str = "1KiB/s";
@@ -30,7 +35,12 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let data = folder.path().join("words");
         std::fs::create_dir(&data).expect("a folder of ours");
-        words::write(&data, u32::try_from(SHARDS).expect("few"), 64, 1024);
+        words::write(
+            &data,
+            u32::try_from(SHARDS).expect("few"),
+            u32::try_from(ROWS).expect("few"),
+            1024,
+        );
         let uri = format!("file://{}", data.display());
         let cluster = LivingCluster::start(keeper, nodes, &uri, &[]);
         let scene = Self { cluster, uri, folder };
@@ -196,6 +206,38 @@ fn who_leaves_by_a_deadline_waits_for_no_other_change() {
 }
 
 /// Shards that left a node a moment ago come back to it, slowly, and stay.
+/// Epochs go round: what was read again a moment ago waits for what comes next.
+#[test]
+fn what_was_read_longest_ago_moves_first() {
+    let scene = Scene::new(Keeper::FirstNode, 2);
+    let dataset = Dataset::options().cluster(scene.cluster.address()).local(false);
+    let dataset = dataset.open(&scene.uri).expect("opens");
+    let read = |shard: u32| dataset.read(u64::from(shard) * ROWS, words::TENSOR).expect("reads");
+    let shards = 0..dataset.manifest().shard_count();
+    shards.clone().for_each(|shard| drop(read(shard)));
+    scene.cluster.until_one_copy_each(&[0, 1], SHARDS);
+    until("the dataset is known", || scene.status()["datasets_measured"] == 1);
+    let held = |node: usize| -> BTreeSet<u32> {
+        let ids = living::resident(&scene.cluster.nodes[node]);
+        let id = |shard: u32| dataset.manifest().shard(shard).id;
+        let is_held = |shard: &u32| ids.iter().any(|held| held == id(*shard).as_bytes());
+        shards.clone().filter(is_held).collect()
+    };
+    let (given, kept) = (held(0), held(1));
+    let again: BTreeSet<u32> = given.iter().copied().step_by(2).collect();
+    again.iter().for_each(|shard| drop(read(*shard)));
+
+    let plan = scene.json(&["ring", "plan", "--drain", "a"]);
+    scene.tell(&["ring", "apply", plan["file"].as_str().expect("a file"), "--rate", "512KiB/s"]);
+    until("a few have come", || held(1).len() >= kept.len() + 8);
+    let come: BTreeSet<u32> = held(1).difference(&kept).copied().collect();
+    let early = come.intersection(&again).count();
+    // The first is on its way before anybody says what is needed.
+    let expected = come.len().saturating_sub(given.len() - again.len());
+    assert!(early <= expected + 2, "{early} of {} came before their turn", come.len());
+    scene.tell(&["ring", "abort"]);
+}
+
 #[test]
 fn what_comes_back_at_once_stays() {
     let scene = Scene::new(Keeper::FirstNode, 3);

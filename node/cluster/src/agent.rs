@@ -36,6 +36,7 @@ mod dropper;
 mod event;
 mod liveness;
 mod mover;
+mod order;
 mod proposal;
 mod rules;
 mod steward;
@@ -58,6 +59,7 @@ pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Steer, Stored, Ticket,
 };
 pub use mover::Progress;
+pub use order::LastUse;
 pub use rules::{Rule, Rules, Unbroken};
 
 use commands::Waiting;
@@ -233,6 +235,7 @@ impl<R: Rules> Agent<R> {
             Event::Blob(_, None) => {}
             Event::Installed(version) => self.installed = self.installed.max(version),
             Event::Pulled(shard, pulled) => self.mover.pulled(now, shard, pulled, &self.rules),
+            Event::LastUses(plan, uses) => self.mover.sort(plan, &uses, &self.rules),
             Event::Lost(shard) => self.mover.lost(now, shard, &self.rules),
             Event::Command(ticket, command) => self.command(ticket, command, out),
             Event::Opened(dataset) => self.open(dataset),
@@ -277,6 +280,7 @@ impl<R: Rules> Agent<R> {
 
     fn move_on(&mut self, out: &mut Vec<Effect>) {
         self.mover.fetch(self.now, out);
+        self.mover.ask(self.now, out);
         let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
             (change.plan, Pace { paused: change.paused, rate })

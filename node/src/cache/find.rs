@@ -153,16 +153,17 @@ impl Cache {
         found
     }
 
-    /// A shard if it is here; nothing begins because of it, and nothing leaves.
+    /// A shard if it is here, for another node: nobody reads it by this, nothing begins because of it, and nothing
+    /// leaves.
     ///
     /// # Panics
     /// If the dataset has no such shard.
     #[must_use]
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
-        let (group, shard) = (Group::Shards(dataset.snapshot()), dataset.manifest().shard(shard));
+        let shard = dataset.manifest().shard(shard);
         let now = clock::now();
-        let kept = self.lock().store.get(shard.id, group, now)?;
+        let kept = self.lock().store.handle_mut(shard.id)?.clone();
         let right = !kept.condemned && kept.fit(shard.checksum, now) == Fit::Right;
         right.then_some(kept.sealed)
     }

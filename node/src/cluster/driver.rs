@@ -4,6 +4,7 @@
 //!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
 //!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and the exceptions to it
 //!   the clock ───────────┤     ▲       (pure)         ├─▶ Holdings: pull shards, drop old copies
+//!                        │     │                      ├─▶ last_uses: ask givers what is needed soonest
 //!   what effects led to ─┘     └──────── events ◀─────┴─▶ Planning: the planner, over the datasets known
 //! ```
 //!
@@ -14,6 +15,7 @@ mod agreement;
 mod announced;
 mod holdings;
 mod install;
+mod last_uses;
 mod namesake;
 mod opener;
 mod planning;
@@ -183,6 +185,12 @@ impl Driver {
                 let (known, holdings) = (known.cloned(), Arc::clone(&self.holdings));
                 self.later(async move {
                     Event::Pulled(shard, holdings.pull(shard, known.as_ref(), priority).await)
+                });
+            }
+            Effect::AskLastUses { plan, givers } => {
+                let peers = Arc::clone(&self.shared.peers);
+                self.later(async move {
+                    Event::LastUses(plan, last_uses::of_all(&peers, givers).await)
                 });
             }
             Effect::Drop(shard) => self.holdings.drop_old(shard),

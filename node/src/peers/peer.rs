@@ -4,13 +4,15 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::control::node_client::NodeClient;
-use larder_wire::control::{self, IntroduceRequest};
+use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
 use larder_wire::data::{Part, ReadPart, Ticket, WireError};
 use larder_wire::{Error, ErrorKind, data_address, limits};
 use tokio::sync::Semaphore;
 use tokio::time;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Connection;
 use crate::clock;
@@ -175,15 +177,45 @@ impl Peer {
         read
     }
 
-    /// Asks how it is reached, and connects.
-    async fn meet(&self, patience: Duration) -> Result<Connection, Missed> {
+    /// When its shards of a snapshot were last read. Takes as long as it takes.
+    pub(crate) async fn last_uses(
+        &self,
+        snapshot: SnapshotId,
+    ) -> Result<Vec<(ShardId, Duration)>, Missed> {
+        let snapshot = Bytes::copy_from_slice(snapshot.as_bytes());
+        let pieces = self.call().await?.list_last_uses(ListLastUsesRequest { snapshot }).await;
+        let mut pieces = pieces.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
+        let mut uses = Vec::new();
+        while let Some(piece) =
+            pieces.message().await.map_err(|status| Missed::from(Error::from(status)))?
+        {
+            let (ids, rest) = piece.shard_ids.as_chunks::<16>();
+            if !rest.is_empty() || ids.len() != piece.idle_ms.len() {
+                return Err(Missed::Wrong("as many ids as times are to come".to_owned()));
+            }
+            if uses.len() + ids.len() > limits::LAST_USES_MAX {
+                break;
+            }
+            let idle = piece.idle_ms.iter().map(|idle| Duration::from_millis(*idle));
+            uses.extend(ids.iter().map(|id| ShardId::from_bytes(*id)).zip(idle));
+        }
+        Ok(uses)
+    }
+
+    /// Its control plane.
+    async fn call(&self) -> Result<NodeClient<Channel>, Missed> {
         let endpoint = Endpoint::from_shared(self.control.clone());
         let endpoint = endpoint.map_err(|why| Missed::Away(why.to_string()))?;
         let endpoint = endpoint.connect_timeout(limits::CONNECT_TIMEOUT);
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|why| Missed::Away(larder_dataset::root_cause(&why)))?;
+        Ok(NodeClient::new(channel))
+    }
+
+    /// Asks how it is reached, and connects.
+    async fn meet(&self, patience: Duration) -> Result<Connection, Missed> {
         let request = IntroduceRequest { node_id: self.own_id.clone() };
-        let mut client = NodeClient::new(channel);
+        let mut client = self.call().await?;
         let met = time::timeout(patience, client.introduce(request)).await;
         let met = met.map_err(|_| Missed::Silent)?;
         let met = met.map_err(|status| Missed::from(Error::from(status)))?.into_inner();

@@ -13,13 +13,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use larder_wire::control::node_server::Node;
 use larder_wire::control::{
     DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
-    IntroduceRequest, IntroduceResponse, ListDatasetsRequest, ListDatasetsResponse,
-    ListFailuresRequest, ListFailuresResponse, ListShardsRequest, ListShardsResponse,
-    ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse, Ring,
+    IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
+    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
+    Ring,
 };
 use larder_wire::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
@@ -94,6 +95,18 @@ impl Node for Service {
     async fn list_shards(&self, request: Request<ListShardsRequest>) -> Answer<ListShardsResponse> {
         let context = Arc::clone(&self.0);
         blocking(&self.0, move || list::shards(&context, &request.into_inner())).await
+    }
+
+    type ListLastUsesStream = Pieces<LastUses>;
+
+    async fn list_last_uses(
+        &self,
+        request: Request<ListLastUsesRequest>,
+    ) -> Answer<Self::ListLastUsesStream> {
+        let context = Arc::clone(&self.0);
+        let pieces = move || list::last_uses(&context, request.get_ref());
+        let pieces = blocking(&self.0, pieces).await?.into_inner();
+        Ok(Response::new(Box::pin(stream::iter(pieces.into_iter().map(Ok)))))
     }
 
     async fn list_failures(

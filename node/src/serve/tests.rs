@@ -110,6 +110,7 @@ impl TestNode {
         };
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let catalog = if config.private() { catalog.following_links() } else { catalog };
+        let placements = placed(1, vec![member]);
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
             catalog,
@@ -118,7 +119,8 @@ impl TestNode {
             read_through,
             counters,
             pace: Arc::default(),
-            placements: placed(1, vec![member]),
+            peers: Arc::new(Peers::new("n1", Arc::clone(&placements))),
+            placements,
             cluster: None,
             runtime: handle,
             stopping: CancellationToken::new(),

@@ -421,6 +421,21 @@ pub const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Shards one node pulls at a time for a change. Each is already many parts in flight.
 pub const PULLS_IN_FLIGHT_MAX: usize = 4;
 
+/// A dataset of which a node has read something for this long is in use: what a change moves of it goes first.
+pub const DATASET_IN_USE: Duration = Duration::from_secs(60);
+
+/// How often a node that is given shards asks who gives them which are needed soonest.
+pub const LAST_USES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A node that does not say within this when its shards were last read has its shards moved last.
+pub const LAST_USES_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Shards in one message about their last uses.
+pub const LAST_USES_PIECE: usize = 8_192;
+
+/// Shards that one node may say it has of one snapshot; more are not read.
+pub const LAST_USES_MAX: usize = 1 << 20;
+
 /// A pull that failed is tried again after this, doubled each time up to [`PULL_WAIT_MAX`].
 pub const PULL_WAIT_MIN: Duration = Duration::from_secs(1);
 

@@ -105,6 +105,7 @@ pub const ALL: &[Bug] = &{
         R(Rule::PullUnlessPaused),
         R(Rule::PullWithinRate),
         R(Rule::PullFewAtOnce),
+        R(Rule::UnlistedComeToo),
         R(Rule::FailedIsNotMoved),
         R(Rule::FailedIsTriedAgain),
         R(Rule::GapsAreSaid),

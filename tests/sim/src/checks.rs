@@ -134,11 +134,14 @@ impl Checks {
         for entry in &record.members {
             let id = &entry.member.id;
             if announced(id) {
-                if let Some(since) = self.absent.remove(id) {
-                    // An absence that an outage of the coordinator cut in two was one to who decided.
+                if self.absent.contains_key(id) {
+                    // An absence that an outage of the coordinator, or a moment that nobody saw, cut in two was one to
+                    // who decided.
                     let before = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
                     let before = before.map(|(_, absence)| *absence).unwrap_or_default();
-                    self.returned.insert(id.clone(), (now, before.max(now - since)));
+                    let seen = self.absence(id, now);
+                    self.absent.remove(id);
+                    self.returned.insert(id.clone(), (now, before.max(seen)));
                 }
             } else if !self.absent.contains_key(id) {
                 self.absent.insert(id.clone(), now);

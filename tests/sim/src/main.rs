@@ -23,7 +23,7 @@ struct Options {
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// How many seeds to try for each planted bug; 0 leaves them out.
-    #[arg(long, default_value_t = 4_000)]
+    #[arg(long, default_value_t = 8_000)]
     bug_seeds: u64,
     /// Tell the story of one seed, and nothing else.
     #[arg(long)]

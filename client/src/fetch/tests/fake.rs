@@ -577,6 +577,15 @@ impl node_server::Node for Control {
         Err(Status::unimplemented("not in the script"))
     }
 
+    type ListLastUsesStream = stream::Empty<Result<schema::LastUses, Status>>;
+
+    async fn list_last_uses(
+        &self,
+        _: Request<schema::ListLastUsesRequest>,
+    ) -> Result<Response<Self::ListLastUsesStream>, Status> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
     async fn list_failures(
         &self,
         _: Request<schema::ListFailuresRequest>,

@@ -1,10 +1,12 @@
 //! What an agent is told and what it wants done: its whole interface to the world.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::Member;
 
+use super::order::LastUse;
 use crate::{
     BlobId, Planned, Revision,
     plan::{Edit, Task},
@@ -60,6 +62,9 @@ pub enum Event {
     Installed(u64),
     /// How an [`Effect::Pull`] ended.
     Pulled(Shard, Pulled),
+    /// An answer to [`Effect::AskLastUses`] for this plan: what of it the givers have. Who did not answer in time is
+    /// left out.
+    LastUses(BlobId, Vec<LastUse>),
     /// A resident shard was evicted: the node has it no more.
     Lost(Shard),
     /// An operator asks; the answer is an [`Effect::Reply`] with the same ticket.
@@ -233,6 +238,13 @@ pub enum Effect {
         from: String,
         /// Those who read go first: neither an operator's rate nor a deadline says how fast it is to come.
         yields: bool,
+    },
+    /// Ask these nodes when each of their shards of these snapshots was last read: [`Event::LastUses`].
+    AskLastUses {
+        /// The plan that is to be put in order.
+        plan: BlobId,
+        /// Who gives shards away, and of which snapshots.
+        givers: BTreeMap<String, BTreeSet<SnapshotId>>,
     },
     /// Drop an old copy: who owns the shard now has it.
     Drop(Shard),

@@ -1,15 +1,19 @@
-//! Bringing here what plans give to this node: a few shards at a time, within the rate, again and
-//! again until each is verified or can't be had.
+//! Bringing here what plans give to this node: a few shards at a time, what is needed soonest first, within the rate,
+//! again and again until each is verified or can't be had.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
-use larder_wire::limits::{PULL_WAIT_MAX, PULL_WAIT_MIN, PULLS_IN_FLIGHT_MAX, REFRESH_INTERVAL};
+use larder_dataset::SnapshotId;
+use larder_wire::limits::{
+    LAST_USES_INTERVAL, PULL_WAIT_MAX, PULL_WAIT_MIN, PULLS_IN_FLIGHT_MAX, REFRESH_INTERVAL,
+};
 
 use super::{
-    Effect, Pulled, Shard,
+    Effect, LastUse, Pulled, Shard,
+    order::{Need, Needs},
     rules::{Rule, Rules},
 };
 use crate::{BlobId, Now, Plan};
@@ -21,8 +25,10 @@ pub(super) struct Work {
     pub(super) plan: Plan,
     steps: Vec<Step>,
     by_shard: BTreeMap<Shard, usize>,
-    /// Not begun, in the order of the plan.
+    /// Not begun: in the order of the plan until it is known what is needed soonest.
     waiting: VecDeque<usize>,
+    /// When to ask for that, for the first time or anew.
+    ask_at: Now,
     /// Failed; each again from some time on.
     again: Vec<(Now, usize)>,
     /// Neither verified nor given up.
@@ -58,7 +64,32 @@ impl Work {
         let steps: Vec<Step> = pulled.collect();
         let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i)).collect();
         let (open, waiting) = (steps.len(), (0..steps.len()).collect());
-        Self { id, plan, steps, by_shard, waiting, again: Vec::new(), open, gaps: 0 }
+        let ask_at = Now::ZERO;
+        Self { id, plan, steps, by_shard, waiting, ask_at, again: Vec::new(), open, gaps: 0 }
+    }
+
+    /// Who gives what has not begun, by snapshots.
+    fn givers(&self) -> BTreeMap<String, BTreeSet<SnapshotId>> {
+        let mut givers = BTreeMap::<String, BTreeSet<SnapshotId>>::new();
+        for Step { shard, from, .. } in self.waiting.iter().map(|&index| &self.steps[index]) {
+            if let Some(snapshots) = givers.get_mut(from) {
+                snapshots.insert(shard.snapshot);
+            } else {
+                givers.insert(from.clone(), [shard.snapshot].into());
+            }
+        }
+        givers
+    }
+
+    /// What has not begun comes as it is needed; what is needed alike, in the order of the plan.
+    fn sort(&mut self, uses: &[LastUse], rules: &impl Rules) {
+        let (needs, steps) = (Needs::new(uses), &self.steps);
+        let mut waiting: Vec<usize> = self.waiting.drain(..).collect();
+        waiting.sort_unstable_by_key(|&index| (needs.of(steps[index].shard), index));
+        if rules.broken(Rule::UnlistedComeToo) {
+            waiting.retain(|&index| needs.of(steps[index].shard) != Need::NotThere);
+        }
+        self.waiting = waiting.into();
     }
 
     /// Whether the plan brings this shard here.
@@ -191,6 +222,23 @@ impl Mover {
                 *at = now + REFRESH_INTERVAL;
                 out.push(Effect::Fetch(*id));
             }
+        }
+    }
+
+    /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for the answer.
+    pub(super) fn ask(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for work in &mut self.works {
+            if now >= work.ask_at && !work.waiting.is_empty() {
+                work.ask_at = now + LAST_USES_INTERVAL;
+                out.push(Effect::AskLastUses { plan: work.id, givers: work.givers() });
+            }
+        }
+    }
+
+    /// What the givers answered.
+    pub(super) fn sort(&mut self, plan: BlobId, uses: &[LastUse], rules: &impl Rules) {
+        if let Some(work) = self.works.iter_mut().find(|work| work.id == plan) {
+            work.sort(uses, rules);
         }
     }
 
@@ -347,6 +395,39 @@ mod tests {
             now = mover.due().expect("there is more");
         }
         assert_eq!(begun, 50, "ten a second");
+    }
+
+    #[test]
+    fn what_was_read_longest_ago_comes_next_and_what_nobody_told_of_last() {
+        let (mut mover, id) = mover(6);
+        let mut out = Vec::new();
+        mover.ask(SECOND, &mut out);
+        let [Effect::AskLastUses { plan, givers }] = &out[..] else { panic!("{out:?}") };
+        let snapshot = SnapshotId::from_bytes([1; 16]);
+        assert_eq!((*plan, givers), (id, &BTreeMap::from([("a".to_owned(), [snapshot].into())])));
+        let uses = [(1, 1), (3, 30), (5, 20)].map(|(number, secs)| LastUse {
+            shard: Shard { snapshot, shard: ShardId::from_bytes([number; 16]) },
+            idle: Duration::from_secs(secs),
+        });
+        mover.sort(id, &uses, &Unbroken);
+        let numbers = mover.works[0].waiting.iter().map(|&index| mover.works[0].steps[index].shard);
+        let numbers: Vec<u8> = numbers.map(|shard| shard.shard.as_bytes()[0]).collect();
+        assert_eq!(numbers, [3, 5, 1, 0, 2, 4]);
+    }
+
+    #[test]
+    fn givers_are_asked_again_after_a_while_and_for_as_long_as_something_waits() {
+        let (mut mover, id) = mover(1);
+        let asked = |mover: &mut Mover, now| {
+            let mut out = Vec::new();
+            mover.ask(now, &mut out);
+            out.len()
+        };
+        assert_eq!(asked(&mut mover, SECOND), 1);
+        assert_eq!(asked(&mut mover, LAST_USES_INTERVAL), 0);
+        assert_eq!(asked(&mut mover, SECOND + LAST_USES_INTERVAL), 1);
+        pulled(&mut mover, id, 2 * LAST_USES_INTERVAL, None);
+        assert_eq!(asked(&mut mover, 3 * LAST_USES_INTERVAL), 0);
     }
 
     #[test]

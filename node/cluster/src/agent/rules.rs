@@ -33,6 +33,7 @@ pub enum Rule {
     PullUnlessPaused,
     PullWithinRate,
     PullFewAtOnce,
+    UnlistedComeToo,
     FailedIsNotMoved,
     FailedIsTriedAgain,
     GapsAreSaid,

@@ -1,10 +1,16 @@
 //! Bytes of shards for other nodes.
 
+use std::collections::BTreeMap;
+
+use larder_dataset::SnapshotId;
+use larder_store::HolderId;
 use larder_wire::data::{Features, Part, ReadPart};
 use larder_wire::limits;
 
 use super::*;
+use crate::cache::Leased;
 use crate::fill::Priority;
+use crate::peers::Missed;
 use crate::testing::until;
 
 /// Takes 16 bytes of the first shard; returns how long to rest after them.
@@ -36,4 +42,32 @@ fn a_node_wants_rests_once_somebody_reads_from_it_and_only_where_that_was_agreed
     old.send(|out| hello.encode(1, out));
     assert_eq!(old.frame().unwrap().0.kind(), Kind::HelloOk);
     assert_eq!(take(&node, &mut old), 0);
+}
+
+#[test]
+fn a_node_tells_another_which_shards_it_has_and_for_how_long_nobody_has_read_them() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, 64 << 20);
+    let (cache, snapshot) = (&node.shared.cache, node.dataset.snapshot());
+    cache.find(&node.dataset, &[0, 2], Priority::Prefetch);
+    let here = || [0, 2].iter().all(|shard| cache.resident(&node.dataset, *shard).is_some());
+    until("the shards are here", here);
+    let peers = Peers::new("n2", Arc::clone(&node.shared.placements));
+    assert!(peers.named("n2").is_none() && peers.named("n3").is_none());
+    let giver = peers.named("n1").expect("a member");
+    let idle = || {
+        let uses = node.runtime.block_on(giver.last_uses(snapshot)).unwrap();
+        let uses: BTreeMap<_, _> = uses.into_iter().collect();
+        assert_eq!(uses.len(), 2);
+        [0, 2].map(|shard| uses[&node.dataset.manifest().shard(shard).id])
+    };
+    std::thread::park_timeout(Duration::from_millis(20));
+    take(&node, &mut node.remote());
+    assert!(idle().iter().all(|idle| *idle >= Duration::from_millis(20)), "given is not read");
+    assert!(matches!(cache.lease(&node.dataset, 2, HolderId(7)), Leased::Granted(_)));
+    std::thread::park_timeout(Duration::from_millis(5));
+    let [first, mapped] = idle();
+    assert!(first > Duration::ZERO && mapped == Duration::ZERO, "{first:?}");
+    let strange = giver.last_uses(SnapshotId::from_bytes([9; 16]));
+    assert!(matches!(node.runtime.block_on(strange), Err(Missed::NotThere)));
 }

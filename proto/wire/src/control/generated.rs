@@ -336,6 +336,22 @@ pub struct ListShardsResponse {
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLastUsesRequest {
+    /// The snapshot, 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub snapshot: ::prost::bytes::Bytes,
+}
+/// Some of the shards, at most 8,192.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LastUses {
+    /// Their ids, 16 bytes each, one after the other.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub shard_ids: ::prost::bytes::Bytes,
+    /// For each the milliseconds since it was last read; 0 while a client maps it.
+    #[prost(uint64, repeated, tag = "2")]
+    pub idle_ms: ::prost::alloc::vec::Vec<u64>,
+}
 /// A shard on this node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShardStatus {
@@ -703,6 +719,32 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "ListShards"));
             self.inner.unary(req, path, codec).await
         }
+        /// When each shard of a snapshot that is here was last read, in no order: asked by a node that these are moved to, and
+        /// begins with what is needed soonest. NOT_FOUND: the snapshot is not open here.
+        pub async fn list_last_uses(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLastUsesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LastUses>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Node/ListLastUses",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Node", "ListLastUses"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Fills that gave up lately, and why; the newest first.
         pub async fn list_failures(
             &mut self,
@@ -830,6 +872,21 @@ pub mod node_server {
             request: tonic::Request<super::ListShardsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListShardsResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the ListLastUses method.
+        type ListLastUsesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LastUses, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// When each shard of a snapshot that is here was last read, in no order: asked by a node that these are moved to, and
+        /// begins with what is needed soonest. NOT_FOUND: the snapshot is not open here.
+        async fn list_last_uses(
+            &self,
+            request: tonic::Request<super::ListLastUsesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ListLastUsesStream>,
             tonic::Status,
         >;
         /// Fills that gave up lately, and why; the newest first.
@@ -1229,6 +1286,52 @@ pub mod node_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/ListLastUses" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLastUsesSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::ServerStreamingService<super::ListLastUsesRequest>
+                    for ListLastUsesSvc<T> {
+                        type Response = super::LastUses;
+                        type ResponseStream = T::ListLastUsesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLastUsesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::list_last_uses(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLastUsesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,11 +1,15 @@
 //! The shell around an agent, as `larder-node` has it: performs effects, feeds events.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use larder_cluster::{
     Agent, BlobId, Record, Revision,
-    agent::{Answer, Command, Effect, Event, Identity, Outcome, Pulled, Shard, Stored},
+    agent::{Answer, Command, Effect, Event, Identity, LastUse, Outcome, Pulled, Shard, Stored},
 };
+use larder_dataset::SnapshotId;
 use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 use super::{
@@ -89,6 +93,7 @@ impl World {
                 self.install_on(place, boot);
             }
             Effect::Pull { plan, shard, from, .. } => self.pull(place, boot, plan, shard, from),
+            Effect::AskLastUses { plan, givers } => self.tell_last_uses(place, boot, plan, givers),
             Effect::Drop(shard) => self.drop_copy(place, shard),
             Effect::Reply(ticket, answer) => {
                 self.nodes[place].commands.remove(&ticket);
@@ -238,6 +243,31 @@ impl World {
             Request::Fetch(blob) => self.tell(place, boot, Event::Blob(blob, None)),
             Request::Announce(_) | Request::Withdraw | Request::Sweep { .. } => {}
         }
+    }
+
+    /// What the givers have and can say, each shard with some time since it was read.
+    fn tell_last_uses(
+        &mut self,
+        place: Place,
+        boot: u32,
+        plan: BlobId,
+        givers: BTreeMap<String, BTreeSet<SnapshotId>>,
+    ) {
+        let mut uses = Vec::new();
+        for (giver, snapshots) in givers {
+            let Some(giver) = self.place_of(&giver).filter(|giver| *giver != place) else {
+                continue;
+            };
+            if !self.nodes[giver].answers(self.now) || !self.network.both_ways(place, giver) {
+                continue;
+            }
+            let shards = self.nodes[giver].copies.keys().map(|number| self.shards[*number].shard);
+            for shard in shards.filter(|shard| snapshots.contains(&shard.snapshot)) {
+                uses.push(LastUse { shard, idle: Duration::from_secs(self.rng.u64(..3_600)) });
+            }
+        }
+        let wait = Duration::from_millis(self.rng.u64(1..5_000));
+        self.after(wait, Item::Tell(place, boot, Event::LastUses(plan, uses)));
     }
 
     fn pull(&mut self, place: Place, boot: u32, plan: BlobId, shard: Shard, from: String) {

@@ -169,6 +169,8 @@ impl Stand {
                     self.finish_pulls();
                 }
             }
+            // Nobody says when anything was read.
+            Effect::AskLastUses { .. } => {}
             Effect::Drop(_) => self.dropped += 1,
             Effect::Reply(_, reply) => self.replies.push(reply),
             Effect::Audit(line) | Effect::Alarm(line) => self.lines.push(line),
