@@ -80,6 +80,8 @@ pub(crate) struct Context {
     opening: Arc<Semaphore>,
     /// Walks over all shards.
     listing: Arc<Semaphore>,
+    /// Turns of nodes that ask when shards were last read.
+    last_uses: Semaphore,
     started: Instant,
     /// Where rows are served, as clients are told.
     data_address: String,
@@ -186,6 +188,7 @@ impl Context {
             requests: Allowance::new(limits::REQUEST_BYTES_TOTAL),
             opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
             listing: Arc::new(Semaphore::new(limits::LISTINGS_MAX)),
+            last_uses: Semaphore::new(limits::LAST_USES_ANSWERED_MAX),
             started: clock::now(),
             data_address,
             control_address,

@@ -140,7 +140,8 @@ fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     let dataset = origin.client(node, Duration::from_secs(5));
     let mut missing: Vec<u64> = (0..origin.samples).collect();
     let mut last = None;
-    for _ in 0..=limits::READ_TWICE_HOLD.as_secs() {
+    let patience = limits::READ_TWICE_HOLD + 2 * limits::FAILURE_HOLD;
+    for _ in 0..=patience.as_secs() {
         missing.retain(|sample| read(&dataset, *sample).map_err(|kind| last = Some(kind)).is_err());
         if missing.is_empty() {
             return;

@@ -228,8 +228,9 @@ fn what_was_read_longest_ago_moves_first() {
     again.iter().for_each(|shard| drop(read(*shard)));
 
     let plan = scene.json(&["ring", "plan", "--drain", "a"]);
-    scene.tell(&["ring", "apply", plan["file"].as_str().expect("a file"), "--rate", "512KiB/s"]);
+    scene.tell(&["ring", "apply", plan["file"].as_str().expect("a file"), "--rate", "256KiB/s"]);
     until("a few have come", || held(1).len() >= kept.len() + 8);
+    scene.tell(&["ring", "pause"]);
     let come: BTreeSet<u32> = held(1).difference(&kept).copied().collect();
     let early = come.intersection(&again).count();
     // The first is on its way before anybody says what is needed.

@@ -59,7 +59,7 @@ pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Steer, Stored, Ticket,
 };
 pub use mover::Progress;
-pub use order::LastUse;
+pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
 
 use commands::Waiting;
@@ -280,11 +280,11 @@ impl<R: Rules> Agent<R> {
 
     fn move_on(&mut self, out: &mut Vec<Effect>) {
         self.mover.fetch(self.now, out);
-        self.mover.ask(self.now, out);
         let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
             (change.plan, Pace { paused: change.paused, rate })
         });
+        self.mover.ask(self.now, change, out);
         let yields = self.record().is_none_or(|record| !record.is_pressed());
         self.mover.pull(self.now, change, yields, &self.rules, out);
     }

@@ -35,6 +35,8 @@ pub(super) enum Look {
     Wrong,
     /// It is here, and not what the asker pins, whose own fill gave up lately.
     Held(Arc<Error>),
+    /// It was here, and was not what the asker pins: it is gone, to be read again.
+    Doubted(EvictedShard),
     /// It was here, and was not to be handed out.
     Discarded(Discarded),
 }
@@ -81,6 +83,8 @@ impl Books {
                 Look::Here(kept.sealed)
             }
             Fit::Wrong => Look::Wrong,
+            // Who maps it pins nothing, or this: it is not taken from them over another's checksum.
+            Fit::Doubtful => self.store.evict(id, now).map_or(Look::Wrong, Look::Doubted),
             Fit::Unknown => match self.failures.held(id, pinned, now) {
                 Some(why) => Look::Held(why),
                 None => Look::Discarded(self.discard(id, now)),

@@ -60,7 +60,9 @@ impl Awaited {
             (Waited::Sealed(sealed), Some(pin)) => {
                 match fit(sealed, self.flight.is_proven(), pinned) {
                     Fit::Right => waited,
-                    Fit::Wrong => Waited::Failed(Arc::new(pin::wrong().context(pin))),
+                    Fit::Wrong | Fit::Doubtful => {
+                        Waited::Failed(Arc::new(pin::wrong().context(pin)))
+                    }
                     Fit::Unknown => ask_again("it came in before its checksum was known"),
                 }
             }
@@ -138,7 +140,7 @@ impl Cache {
     ) -> Vec<Found> {
         let now = clock::now();
         let mut found: Vec<_> = shards.iter().map(|_| Found::NotKept).collect();
-        let absent = self.look_up(dataset, shards, &mut found, now);
+        let LookedUp { absent, doubted } = self.look_up(dataset, shards, &mut found, now);
         let missing = Self::measure(dataset, absent, &mut found);
         if missing.is_empty() {
             return found;
@@ -149,6 +151,13 @@ impl Cache {
         // What was evicted is free already if nobody maps it: one more look.
         if waiting.made_room {
             asking.admit(waiting.left_out, &mut found);
+        }
+        for (index, id) in doubted {
+            // Rows by range come from where damaged bytes came from, and are compared with nothing.
+            if matches!(found[index], Found::NotKept) {
+                let why = "its bytes were not what the manifest pins, and there is no room to read them anew";
+                found[index] = over(id, Arc::new(again(why)));
+            }
         }
         found
     }
@@ -168,14 +177,14 @@ impl Cache {
         right.then_some(kept.sealed)
     }
 
-    /// Takes what is resident; returns the indices and shards that are not.
+    /// Takes what is resident; returns what is not.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,
         shards: &[u32],
         found: &mut [Found],
         now: Instant,
-    ) -> Vec<(usize, u32, ShardId)> {
+    ) -> LookedUp {
         let group = Group::Shards(dataset.snapshot());
         let mut vouched = Vec::with_capacity(shards.len());
         for (index, &shard) in shards.iter().enumerate() {
@@ -185,7 +194,7 @@ impl Cache {
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
-        let (mut others, mut books) = (Vec::new(), self.lock());
+        let (mut others, mut doubted, mut books) = (Vec::new(), Vec::new(), self.lock());
         vouched.retain(|&(index, shard, id)| {
             let pinned = dataset.manifest().shard(shard).checksum;
             match books.look(id, group, pinned, now) {
@@ -200,6 +209,11 @@ impl Cache {
             match look {
                 Look::Wrong => found[index] = wrong(dataset, shard, id),
                 Look::Held(why) => found[index] = over(id, why),
+                Look::Doubted(evicted) => {
+                    self.bury(evicted);
+                    doubted.push((index, id));
+                    vouched.push((index, shard, id));
+                }
                 Look::Discarded(discarded) => {
                     if self.part_with(id, discarded) {
                         vouched.push((index, shard, id));
@@ -208,7 +222,7 @@ impl Cache {
                 Look::Absent | Look::Here(_) => {}
             }
         }
-        vouched
+        LookedUp { absent: vouched, doubted }
     }
 
     /// Computes what absent shards would take, outside the lock.
@@ -307,7 +321,7 @@ impl Asking<'_> {
     fn just_came_in(&self, one: &Missing, kept: Kept) -> Found {
         match kept.fit(self.dataset.manifest().shard(one.shard).checksum, self.now) {
             Fit::Right if !kept.condemned => Found::Resident(kept.sealed),
-            Fit::Wrong => wrong(self.dataset, one.shard, one.id),
+            Fit::Wrong | Fit::Doubtful => wrong(self.dataset, one.shard, one.id),
             // Who asks again finds and discards it.
             Fit::Right | Fit::Unknown => Found::NotKept,
         }
@@ -353,6 +367,14 @@ impl Asking<'_> {
     }
 }
 
+/// What a look came to, but for what is here.
+struct LookedUp {
+    /// To be filled: places in the caller's list, numbers and ids.
+    absent: Vec<(usize, u32, ShardId)>,
+    /// Of these, what was here and was not what the caller pins.
+    doubted: Vec<(usize, ShardId)>,
+}
+
 /// Shards without room, and whether something was evicted for them.
 struct LeftOut {
     left_out: Vec<Missing>,
@@ -373,6 +395,9 @@ fn wrong(dataset: &Arc<Dataset>, shard: u32, id: ShardId) -> Found {
 }
 
 fn ask_again(why: &str) -> Waited {
-    let error = Error::new(ErrorKind::ResourceExhausted, format!("{why}; ask again"));
-    Waited::Failed(Arc::new(error))
+    Waited::Failed(Arc::new(again(why)))
+}
+
+fn again(why: &str) -> Error {
+    Error::new(ErrorKind::ResourceExhausted, format!("{why}; ask again"))
 }

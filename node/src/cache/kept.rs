@@ -27,6 +27,8 @@ pub(super) enum Fit {
     Right,
     /// It is what the origin has, and not what they pin.
     Wrong,
+    /// It is not what they pin. It was read twice alike, so long ago that it may be read again.
+    Doubtful,
     /// It is not what they pin, and may not be what the origin has either.
     Unknown,
 }
@@ -43,15 +45,13 @@ impl Kept {
 
     /// Whether it is for those who pin `pinned`.
     pub(super) fn fit(&self, pinned: Option<u64>, now: Instant) -> Fit {
-        fit(&self.sealed, self.is_proven(now), pinned)
-    }
-
-    /// What was read twice alike is believed for a while only: damage on the way can come twice, and be mended.
-    fn is_proven(&self, now: Instant) -> bool {
-        match self.proof {
-            Proof::None => false,
-            Proof::ReadTwice => now.saturating_duration_since(self.since) < limits::READ_TWICE_HOLD,
-            Proof::Pinned => true,
+        // What was read twice alike is believed for a while only: damage on the way can come twice, and be mended.
+        let age = now.saturating_duration_since(self.since);
+        match fit(&self.sealed, self.proof != Proof::None, pinned) {
+            Fit::Wrong if self.proof == Proof::ReadTwice && age >= limits::READ_TWICE_HOLD => {
+                Fit::Doubtful
+            }
+            fit => fit,
         }
     }
 }

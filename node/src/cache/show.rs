@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_extent::PageSize;
 use larder_store::{ShardView, Tally};
 
 use super::{Cache, Group};
+use crate::clock;
 use crate::fill::Failure;
 use crate::flight::Flight;
 
@@ -48,6 +50,18 @@ impl Cache {
     #[must_use]
     pub fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
         self.lock().store.shards()
+    }
+
+    /// What is here and for how long nobody has used it, in no order. Who maps a shard reads it without a word: it counts
+    /// as used now.
+    #[must_use]
+    pub fn idle_times(&self) -> Vec<(ShardId, Duration)> {
+        let (now, books) = (clock::now(), self.lock());
+        let idle = |(id, holders, last_used)| match holders {
+            0 => (id, now.saturating_duration_since(last_used)),
+            _ => (id, Duration::ZERO),
+        };
+        books.store.residents().map(idle).collect()
     }
 
     /// The fills that have not ended.

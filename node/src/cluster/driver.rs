@@ -187,10 +187,10 @@ impl Driver {
                     Event::Pulled(shard, holdings.pull(shard, known.as_ref(), priority).await)
                 });
             }
-            Effect::AskLastUses { plan, givers } => {
+            Effect::AskLastUses { plan, givers, wanted } => {
                 let peers = Arc::clone(&self.shared.peers);
                 self.later(async move {
-                    Event::LastUses(plan, last_uses::of_all(&peers, givers).await)
+                    Event::LastUses(plan, last_uses::of_all(&peers, givers, &wanted).await)
                 });
             }
             Effect::Drop(shard) => self.holdings.drop_old(shard),

@@ -177,29 +177,28 @@ impl Peer {
         read
     }
 
-    /// When its shards of a snapshot were last read. Takes as long as it takes.
+    /// When its shards of these snapshots were last read: tells `note` of one after the other. Takes as long as it takes.
     pub(crate) async fn last_uses(
         &self,
-        snapshot: SnapshotId,
-    ) -> Result<Vec<(ShardId, Duration)>, Missed> {
-        let snapshot = Bytes::copy_from_slice(snapshot.as_bytes());
-        let pieces = self.call().await?.list_last_uses(ListLastUsesRequest { snapshot }).await;
-        let mut pieces = pieces.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
-        let mut uses = Vec::new();
-        while let Some(piece) =
-            pieces.message().await.map_err(|status| Missed::from(Error::from(status)))?
-        {
+        snapshots: impl IntoIterator<Item = SnapshotId>,
+        mut note: impl FnMut(SnapshotId, ShardId, Duration),
+    ) -> Result<(), Missed> {
+        let snapshots = snapshots.into_iter().map(|id| Bytes::copy_from_slice(id.as_bytes()));
+        let request = ListLastUsesRequest { snapshots: snapshots.collect() };
+        let failed = |status| Missed::from(Error::from(status));
+        let mut pieces =
+            self.call().await?.list_last_uses(request).await.map_err(failed)?.into_inner();
+        while let Some(piece) = pieces.message().await.map_err(failed)? {
+            let snapshot = control::snapshot_id(&piece.snapshot).map_err(Missed::from)?;
             let (ids, rest) = piece.shard_ids.as_chunks::<16>();
             if !rest.is_empty() || ids.len() != piece.idle_ms.len() {
-                return Err(Missed::Wrong("as many ids as times are to come".to_owned()));
+                return Err(Missed::Wrong("not as many ids as times".to_owned()));
             }
-            if uses.len() + ids.len() > limits::LAST_USES_MAX {
-                break;
+            for (id, idle) in ids.iter().zip(&piece.idle_ms) {
+                note(snapshot, ShardId::from_bytes(*id), Duration::from_millis(*idle));
             }
-            let idle = piece.idle_ms.iter().map(|idle| Duration::from_millis(*idle));
-            uses.extend(ids.iter().map(|id| ShardId::from_bytes(*id)).zip(idle));
         }
-        Ok(uses)
+        Ok(())
     }
 
     /// Its control plane.

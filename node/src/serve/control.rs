@@ -4,6 +4,7 @@
 
 mod describe;
 mod exceptions;
+mod last_uses;
 mod list;
 mod open;
 
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::Stream;
 use larder_wire::control::node_server::Node;
 use larder_wire::control::{
     DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
@@ -103,10 +104,8 @@ impl Node for Service {
         &self,
         request: Request<ListLastUsesRequest>,
     ) -> Answer<Self::ListLastUsesStream> {
-        let context = Arc::clone(&self.0);
-        let pieces = move || list::last_uses(&context, request.get_ref());
-        let pieces = blocking(&self.0, pieces).await?.into_inner();
-        Ok(Response::new(Box::pin(stream::iter(pieces.into_iter().map(Ok)))))
+        let pieces = last_uses::pieces(&self.0, request.get_ref())?;
+        Ok(Response::new(Box::pin(pieces)))
     }
 
     async fn list_failures(

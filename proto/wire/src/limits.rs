@@ -433,8 +433,14 @@ pub const LAST_USES_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shards in one message about their last uses.
 pub const LAST_USES_PIECE: usize = 8_192;
 
-/// Shards that one node may say it has of one snapshot; more are not read.
-pub const LAST_USES_MAX: usize = 1 << 20;
+/// Snapshots that one question about last uses may name.
+pub const LAST_USES_SNAPSHOTS_MAX: usize = 2_048;
+
+/// Such questions that a node answers at once; the others wait, no longer than [`LAST_USES_TIMEOUT`].
+pub const LAST_USES_ANSWERED_MAX: usize = 4;
+
+/// Givers that a node asks about last uses at once.
+pub const LAST_USES_ASKED_MAX: usize = 8;
 
 /// A pull that failed is tried again after this, doubled each time up to [`PULL_WAIT_MAX`].
 pub const PULL_WAIT_MIN: Duration = Duration::from_secs(1);

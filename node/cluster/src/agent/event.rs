@@ -1,12 +1,13 @@
 //! What an agent is told and what it wants done: its whole interface to the world.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::Member;
 
-use super::order::LastUse;
+use super::order::LastUses;
 use crate::{
     BlobId, Planned, Revision,
     plan::{Edit, Task},
@@ -64,7 +65,7 @@ pub enum Event {
     Pulled(Shard, Pulled),
     /// An answer to [`Effect::AskLastUses`] for this plan: what of it the givers have. Who did not answer in time is
     /// left out.
-    LastUses(BlobId, Vec<LastUse>),
+    LastUses(BlobId, LastUses),
     /// A resident shard was evicted: the node has it no more.
     Lost(Shard),
     /// An operator asks; the answer is an [`Effect::Reply`] with the same ticket.
@@ -245,6 +246,8 @@ pub enum Effect {
         plan: BlobId,
         /// Who gives shards away, and of which snapshots.
         givers: BTreeMap<String, BTreeSet<SnapshotId>>,
+        /// The shards of the plan: of others nothing needs to be known.
+        wanted: Arc<BTreeMap<Shard, usize>>,
     },
     /// Drop an old copy: who owns the shard now has it.
     Drop(Shard),

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,8 +13,8 @@ use larder_wire::limits::{
 };
 
 use super::{
-    Effect, LastUse, Pulled, Shard,
-    order::{Need, Needs},
+    Effect, LastUses, Pulled, Shard,
+    order::Need,
     rules::{Rule, Rules},
 };
 use crate::{BlobId, Now, Plan};
@@ -24,7 +25,7 @@ pub(super) struct Work {
     pub(super) id: BlobId,
     pub(super) plan: Plan,
     steps: Vec<Step>,
-    by_shard: BTreeMap<Shard, usize>,
+    by_shard: Arc<BTreeMap<Shard, usize>>,
     /// Not begun: in the order of the plan until it is known what is needed soonest.
     waiting: VecDeque<usize>,
     /// When to ask for that, for the first time or anew.
@@ -62,7 +63,8 @@ impl Work {
             Some(Step { shard, bytes: step.bytes, from, tries: 0, state: StepState::Open })
         });
         let steps: Vec<Step> = pulled.collect();
-        let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i)).collect();
+        let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i));
+        let by_shard = Arc::new(by_shard.collect());
         let (open, waiting) = (steps.len(), (0..steps.len()).collect());
         let ask_at = Now::ZERO;
         Self { id, plan, steps, by_shard, waiting, ask_at, again: Vec::new(), open, gaps: 0 }
@@ -82,12 +84,12 @@ impl Work {
     }
 
     /// What has not begun comes as it is needed; what is needed alike, in the order of the plan.
-    fn sort(&mut self, uses: &[LastUse], rules: &impl Rules) {
-        let (needs, steps) = (Needs::new(uses), &self.steps);
+    fn sort(&mut self, uses: &LastUses, rules: &impl Rules) {
         let mut waiting: Vec<usize> = self.waiting.drain(..).collect();
-        waiting.sort_unstable_by_key(|&index| (needs.of(steps[index].shard), index));
+        let need = |index: usize| uses.need(self.steps[index].shard);
+        waiting.sort_by_cached_key(|&index| (need(index), index));
         if rules.broken(Rule::UnlistedComeToo) {
-            waiting.retain(|&index| needs.of(steps[index].shard) != Need::NotThere);
+            waiting.retain(|&index| need(index) != Need::NotThere);
         }
         self.waiting = waiting.into();
     }
@@ -226,17 +228,19 @@ impl Mover {
     }
 
     /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for the answer.
-    pub(super) fn ask(&mut self, now: Now, out: &mut Vec<Effect>) {
-        for work in &mut self.works {
+    pub(super) fn ask(&mut self, now: Now, change: Option<(BlobId, Pace)>, out: &mut Vec<Effect>) {
+        let paused = change.filter(|(_, pace)| pace.paused).map(|(id, _)| id);
+        for work in self.works.iter_mut().filter(|work| Some(work.id) != paused) {
             if now >= work.ask_at && !work.waiting.is_empty() {
                 work.ask_at = now + LAST_USES_INTERVAL;
-                out.push(Effect::AskLastUses { plan: work.id, givers: work.givers() });
+                let (plan, givers, wanted) = (work.id, work.givers(), Arc::clone(&work.by_shard));
+                out.push(Effect::AskLastUses { plan, givers, wanted });
             }
         }
     }
 
     /// What the givers answered.
-    pub(super) fn sort(&mut self, plan: BlobId, uses: &[LastUse], rules: &impl Rules) {
+    pub(super) fn sort(&mut self, plan: BlobId, uses: &LastUses, rules: &impl Rules) {
         if let Some(work) = self.works.iter_mut().find(|work| work.id == plan) {
             work.sort(uses, rules);
         }
@@ -401,14 +405,15 @@ mod tests {
     fn what_was_read_longest_ago_comes_next_and_what_nobody_told_of_last() {
         let (mut mover, id) = mover(6);
         let mut out = Vec::new();
-        mover.ask(SECOND, &mut out);
-        let [Effect::AskLastUses { plan, givers }] = &out[..] else { panic!("{out:?}") };
+        mover.ask(SECOND, None, &mut out);
+        let [Effect::AskLastUses { plan, givers, wanted }] = &out[..] else { panic!("{out:?}") };
         let snapshot = SnapshotId::from_bytes([1; 16]);
         assert_eq!((*plan, givers), (id, &BTreeMap::from([("a".to_owned(), [snapshot].into())])));
-        let uses = [(1, 1), (3, 30), (5, 20)].map(|(number, secs)| LastUse {
-            shard: Shard { snapshot, shard: ShardId::from_bytes([number; 16]) },
-            idle: Duration::from_secs(secs),
-        });
+        let mut uses = LastUses::default();
+        for (number, secs) in [(1, 1), (3, 30), (5, 20)] {
+            let shard = Shard { snapshot, shard: ShardId::from_bytes([number; 16]) };
+            uses.note(shard, Duration::from_secs(secs), wanted);
+        }
         mover.sort(id, &uses, &Unbroken);
         let numbers = mover.works[0].waiting.iter().map(|&index| mover.works[0].steps[index].shard);
         let numbers: Vec<u8> = numbers.map(|shard| shard.shard.as_bytes()[0]).collect();
@@ -418,11 +423,14 @@ mod tests {
     #[test]
     fn givers_are_asked_again_after_a_while_and_for_as_long_as_something_waits() {
         let (mut mover, id) = mover(1);
-        let asked = |mover: &mut Mover, now| {
+        let asked_of = |mover: &mut Mover, now, change| {
             let mut out = Vec::new();
-            mover.ask(now, &mut out);
+            mover.ask(now, change, &mut out);
             out.len()
         };
+        let asked = |mover: &mut Mover, now| asked_of(mover, now, None);
+        let paused = Pace { paused: true, rate: None };
+        assert_eq!(asked_of(&mut mover, SECOND, Some((id, paused))), 0);
         assert_eq!(asked(&mut mover, SECOND), 1);
         assert_eq!(asked(&mut mover, LAST_USES_INTERVAL), 0);
         assert_eq!(asked(&mut mover, SECOND + LAST_USES_INTERVAL), 1);

@@ -15,15 +15,6 @@ use larder_wire::limits::DATASET_IN_USE;
 
 use super::Shard;
 
-/// That a giver has a shard, and for how long nobody has read it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastUse {
-    /// The shard.
-    pub shard: Shard,
-    /// Since its last read.
-    pub idle: Duration,
-}
-
 /// How soon a shard is needed: the least comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
@@ -35,27 +26,40 @@ pub(super) enum Need {
     NotThere,
 }
 
-/// What givers said, to look shards up in.
-#[derive(Debug)]
-pub(super) struct Needs {
+/// What givers say of the shards of one plan: that they have them, and for how long nobody has read them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LastUses {
     shards: BTreeMap<Shard, Duration>,
-    datasets: BTreeMap<SnapshotId, Duration>,
+    /// Of all shards of a snapshot the latest, also of those that stay.
+    snapshots: BTreeMap<SnapshotId, Duration>,
 }
 
-impl Needs {
-    pub(super) fn new(uses: &[LastUse]) -> Self {
-        let (mut shards, mut datasets) = (BTreeMap::new(), BTreeMap::new());
-        for LastUse { shard, idle } in uses {
-            let least = |known: &mut Duration| *known = (*known).min(*idle);
-            shards.entry(*shard).and_modify(least).or_insert(*idle);
-            datasets.entry(shard.snapshot).and_modify(least).or_insert(*idle);
+impl LastUses {
+    /// Notes what a giver says of one of its shards. Of those that are not `wanted` only their snapshot is noted, so that
+    /// this is no larger than the plan.
+    pub fn note(&mut self, shard: Shard, idle: Duration, wanted: &BTreeMap<Shard, usize>) {
+        let least = |known: &mut Duration| *known = (*known).min(idle);
+        self.snapshots.entry(shard.snapshot).and_modify(least).or_insert(idle);
+        if wanted.contains_key(&shard) {
+            self.shards.entry(shard).and_modify(least).or_insert(idle);
         }
-        Self { shards, datasets }
     }
 
-    pub(super) fn of(&self, shard: Shard) -> Need {
+    /// Adds what another giver says.
+    pub fn merge(&mut self, other: Self) {
+        for (shard, idle) in other.shards {
+            let least = |known: &mut Duration| *known = (*known).min(idle);
+            self.shards.entry(shard).and_modify(least).or_insert(idle);
+        }
+        for (snapshot, idle) in other.snapshots {
+            let least = |known: &mut Duration| *known = (*known).min(idle);
+            self.snapshots.entry(snapshot).and_modify(least).or_insert(idle);
+        }
+    }
+
+    pub(super) fn need(&self, shard: Shard) -> Need {
         let (Some(&idle), Some(&dataset_idle)) =
-            (self.shards.get(&shard), self.datasets.get(&shard.snapshot))
+            (self.shards.get(&shard), self.snapshots.get(&shard.snapshot))
         else {
             return Need::NotThere;
         };
@@ -83,23 +87,27 @@ mod tests {
 
     #[test]
     fn what_is_read_now_and_was_read_longest_ago_comes_first_and_what_is_not_there_last() {
-        let used = |of, number, secs| LastUse {
-            shard: shard(of, number),
-            idle: Duration::from_secs(secs),
-        };
+        let order = [(4, 1), (3, 1), (2, 1), (1, 1), (1, 3), (2, 2), (1, 2)];
+        let wanted = order.map(|(of, number)| (shard(of, number), 0)).into();
+        let mut uses = LastUses::default();
         // Dataset 3 rests since an hour, 2 since ten minutes; 1 is being read, in its second epoch.
-        let uses =
-            [used(3, 1, 3_600), used(2, 1, 600), used(2, 2, 900), used(1, 1, 2), used(1, 2, 3_000)];
-        let needs = Needs::new(&uses);
-        let mut order = [(4, 1), (3, 1), (2, 1), (1, 1), (1, 3), (2, 2), (1, 2)];
-        order.sort_by_key(|(of, number)| needs.of(shard(*of, *number)));
+        let said = [(3, 1, 3_600), (2, 1, 600), (2, 2, 900), (1, 1, 40), (1, 2, 3_000), (1, 9, 2)];
+        for (of, number, secs) in said {
+            uses.note(shard(of, number), Duration::from_secs(secs), &wanted);
+        }
+        assert_eq!(uses.shards.len(), 5, "of what stays only the dataset is noted");
+        let mut order = order;
+        order.sort_by_key(|(of, number)| uses.need(shard(*of, *number)));
         assert_eq!(order, [(1, 2), (1, 1), (2, 2), (2, 1), (3, 1), (4, 1), (1, 3)]);
     }
 
     #[test]
     fn of_two_that_have_a_shard_the_later_read_counts() {
-        let idle = [90, 5].map(Duration::from_secs);
-        let needs = Needs::new(&idle.map(|idle| LastUse { shard: shard(1, 1), idle }));
-        assert_eq!(needs.of(shard(1, 1)), Need::InUse { idle: Reverse(idle[1]) });
+        let (idle, wanted) = ([90, 5].map(Duration::from_secs), [(shard(1, 1), 0)].into());
+        let [mut first, mut second] = [LastUses::default(), LastUses::default()];
+        first.note(shard(1, 1), idle[0], &wanted);
+        second.note(shard(1, 1), idle[1], &wanted);
+        first.merge(second);
+        assert_eq!(first.need(shard(1, 1)), Need::InUse { idle: Reverse(idle[1]) });
     }
 }

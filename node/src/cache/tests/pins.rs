@@ -237,14 +237,31 @@ fn damage_that_came_twice_is_mended_when_the_origin_is_well_again() {
     assert_eq!(why.kind(), ErrorKind::DataLoss, "{why}");
     shared.folder.damage();
     assert!(matches!(shared.look_in(Right, Duration::ZERO), Look::Wrong), "believed for a while");
-    let Look::Discarded(discarded) = shared.look_in(Right, limits::READ_TWICE_HOLD) else {
+    let Look::Doubted(evicted) = shared.look_in(Right, limits::READ_TWICE_HOLD) else {
         panic!("kept for ever")
     };
-    assert!(shared.kitchen.cache.part_with(shared.id(), discarded));
+    shared.kitchen.cache.bury(evicted);
     // `Right` is held for the fill that gave up on it; what anybody else had read is for all.
     [Any, Right].into_iter().for_each(|asker| shared.ask(asker));
     assert!(matches!(shared.look_in(Wrong, limits::READ_TWICE_HOLD), Look::Wrong), "pinned");
     assert_eq!((shared.reads(), shared.evictions()), (3, 1));
+}
+
+#[test]
+fn what_somebody_maps_is_not_taken_away_over_another_checksum_nor_read_around() {
+    let shared = Shared::manned();
+    let recalls = shared.recalls();
+    assert!(landed(&shared.in_flight(Wrong)).is_err());
+    assert!(matches!(shared.lease(Any), Leased::Granted(_)));
+    for _ in 0..3 {
+        let look = shared.look_in(Wrong, 2 * limits::READ_TWICE_HOLD);
+        assert!(matches!(look, Look::Wrong), "not condemned, and not to be had by range");
+    }
+    shared.ask(Any);
+    assert_eq!((recalls.load(Ordering::Relaxed), shared.reads()), (0, 2));
+    shared.kitchen.cache.release_all(ANN);
+    let look = shared.look_in(Wrong, 2 * limits::READ_TWICE_HOLD);
+    assert!(matches!(look, Look::Doubted(_)), "nobody maps it any more");
 }
 
 #[test]

@@ -2,49 +2,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::join_all;
-use larder_cluster::agent::{LastUse, Shard};
+use futures_util::{StreamExt, stream};
+use larder_cluster::agent::{LastUses, Shard};
 use larder_dataset::SnapshotId;
 use larder_wire::limits;
 use tokio::time;
 
 use crate::peers::{Missed, Peers};
 
-/// What the givers say, side by side. Of one that does not answer in time nothing is known.
+/// The shards of a plan.
+type Wanted = BTreeMap<Shard, usize>;
+
+/// What the givers say, a few side by side. Of one that does not answer in time only what it has said is known.
 pub(super) async fn of_all(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,
-) -> Vec<LastUse> {
-    let asked = givers.into_iter().map(|(giver, snapshots)| of_one(peers, giver, snapshots));
-    join_all(asked).await.into_iter().flatten().collect()
+    wanted: &Wanted,
+) -> LastUses {
+    let asked = givers.into_iter().map(|(giver, asked)| of_one(peers, giver, asked, wanted));
+    let merge = |mut all: LastUses, one| async move {
+        all.merge(one);
+        all
+    };
+    let answers = stream::iter(asked).buffer_unordered(limits::LAST_USES_ASKED_MAX);
+    answers.fold(LastUses::default(), merge).await
 }
 
-async fn of_one(peers: &Peers, giver: String, snapshots: BTreeSet<SnapshotId>) -> Vec<LastUse> {
-    let asking = time::timeout(limits::LAST_USES_TIMEOUT, ask(peers, &giver, snapshots));
-    match asking.await.unwrap_or(Err(Missed::Silent)) {
-        Ok(uses) => uses,
-        Err(missed) => {
-            tracing::debug!(%giver, %missed, "what it gives comes last: it does not say what is needed soonest");
-            Vec::new()
-        }
+async fn of_one(
+    peers: &Peers,
+    giver: String,
+    snapshots: BTreeSet<SnapshotId>,
+    wanted: &Wanted,
+) -> LastUses {
+    let mut uses = LastUses::default();
+    let asking = ask(peers, &giver, &snapshots, wanted, &mut uses);
+    let asked = time::timeout(limits::LAST_USES_TIMEOUT, asking).await;
+    if let Err(missed) = asked.unwrap_or(Err(Missed::Silent)) {
+        tracing::debug!(%giver, %missed, "it does not say of all it gives what is needed soonest");
     }
+    uses
 }
 
 async fn ask(
     peers: &Peers,
     giver: &str,
-    snapshots: BTreeSet<SnapshotId>,
-) -> Result<Vec<LastUse>, Missed> {
+    snapshots: &BTreeSet<SnapshotId>,
+    wanted: &Wanted,
+    uses: &mut LastUses,
+) -> Result<(), Missed> {
     let peer = peers.named(giver).ok_or_else(|| Missed::Away("it has left".to_owned()))?;
-    let mut uses = Vec::new();
-    for snapshot in snapshots {
-        let shards = match peer.last_uses(snapshot).await {
-            // It has none of it.
-            Err(Missed::NotThere) => continue,
-            shards => shards?,
-        };
-        let used = |(shard, idle)| LastUse { shard: Shard { snapshot, shard }, idle };
-        uses.extend(shards.into_iter().map(used));
-    }
-    Ok(uses)
+    let note = |snapshot, shard, idle| {
+        // Of others nobody asked.
+        if snapshots.contains(&snapshot) {
+            uses.note(Shard { snapshot, shard }, idle, wanted);
+        }
+    };
+    let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
+    peer.last_uses(asked, note).await
 }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use larder_dataset::{ShardId, SnapshotId};
 use larder_store::{ShardState as Stands, ShardView};
 use larder_wire::control::{
-    DatasetStatus, Failure as FailureMessage, LastUses, ListDatasetsRequest, ListDatasetsResponse,
-    ListFailuresResponse, ListLastUsesRequest, ListShardsRequest, ListShardsResponse, ShardState,
-    ShardStatus, page_size, snapshot_id,
+    DatasetStatus, Failure as FailureMessage, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresResponse, ListShardsRequest, ListShardsResponse, ShardState, ShardStatus,
+    page_size, snapshot_id,
 };
 use larder_wire::{Error, ErrorKind, limits};
 
@@ -122,32 +122,6 @@ pub(super) fn shards(
         }
     }
     Ok(page)
-}
-
-/// When each shard of a snapshot that is here was last read, in pieces.
-pub(super) fn last_uses(
-    context: &Context,
-    request: &ListLastUsesRequest,
-) -> Result<Vec<LastUses>, Error> {
-    let snapshot = snapshot_id(&request.snapshot)?;
-    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| {
-        let message = format!("snapshot {snapshot} is not open here");
-        Error::new(ErrorKind::NotFound, message)
-    })?;
-    let of_snapshot = |view: &ShardView<ShardId, Group>| dataset.find_shard(view.id).is_some();
-    let idle = |view: ShardView<ShardId, Group>| match view.state {
-        // Who maps a shard reads it without a word.
-        Stands::Resident { holders: 1.., .. } => Some((view.id, 0)),
-        Stands::Resident { last_used, .. } => Some((view.id, ms_since(last_used))),
-        Stands::Filling { .. } | Stands::Orphaned { .. } => None,
-    };
-    let here = context.shared.cache.shards().into_iter().filter(of_snapshot).filter_map(idle);
-    let here: Vec<_> = here.take(limits::LAST_USES_MAX).collect();
-    let piece = |shards: &[(ShardId, u64)]| LastUses {
-        shard_ids: shards.iter().flat_map(|(id, _)| *id.as_bytes()).collect(),
-        idle_ms: shards.iter().map(|(_, idle)| *idle).collect(),
-    };
-    Ok(here.chunks(limits::LAST_USES_PIECE).map(piece).collect())
 }
 
 /// How one shard stands here, whatever dataset it is of.

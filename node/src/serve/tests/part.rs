@@ -10,7 +10,6 @@ use larder_wire::limits;
 use super::*;
 use crate::cache::Leased;
 use crate::fill::Priority;
-use crate::peers::Missed;
 use crate::testing::until;
 
 /// Takes 16 bytes of the first shard; returns how long to rest after them.
@@ -56,8 +55,10 @@ fn a_node_tells_another_which_shards_it_has_and_for_how_long_nobody_has_read_the
     assert!(peers.named("n2").is_none() && peers.named("n3").is_none());
     let giver = peers.named("n1").expect("a member");
     let idle = || {
-        let uses = node.runtime.block_on(giver.last_uses(snapshot)).unwrap();
-        let uses: BTreeMap<_, _> = uses.into_iter().collect();
+        let mut uses = BTreeMap::new();
+        let strange = SnapshotId::from_bytes([9; 16]);
+        let note = |of, shard, idle| assert!(of == snapshot && uses.insert(shard, idle).is_none());
+        node.runtime.block_on(giver.last_uses([strange, snapshot], note)).unwrap();
         assert_eq!(uses.len(), 2);
         [0, 2].map(|shard| uses[&node.dataset.manifest().shard(shard).id])
     };
@@ -68,6 +69,8 @@ fn a_node_tells_another_which_shards_it_has_and_for_how_long_nobody_has_read_the
     std::thread::park_timeout(Duration::from_millis(5));
     let [first, mapped] = idle();
     assert!(first > Duration::ZERO && mapped == Duration::ZERO, "{first:?}");
-    let strange = giver.last_uses(SnapshotId::from_bytes([9; 16]));
-    assert!(matches!(node.runtime.block_on(strange), Err(Missed::NotThere)));
+    let many = (0..).map(|n: u128| SnapshotId::from_bytes(n.to_le_bytes()));
+    let many = many.take(limits::LAST_USES_SNAPSHOTS_MAX + 1);
+    let refused = node.runtime.block_on(giver.last_uses(many, |_, _, _| {})).unwrap_err();
+    assert!(refused.to_string().contains("at most 2048"), "{refused}");
 }

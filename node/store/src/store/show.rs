@@ -109,6 +109,14 @@ where
         shards
     }
 
+    /// What is here: by how many it is leased, and when it was last used. In no order.
+    pub fn residents(&self) -> impl Iterator<Item = (K, usize, Instant)> {
+        self.entries.iter().filter_map(|(&id, entry)| {
+            let resident = entry.state.resident()?;
+            Some((id, resident.holders, resident.last_used))
+        })
+    }
+
     /// The handle of every fill that has not ended, in no order.
     pub fn fills(&self) -> impl Iterator<Item = (K, &F)> {
         self.entries.iter().filter_map(|(&id, entry)| Some((id, &entry.state.filling()?.handle)))

@@ -338,18 +338,21 @@ pub struct ListShardsResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListLastUsesRequest {
+    /// The snapshots, 16 bytes each, at most 2,048. One that is not open here has no shards here.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub snapshots: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// Some of the shards of a snapshot, at most 8,192.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LastUses {
     /// The snapshot, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-}
-/// Some of the shards, at most 8,192.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LastUses {
-    /// Their ids, 16 bytes each, one after the other.
-    #[prost(bytes = "bytes", tag = "1")]
+    /// Ids of the shards, 16 bytes each, one after the other.
+    #[prost(bytes = "bytes", tag = "2")]
     pub shard_ids: ::prost::bytes::Bytes,
     /// For each the milliseconds since it was last read; 0 while a client maps it.
-    #[prost(uint64, repeated, tag = "2")]
+    #[prost(uint64, repeated, tag = "3")]
     pub idle_ms: ::prost::alloc::vec::Vec<u64>,
 }
 /// A shard on this node.
@@ -719,8 +722,8 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "ListShards"));
             self.inner.unary(req, path, codec).await
         }
-        /// When each shard of a snapshot that is here was last read, in no order: asked by a node that these are moved to, and
-        /// begins with what is needed soonest. NOT_FOUND: the snapshot is not open here.
+        /// When each shard of some snapshots that is here was last read, in no order: asked by a node that these are moved to,
+        /// and begins with what is needed soonest. Ends after ten seconds, whatever was taken by then.
         pub async fn list_last_uses(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLastUsesRequest>,
@@ -880,8 +883,8 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// When each shard of a snapshot that is here was last read, in no order: asked by a node that these are moved to, and
-        /// begins with what is needed soonest. NOT_FOUND: the snapshot is not open here.
+        /// When each shard of some snapshots that is here was last read, in no order: asked by a node that these are moved to,
+        /// and begins with what is needed soonest. Ends after ten seconds, whatever was taken by then.
         async fn list_last_uses(
             &self,
             request: tonic::Request<super::ListLastUsesRequest>,

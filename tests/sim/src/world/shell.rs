@@ -7,7 +7,7 @@ use std::{
 
 use larder_cluster::{
     Agent, BlobId, Record, Revision,
-    agent::{Answer, Command, Effect, Event, Identity, LastUse, Outcome, Pulled, Shard, Stored},
+    agent::{Answer, Command, Effect, Event, Identity, LastUses, Outcome, Pulled, Shard, Stored},
 };
 use larder_dataset::SnapshotId;
 use larder_wire::limits::ANNOUNCEMENT_TTL;
@@ -93,7 +93,9 @@ impl World {
                 self.install_on(place, boot);
             }
             Effect::Pull { plan, shard, from, .. } => self.pull(place, boot, plan, shard, from),
-            Effect::AskLastUses { plan, givers } => self.tell_last_uses(place, boot, plan, givers),
+            Effect::AskLastUses { plan, givers, wanted } => {
+                self.tell_last_uses(place, boot, plan, (givers, &wanted));
+            }
             Effect::Drop(shard) => self.drop_copy(place, shard),
             Effect::Reply(ticket, answer) => {
                 self.nodes[place].commands.remove(&ticket);
@@ -251,9 +253,9 @@ impl World {
         place: Place,
         boot: u32,
         plan: BlobId,
-        givers: BTreeMap<String, BTreeSet<SnapshotId>>,
+        (givers, wanted): (BTreeMap<String, BTreeSet<SnapshotId>>, &BTreeMap<Shard, usize>),
     ) {
-        let mut uses = Vec::new();
+        let mut uses = LastUses::default();
         for (giver, snapshots) in givers {
             let Some(giver) = self.place_of(&giver).filter(|giver| *giver != place) else {
                 continue;
@@ -263,7 +265,7 @@ impl World {
             }
             let shards = self.nodes[giver].copies.keys().map(|number| self.shards[*number].shard);
             for shard in shards.filter(|shard| snapshots.contains(&shard.snapshot)) {
-                uses.push(LastUse { shard, idle: Duration::from_secs(self.rng.u64(..3_600)) });
+                uses.note(shard, Duration::from_secs(self.rng.u64(..3_600)), wanted);
             }
         }
         let wait = Duration::from_millis(self.rng.u64(1..5_000));

@@ -1,0 +1,76 @@
+//! When shards that are here were last read, for those to whom they are moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use larder_dataset::ShardId;
+use larder_wire::control::{LastUses, ListLastUsesRequest, snapshot_id};
+use larder_wire::{Error, ErrorKind, limits};
+use tokio::sync::mpsc;
+use tokio::{task, time};
+use tonic::Status;
+
+use crate::catalog::Dataset;
+use crate::serve::Context;
+
+type Pieces = mpsc::Sender<Result<LastUses, Status>>;
+
+/// What is here of some snapshots, piece by piece. Who does not take the pieces loses them after a while, with the turn
+/// of the next who asks.
+pub(super) fn pieces(
+    context: &Arc<Context>,
+    request: &ListLastUsesRequest,
+) -> Result<impl Stream<Item = Result<LastUses, Status>> + use<>, Error> {
+    if request.snapshots.len() > limits::LAST_USES_SNAPSHOTS_MAX {
+        let most = limits::LAST_USES_SNAPSHOTS_MAX;
+        let message = format!("at most {most} snapshots may be asked about at once");
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
+    let asked: Result<Vec<_>, _> = request.snapshots.iter().map(|id| snapshot_id(id)).collect();
+    let catalog = &context.shared.catalog;
+    let open: Vec<_> = asked?.into_iter().filter_map(|snapshot| catalog.get(snapshot)).collect();
+    let (pieces, taken) = mpsc::channel(1);
+    let context = Arc::clone(context);
+    task::spawn(async move {
+        let all = send_all(&context, open, pieces);
+        // What was not taken by then is of no use any more.
+        let _ = time::timeout(limits::LAST_USES_TIMEOUT, all).await;
+    });
+    let next = |mut taken: mpsc::Receiver<_>| async move { Some((taken.recv().await?, taken)) };
+    Ok(stream::unfold(taken, next))
+}
+
+async fn send_all(context: &Context, open: Vec<Arc<Dataset>>, pieces: Pieces) {
+    let Ok(_turn) = context.last_uses.acquire().await else { return };
+    let cache = Arc::clone(&context.shared.cache);
+    let Ok(here) = task::spawn_blocking(move || cache.idle_times()).await else { return };
+    let here = Arc::new(here);
+    for dataset in open {
+        for part in (0..here.len()).step_by(limits::LAST_USES_PIECE) {
+            let (here, dataset) = (Arc::clone(&here), Arc::clone(&dataset));
+            let end = here.len().min(part + limits::LAST_USES_PIECE);
+            let piece = task::spawn_blocking(move || piece(&dataset, &here[part..end])).await;
+            let Ok(piece) = piece else { return };
+            if !piece.idle_ms.is_empty() && pieces.send(Ok(piece)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Those of some shards that are of this dataset. The first that asks for one by its id sorts all of them.
+fn piece(dataset: &Dataset, here: &[(ShardId, Duration)]) -> LastUses {
+    let mut piece = LastUses {
+        snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),
+        ..LastUses::default()
+    };
+    let mut ids = Vec::new();
+    for (id, idle) in here.iter().filter(|(id, _)| dataset.find_shard(*id).is_some()) {
+        ids.extend_from_slice(id.as_bytes());
+        piece.idle_ms.push(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+    }
+    piece.shard_ids = ids.into();
+    piece
+}
