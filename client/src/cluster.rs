@@ -23,6 +23,7 @@ mod upkeep;
 
 use std::{
     fmt, iter,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -33,6 +34,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
 use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId};
 use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticket, limits};
+use tokio::time;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -193,7 +195,8 @@ impl Cluster {
         self.on_any(name, |member| {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
-                self.control.open_dataset(&member.control, name).await
+                let opening = pin!(self.control.open_dataset(&member.control, name));
+                told_if_long(name, opening).await
             })?
         })
     }
@@ -337,6 +340,22 @@ impl View {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("members", &self.members()).finish_non_exhaustive()
+    }
+}
+
+/// The end of an opening. One that takes long is warned of: nobody sees what a node does.
+async fn told_if_long<T>(name: &DatasetName, mut opening: Pin<&mut impl Future<Output = T>>) -> T {
+    let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
+    match soon {
+        Ok(opened) => opened,
+        Err(_) => {
+            let uri = name.reference.uri();
+            tracing::warn!(
+                "{uri} is still being opened: one that nobody has indexed yet is indexed by a node first, \
+                 which reads the header of every object; to see how far that is, index it beforehand"
+            );
+            opening.await
+        }
     }
 }
 

@@ -7,7 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +74,37 @@ def test_indexing_by_opening_is_said_with_what_is_left_out(
     assert "notes.txt is not of a kind that can be indexed" in said
     larder.open(uri, cluster=cluster)
     assert caplog.records == [record]
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """An S3 that has nothing and takes its time to say so."""
+
+    def do_GET(self) -> None:
+        time.sleep(6)
+        self.send_error(404)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_who_waits_long_for_an_opening_is_told_what_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+            monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+            monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+            with pytest.raises(larder.Error):
+                larder.open("s3://data/slow")
+        finally:
+            server.shutdown()
+            thread.join()
+    told = [one.getMessage() for one in caplog.records if "still being opened" in one.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("s3://data/slow is still being opened")

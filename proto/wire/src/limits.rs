@@ -210,6 +210,9 @@ pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// For opening a dataset: the node may have to index the headers of many objects first.
 pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Who opens a dataset for so long is told what it may wait for.
+pub const OPENING_TOLD_AFTER: Duration = Duration::from_secs(5);
+
 /// For a node to open what others have open, before rows are asked of it: as long as it reads a large
 /// manifest. A node that has to index first, or has many to open, is passed over meanwhile.
 pub const OPEN_NODE_TIMEOUT: Duration = Duration::from_secs(3);
