@@ -43,18 +43,18 @@ class Held:
         gc.collect()
         self._files, self._bytes = open_files(), memory()
 
-    def check(self) -> None:
-        """Wait until no more is held than that: what the native module's tasks have goes when they
-        end, soon after who waited for them.
+    def check(self, beside: int = 0) -> None:
+        """Wait until no more is held than that, and than so many bytes beside: what the native
+        module's tasks have goes when they end, soon after who waited for them.
         """
         deadline = time.monotonic() + WAIT_SECONDS
-        while (more := self._more()) and time.monotonic() < deadline:
+        while (more := self._more(beside)) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not more, more
 
-    def _more(self) -> str:
+    def _more(self, beside: int) -> str:
         """What is held beside that, in words."""
         gc.collect()
         files, grown = open_files() - self._files, memory() - self._bytes
         said = f"{files} open files and {grown:,} bytes more than before"
-        return said if files > 0 or grown >= SLACK_BYTES else ""
+        return said if files > 0 or grown >= SLACK_BYTES + beside else ""

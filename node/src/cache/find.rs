@@ -194,7 +194,7 @@ impl Cache {
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
-        let (mut others, mut doubted, mut books) = (Vec::new(), Vec::new(), self.lock());
+        let (mut others, mut books) = (Vec::new(), self.lock());
         vouched.retain(|&(index, shard, id)| {
             let pinned = dataset.manifest().shard(shard).checksum;
             match books.look(id, group, pinned, now) {
@@ -205,14 +205,15 @@ impl Cache {
             false
         });
         drop(books);
+        // What was doubted is admitted first, into the room that it had.
+        let mut absent = Vec::new();
         for (index, shard, id, look) in others {
             match look {
                 Look::Wrong => found[index] = wrong(dataset, shard, id),
                 Look::Held(why) => found[index] = over(id, why),
                 Look::Doubted(evicted) => {
                     self.bury(evicted);
-                    doubted.push((index, id));
-                    vouched.push((index, shard, id));
+                    absent.push((index, shard, id));
                 }
                 Look::Discarded(discarded) => {
                     if self.part_with(id, discarded) {
@@ -222,7 +223,9 @@ impl Cache {
                 Look::Absent | Look::Here(_) => {}
             }
         }
-        LookedUp { absent: vouched, doubted }
+        let doubted = absent.iter().map(|(index, _, id)| (*index, *id)).collect();
+        absent.extend(vouched);
+        LookedUp { absent, doubted }
     }
 
     /// Computes what absent shards would take, outside the lock.

@@ -11,7 +11,7 @@ use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
 use larder_wire::data::{Part, ReadPart, Ticket, WireError};
 use larder_wire::{Error, ErrorKind, data_address, limits};
 use tokio::sync::Semaphore;
-use tokio::time;
+use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Connection;
@@ -186,14 +186,17 @@ impl Peer {
         let snapshots = snapshots.into_iter().map(|id| Bytes::copy_from_slice(id.as_bytes()));
         let request = ListLastUsesRequest { snapshots: snapshots.collect() };
         let failed = |status| Missed::from(Error::from(status));
-        let mut pieces =
-            self.call().await?.list_last_uses(request).await.map_err(failed)?.into_inner();
+        let mut client =
+            self.call().await?.max_decoding_message_size(limits::LAST_USES_PIECE_BYTES_MAX);
+        let mut pieces = client.list_last_uses(request).await.map_err(failed)?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(failed)? {
             let snapshot = control::snapshot_id(&piece.snapshot).map_err(Missed::from)?;
             let (ids, rest) = piece.shard_ids.as_chunks::<16>();
             if !rest.is_empty() || ids.len() != piece.idle_ms.len() {
                 return Err(Missed::Wrong("not as many ids as times".to_owned()));
             }
+            // Pieces may come faster than they are noted: then this would never be pending, and no deadline would end it.
+            task::yield_now().await;
             for (id, idle) in ids.iter().zip(&piece.idle_ms) {
                 note(snapshot, ShardId::from_bytes(*id), Duration::from_millis(*idle));
             }

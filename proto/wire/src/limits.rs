@@ -436,6 +436,12 @@ pub const LAST_USES_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shards in one message about their last uses.
 pub const LAST_USES_PIECE: usize = 8_192;
 
+/// Longest message about last uses: ids of 16 bytes, times of at most ten each, and what frames them.
+pub const LAST_USES_PIECE_BYTES_MAX: usize = LAST_USES_PIECE * 26 + 256;
+
+/// All givers together are waited for so long; nothing is asked anew meanwhile.
+pub const LAST_USES_ALL_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Snapshots that one question about last uses may name.
 pub const LAST_USES_SNAPSHOTS_MAX: usize = 2_048;
 
@@ -575,6 +581,7 @@ const _: () = {
     );
     assert!(3 * ANNOUNCEMENT_INTERVAL.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(ANNOUNCEMENT_TTL.as_millis() < DEATH_GRACE.as_millis());
+    assert!(LAST_USES_ALL_TIMEOUT.as_millis() < LAST_USES_INTERVAL.as_millis());
     assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future, stream};
 use larder_cluster::agent::{LastUses, Shard};
 use larder_dataset::SnapshotId;
 use larder_wire::limits;
@@ -13,19 +13,22 @@ use crate::peers::{Missed, Peers};
 /// The shards of a plan.
 type Wanted = BTreeMap<Shard, usize>;
 
-/// What the givers say, a few side by side. Of one that does not answer in time only what it has said is known.
+/// What the givers say, a few side by side. Of one that does not answer in time only what it has said is known, and
+/// nothing of those whose turn has not come when the time for all is over.
 pub(super) async fn of_all(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,
     wanted: &Wanted,
 ) -> LastUses {
     let asked = givers.into_iter().map(|(giver, asked)| of_one(peers, giver, asked, wanted));
-    let merge = |mut all: LastUses, one| async move {
-        all.merge(one);
-        all
-    };
+    let mut all = LastUses::default();
     let answers = stream::iter(asked).buffer_unordered(limits::LAST_USES_ASKED_MAX);
-    answers.fold(LastUses::default(), merge).await
+    let merged = answers.for_each(|one| {
+        all.merge(one);
+        future::ready(())
+    });
+    let _ = time::timeout(limits::LAST_USES_ALL_TIMEOUT, merged).await;
+    all
 }
 
 async fn of_one(

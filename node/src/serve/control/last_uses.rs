@@ -1,5 +1,6 @@
 //! When shards that are here were last read, for those to whom they are moved.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,21 +29,28 @@ pub(super) fn pieces(
         let message = format!("at most {most} snapshots may be asked about at once");
         return Err(Error::new(ErrorKind::InvalidArgument, message));
     }
-    let asked: Result<Vec<_>, _> = request.snapshots.iter().map(|id| snapshot_id(id)).collect();
+    let asked: Result<BTreeSet<_>, _> =
+        request.snapshots.iter().map(|id| snapshot_id(id)).collect();
     let catalog = &context.shared.catalog;
     let open: Vec<_> = asked?.into_iter().filter_map(|snapshot| catalog.get(snapshot)).collect();
     let (pieces, taken) = mpsc::channel(1);
     let context = Arc::clone(context);
     task::spawn(async move {
-        let all = send_all(&context, open, pieces);
-        // What was not taken by then is of no use any more.
-        let _ = time::timeout(limits::LAST_USES_TIMEOUT, all).await;
+        let asker = pieces.clone();
+        tokio::select! {
+            () = asker.closed() => {}
+            // What was not taken by then is of no use any more.
+            _ = time::timeout(limits::LAST_USES_TIMEOUT, send_all(&context, open, pieces)) => {}
+        }
     });
     let next = |mut taken: mpsc::Receiver<_>| async move { Some((taken.recv().await?, taken)) };
     Ok(stream::unfold(taken, next))
 }
 
 async fn send_all(context: &Context, open: Vec<Arc<Dataset>>, pieces: Pieces) {
+    if open.is_empty() {
+        return;
+    }
     let Ok(_turn) = context.last_uses.acquire().await else { return };
     let cache = Arc::clone(&context.shared.cache);
     let Ok(here) = task::spawn_blocking(move || cache.idle_times()).await else { return };
