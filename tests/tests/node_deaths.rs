@@ -99,7 +99,8 @@ fn with_every_node_dead_training_goes_on_from_the_origin() {
         program: env!("CARGO_BIN_EXE_larder-test-client"),
         uri: "s3://data/words",
         cluster: &address,
-        epochs: 2,
+        // So many that none reads them all before the nodes are killed.
+        epochs: 20,
         seed: 1,
         batch_size: 16,
         env: server.env(),

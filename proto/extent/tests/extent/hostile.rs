@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use larder_extent::{Attached, ExtentError, crc};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
@@ -22,7 +23,11 @@ fn memfd(bytes: &[u8], size: u64, seals: SealFlag) -> OwnedFd {
     let file = File::from(fd);
     file.set_len(size).unwrap();
     file.write_all_at(bytes, 0).unwrap();
-    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    // The kernel may hold a page of it for a moment, for its own reasons.
+    let seal = || fcntl(&file, FcntlArg::F_ADD_SEALS(seals));
+    let busy = |sealed: &nix::Result<i32>| *sealed == Err(Errno::EBUSY);
+    let mut tries = std::iter::repeat_with(seal).inspect(|_| std::thread::yield_now());
+    tries.by_ref().take(100_000).find(|sealed| !busy(sealed)).expect("never sealed").unwrap();
     file.into()
 }
 
