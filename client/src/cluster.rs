@@ -23,7 +23,7 @@ mod upkeep;
 
 use std::{
     fmt, iter,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -195,8 +195,7 @@ impl Cluster {
         self.on_any(name, |member| {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
-                let opening = pin!(self.control.open_dataset(&member.control, name));
-                told_if_long(name, opening).await
+                told_if_long(name, self.control.open_dataset(&member.control, name)).await
             })?
         })
     }
@@ -344,7 +343,8 @@ impl fmt::Debug for Cluster {
 }
 
 /// The end of an opening. One that takes long is warned of: nobody sees what a node does.
-async fn told_if_long<T>(name: &DatasetName, mut opening: Pin<&mut impl Future<Output = T>>) -> T {
+async fn told_if_long<T>(name: &DatasetName, opening: impl Future<Output = T>) -> T {
+    let mut opening = pin!(opening);
     let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
     match soon {
         Ok(opened) => opened,

@@ -38,22 +38,19 @@ impl LastUses {
     /// Notes what a giver says of one of its shards. Of those that are not `wanted` only their snapshot is noted, so that
     /// this is no larger than the plan.
     pub fn note(&mut self, shard: Shard, idle: Duration, wanted: &BTreeMap<Shard, usize>) {
-        let least = |known: &mut Duration| *known = (*known).min(idle);
-        self.snapshots.entry(shard.snapshot).and_modify(least).or_insert(idle);
+        keep_least(&mut self.snapshots, shard.snapshot, idle);
         if wanted.contains_key(&shard) {
-            self.shards.entry(shard).and_modify(least).or_insert(idle);
+            keep_least(&mut self.shards, shard, idle);
         }
     }
 
     /// Adds what another giver says.
     pub fn merge(&mut self, other: Self) {
         for (shard, idle) in other.shards {
-            let least = |known: &mut Duration| *known = (*known).min(idle);
-            self.shards.entry(shard).and_modify(least).or_insert(idle);
+            keep_least(&mut self.shards, shard, idle);
         }
         for (snapshot, idle) in other.snapshots {
-            let least = |known: &mut Duration| *known = (*known).min(idle);
-            self.snapshots.entry(snapshot).and_modify(least).or_insert(idle);
+            keep_least(&mut self.snapshots, snapshot, idle);
         }
     }
 
@@ -70,6 +67,10 @@ impl LastUses {
             Need::Resting { dataset_idle, idle }
         }
     }
+}
+
+fn keep_least<K: Ord>(known: &mut BTreeMap<K, Duration>, key: K, idle: Duration) {
+    known.entry(key).and_modify(|known| *known = (*known).min(idle)).or_insert(idle);
 }
 
 #[cfg(test)]
