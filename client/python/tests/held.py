@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
+
+LIBC = ctypes.CDLL(None)
+#: So large that the allocator gives a block a map of its own, which goes when it is freed. Left to
+#: itself it raises this to 32 MiB, once so large a block was freed; smaller ones then stay with the
+#: arena of the thread that had them, and ``malloc_trim`` trims only the first arena to its end.
+M_MMAP_THRESHOLD, THRESHOLD_BYTES = -3, 128 << 10
+LIBC.mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)
 
 #: What a process may grow by for its own reasons.
 SLACK_BYTES = 16 << 20
@@ -15,14 +24,20 @@ SLACK_BYTES = 16 << 20
 WAIT_SECONDS = 60
 
 
-def open_files() -> int:
-    """Files of this process. Pipes of queues that are closed are so once the thread that fed them
-    ends, for which torch does not wait.
+def open_files() -> Counter[str]:
+    """Files of this process, but for the one that it opens once, at the first row that it lends.
+    Pipes of queues that are closed are so once the thread that fed them ends, for which torch does
+    not wait.
     """
     for thread in threading.enumerate():
         if thread.name == "QueueFeederThread":
             thread.join()
-    return len(os.listdir("/proc/self/fd"))
+    files: Counter[str] = Counter()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            files[str(entry.readlink())] += 1
+    del files[f"/proc/{os.getpid()}/pagemap"]
+    return files
 
 
 def memory() -> int:
@@ -30,7 +45,7 @@ def memory() -> int:
     what was freed. Not its part of what it shares with others: that grows when a child ends that
     was forked long before.
     """
-    ctypes.CDLL(None).malloc_trim(0)
+    LIBC.malloc_trim(0)
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
@@ -43,18 +58,21 @@ class Held:
         gc.collect()
         self._files, self._bytes = open_files(), memory()
 
-    def check(self, beside: int = 0) -> None:
-        """Wait until no more is held than that, and than so many bytes beside: what the native
-        module's tasks have goes when they end, soon after who waited for them.
+    def check(self) -> None:
+        """Wait until no more is held than that: what the native module's tasks have goes when they
+        end, soon after who waited for them.
         """
         deadline = time.monotonic() + WAIT_SECONDS
-        while (more := self._more(beside)) and time.monotonic() < deadline:
+        while (more := self._more()) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not more, more
 
-    def _more(self, beside: int) -> str:
+    def _more(self) -> str:
         """What is held beside that, in words."""
         gc.collect()
-        files, grown = open_files() - self._files, memory() - self._bytes
-        said = f"{files} open files and {grown:,} bytes more than before"
-        return said if files > 0 or grown >= SLACK_BYTES + beside else ""
+        files, grown = open_files(), memory() - self._bytes
+        more = files.total() - self._files.total()
+        if more <= 0 and grown < SLACK_BYTES:
+            return ""
+        new = ", ".join(files - self._files)
+        return f"{more} open files and {grown:,} bytes more than before (new ones: {new or 'none'})"

@@ -86,7 +86,7 @@ def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
 def test_training_goes_on_when_the_node_of_this_host_is_killed_and_nothing_of_it_is_left(
     epochs_before: int, wide: dict[str, np.ndarray]
 ) -> None:
-    for round_ in range(6):
+    for round_ in range(4):
         wait_until_no_node_runs()
         loader = larder.open("s3://data/wide").loader(10, shuffle="none", output="numpy")
         for _ in range(epochs_before):
@@ -105,8 +105,7 @@ def test_training_goes_on_when_the_node_of_this_host_is_killed_and_nothing_of_it
         del loader, batch
         if round_ == 1:
             held = Held()
-    # What one round leaves may stay for a while: four must leave no more than that.
-    held.check(beside=wide["image"].nbytes)
+    held.check()
 
 
 @pytest.mark.usefixtures("s3")

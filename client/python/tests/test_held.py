@@ -1,0 +1,51 @@
+"""The measure of what a process holds, by which other tests judge."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+
+from held import LIBC, SLACK_BYTES, Held
+
+BLOCK_BYTES = 640 << 10
+BLOCKS = 2 * SLACK_BYTES // BLOCK_BYTES
+
+LIBC.malloc.restype = ctypes.c_void_p
+LIBC.malloc.argtypes = [ctypes.c_size_t]
+LIBC.free.argtypes = [ctypes.c_void_p]
+
+
+def allocate(bytes_: int, blocks: int) -> list[int]:
+    made = [LIBC.malloc(bytes_) for _ in range(blocks)]
+    for block in made:
+        ctypes.memset(block, 7, bytes_)
+    return made
+
+
+def free(blocks: list[int]) -> None:
+    for block in blocks:
+        LIBC.free(block)
+
+
+def test_what_a_thread_freed_counts_no_more_though_large_blocks_were_freed_before() -> None:
+    free(allocate(30 << 20, 1))
+    held = Held()
+    thread = threading.Thread(target=lambda: free(allocate(BLOCK_BYTES, BLOCKS)))
+    thread.start()
+    thread.join()
+    held.check()
+
+
+def test_what_a_thread_kept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("held.WAIT_SECONDS", 0)
+    held = Held()
+    kept: list[int] = []
+    thread = threading.Thread(target=lambda: kept.extend(allocate(BLOCK_BYTES, BLOCKS)))
+    thread.start()
+    thread.join()
+    with pytest.raises(AssertionError, match="bytes more than before"):
+        held.check()
+    free(kept)
+    held.check()
