@@ -6,8 +6,8 @@
 //! there and names the other members, each once, in the order in which they would take over.
 //!
 //! Places are xxh3 of canonical bytes under a fixed seed, so that neither the order in which members
-//! are listed nor the process, platform or standard library has a say. The owner is looked up by
-//! [`hashring`]; walks, which that crate does not have, go over a sorted table of the same points.
+//! are listed nor the process, platform or standard library has a say. [`hashring`] puts the points in
+//! order; owners are looked up, and walks go, over a table of them.
 //!
 //! **Copies.** Where a shard has several owners they are the first on its walk that keep apart: distinct
 //! members always, distinct zones, then distinct hosts, as far as there are enough ([`Spread`]).
@@ -147,11 +147,11 @@ impl Ring {
 
     /// [`Ring::replicas`] as indices, of the shards that lie at `place` (see [`place_of`]).
     pub fn owners_at(&self, place: u64, count: usize) -> Owners {
-        let copies = self.spread.copies(count);
-        if copies == 1 {
-            self.spread.first(std::iter::once(self.points.owner(place)), 1)
-        } else {
-            self.spread.first(self.points.walk(place), copies)
+        match self.spread.copies(count) {
+            1 => Owners::one(self.points.owner(place)),
+            // Any other member may join: there is nothing to remember of those that may not.
+            copies if self.spread.alone() => self.spread.first(self.points.around(place), copies),
+            copies => self.spread.first(self.points.walk(place), copies),
         }
     }
 

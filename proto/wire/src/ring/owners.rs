@@ -12,6 +12,13 @@ pub struct Owners {
 }
 
 impl Owners {
+    /// One member, by its index.
+    pub(super) fn one(member: usize) -> Self {
+        let mut owners = Self::default();
+        owners.push(u16::try_from(member).expect("members are at most 1,024"));
+        owners
+    }
+
     /// Appends a member.
     ///
     /// # Panics

@@ -13,8 +13,8 @@ use crate::limits;
 /// Changing it moves every shard.
 const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
 
-/// Points of one arc of the circle, about.
-const POINTS_PER_ARC: usize = 64;
+/// Points of one arc of the circle, at most on average: two or three lines of the processor's cache.
+const POINTS_PER_ARC: usize = 8;
 
 /// One point: sixteen `Copy` bytes, so that the lookup table is small and cheap to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +60,9 @@ impl BuildHasher for PassThrough {
 
 /// All points of a ring of members that are sorted by id and named here by their index.
 ///
-/// The circle is cut into equal arcs of a few dozen points, each a [`HashRing`] of its own: one search
-/// over the points of a thousand members would wait for memory at every other step.
+/// A [`HashRing`] puts the points in order; who owns a place is looked up in a table of them. The circle is
+/// cut into equal arcs of a few points each, so that a lookup waits for memory twice at most: a search over
+/// all points of a thousand members would at every other step.
 #[derive(Clone)]
 pub(super) struct Points {
     members: usize,
@@ -69,60 +70,56 @@ pub(super) struct Points {
     sorted: Vec<Point>,
     /// By arc, and one more: how many points lie before it.
     starts: Vec<u32>,
-    /// By arc: its points, and the one that follows them on the circle.
-    arcs: Vec<HashRing<Point, PassThrough>>,
 }
 
 impl Points {
     /// The points of members whose weights are counted in `unit`, which [`unit_fits`] them.
     pub(super) fn new(members: &[Member], unit: u32) -> Self {
-        let mut sorted = Vec::new();
-        for (index, member) in members.iter().enumerate() {
-            let index = u16::try_from(index).expect("members are at most 1,024");
-            let places = places(&member.id, point_count(member.weight, unit));
-            sorted.extend(places.map(|position| Point { position, member: index }));
-        }
-        sorted.sort_unstable();
-        // Two points in one place would leave the owner to the search's chance.
+        let ring = hash_ring(members, unit);
+        // All of them, from the begin of the circle on.
+        let mut sorted = ring.get_with_replicas(&0_u64, usize::MAX).unwrap_or_default();
+        // Of two points in one place the first member's counts: the sort kept their order.
         sorted.dedup_by_key(|point| point.position);
-        let count = sorted.len().div_ceil(POINTS_PER_ARC).next_power_of_two();
-        let starts = (0..=count).map(|arc| {
-            let before = sorted.partition_point(|point| arc_of(point.position, count) < arc);
+        let arcs = sorted.len().div_ceil(POINTS_PER_ARC).next_power_of_two();
+        let starts = (0..=arcs).map(|arc| {
+            let before = sorted.partition_point(|point| arc_of(point.position, arcs) < arc);
             u32::try_from(before).expect("points are far fewer")
         });
-        let starts: Vec<u32> = starts.collect();
-        let arc = |bounds: &[u32]| {
-            let (from, to) = (bounds[0] as usize, bounds[1] as usize);
-            let follows = sorted[to % sorted.len()];
-            let mut ring = HashRing::with_hasher(PassThrough::default());
-            ring.batch_add(sorted[from..to].iter().copied().chain([follows]).collect());
-            ring
-        };
-        let arcs = starts.windows(2).map(arc).collect();
-        Self { members: members.len(), sorted, starts, arcs }
+        let starts = starts.collect();
+        Self { members: members.len(), sorted, starts }
     }
 
     /// Index of the member that owns what lies at `place`.
     pub(super) fn owner(&self, place: u64) -> usize {
-        // A key beyond the last point of an arc belongs to the point that follows; where that lies at
-        // the begin of the circle the search goes round to it.
-        let point = self.arcs[arc_of(place, self.arcs.len())].get(&place);
-        usize::from(point.expect("an arc has at least the point that follows it").member)
+        let at = self.at_or_after(place);
+        // Beyond the last point the circle begins again.
+        let point = self.sorted.get(at).unwrap_or(&self.sorted[0]);
+        usize::from(point.member)
+    }
+
+    /// How many points lie before `place`.
+    fn at_or_after(&self, place: u64) -> usize {
+        let arc = arc_of(place, self.starts.len() - 1);
+        let (from, to) = (self.starts[arc] as usize, self.starts[arc + 1] as usize);
+        // Counted without a branch, as no processor can foretell where a hash lies.
+        let before = self.sorted[from..to].iter().filter(|point| point.position < place);
+        from + before.count()
+    }
+
+    /// Indices of the members of all points, from the owner of `place` on: each many times.
+    pub(super) fn around(&self, place: u64) -> impl Iterator<Item = usize> {
+        let (before, from) = self.sorted.split_at(self.at_or_after(place));
+        from.iter().chain(before).map(|point| usize::from(point.member))
     }
 
     /// Indices of all members, each once, from the owner of `place` on.
     pub(super) fn walk(&self, place: u64) -> impl Iterator<Item = usize> {
-        let arc = arc_of(place, self.arcs.len());
-        let (from, to) = (self.starts[arc] as usize, self.starts[arc + 1] as usize);
-        let start = from + self.sorted[from..to].partition_point(|point| point.position < place);
-        let (before, from) = self.sorted.split_at(start);
         let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
-        let distinct = from.iter().chain(before).filter_map(move |point| {
-            let index = usize::from(point.member);
+        let distinct = self.around(place).filter(move |index| {
             let (word, bit) = (&mut seen[index / 64], 1 << (index % 64));
             let new = *word & bit == 0;
             *word |= bit;
-            new.then_some(index)
+            new
         });
         // Once all were seen the rest of the circle need not be looked at.
         distinct.take(self.members)
@@ -138,6 +135,17 @@ impl Points {
         spread.shared().for_each(|number| hash.update(&number.to_le_bytes()));
         hash.digest()
     }
+}
+
+/// The points of all members in their order.
+fn hash_ring(members: &[Member], unit: u32) -> HashRing<Point, PassThrough> {
+    let points = (0..).zip(members).flat_map(|(index, member)| {
+        let places = places(&member.id, point_count(member.weight, unit));
+        places.map(move |position| Point { position, member: index })
+    });
+    let mut ring = HashRing::with_hasher(PassThrough::default());
+    ring.batch_add(points.collect());
+    ring
 }
 
 /// The power of two nearest, by ratio, to the mean weight.
@@ -190,4 +198,44 @@ fn arc_of(place: u64, arcs: usize) -> usize {
 /// Where a shard lies on every ring: the xxh3 of its id.
 pub fn place_of(shard: ShardId) -> u64 {
     xxh3_64_with_seed(shard.as_bytes(), SEED)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn members(weights: &[u32]) -> Vec<Member> {
+        let member = |(index, &weight): (usize, &u32)| Member {
+            id: format!("node-{index}"),
+            weight,
+            control: String::new(),
+            host: String::new(),
+            zone: String::new(),
+        };
+        weights.iter().enumerate().map(member).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_table_finds_the_owner_that_the_hash_ring_has(
+            weights in prop::collection::vec(1..100_u32, 1..24),
+            random in prop::collection::vec(any::<u64>(), 200),
+        ) {
+            let members = members(&weights);
+            let unit = nearest_unit(&members);
+            let (points, ring) = (Points::new(&members, unit), hash_ring(&members, unit));
+            let at_points = points.sorted.iter().flat_map(|point| {
+                [point.position, point.position.wrapping_sub(1), point.position.wrapping_add(1)]
+            });
+            for place in random.into_iter().chain(at_points).chain([0, u64::MAX]) {
+                let owner = usize::from(ring.get(&place).unwrap().member);
+                prop_assert_eq!(points.owner(place), owner, "at {}", place);
+                prop_assert_eq!(points.walk(place).next(), Some(owner), "at {}", place);
+            }
+        }
+    }
 }

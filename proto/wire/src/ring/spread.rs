@@ -14,6 +14,8 @@ pub struct Spread {
     domains: Box<[Domain]>,
     zones: usize,
     hosts: usize,
+    /// See [`Spread::alone`].
+    alone: bool,
 }
 
 /// Where a member stands: both counted by first appearance, so that names have no say.
@@ -34,7 +36,8 @@ impl Spread {
                 host: number(&mut hosts, (member.zone.as_str(), member.host.as_str())),
             })
             .collect();
-        Self { domains, zones: zones.len(), hosts: hosts.len() }
+        let (zones, hosts) = (zones.len(), hosts.len());
+        Self { domains, zones, hosts, alone: zones == 1 && hosts == members.len() }
     }
 
     /// How many zones there are; members without one count as one zone together.
@@ -45,6 +48,11 @@ impl Spread {
     /// How many hosts there are.
     pub fn hosts(&self) -> usize {
         self.hosts
+    }
+
+    /// Whether every member has a host of its own, and all are in one zone: any two keep apart.
+    pub(super) fn alone(&self) -> bool {
+        self.alone
     }
 
     /// The number of a member's zone, below [`Spread::zones`].
@@ -70,6 +78,9 @@ impl Spread {
         }
         if chosen.len() >= copies || chosen.contains(&candidate) {
             return false;
+        }
+        if self.alone {
+            return true; // any other member is on another host
         }
         let left = copies - chosen.len() - 1;
         let reached = |domain: fn(&Self, u16) -> u16| {
@@ -106,8 +117,7 @@ impl Spread {
 
     /// Where members share a fate, as numbers; nothing where all stand alone in one zone.
     pub(super) fn shared(&self) -> impl Iterator<Item = u16> {
-        let alone = self.zones == 1 && self.hosts == self.domains.len();
-        let domains = if alone { &[][..] } else { &self.domains };
+        let domains = if self.alone { &[][..] } else { &self.domains };
         domains.iter().flat_map(|domain| [domain.zone, domain.host])
     }
 }
