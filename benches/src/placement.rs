@@ -23,12 +23,12 @@ const LOOKUPS: u64 = 10_000_000;
 pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
-    for replicas in [1, 3] {
+    for copies in [1, 3] {
         let shards: Vec<SizedShard> = (0..SHARDS).map(shard).collect();
         let empty = Arc::new(Ring::new(1, (0..MEMBERS).map(member).collect())?);
-        let placed = planned(&empty, &shards, None, replicas, Vec::new())?;
-        plans(report, &placed, &shards, replicas)?;
-        lookups(report, &placed.snapshots()[0].placement, &shards, replicas);
+        let placed = planned(&empty, &shards, None, copies, Vec::new())?;
+        plans(report, &placed, &shards, copies)?;
+        lookups(report, &placed.snapshots()[0].placement, &shards, copies);
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ fn plans(
     report: &mut Report,
     placed: &Plan,
     shards: &[SizedShard],
-    replicas: usize,
+    copies: u8,
 ) -> Result<(), Error> {
     let (ring, present) = (placed.next(), &placed.snapshots()[0].placement);
     let leaver = ring.members()[MEMBERS / 2].id.clone();
@@ -57,7 +57,7 @@ fn plans(
         let mut rounds = Vec::new();
         let mut summary = None;
         for _ in 0..report.rounds() {
-            let (took, plan) = seconds(|| planned(ring, shards, present, replicas, steps.clone()));
+            let (took, plan) = seconds(|| planned(ring, shards, present, copies, steps.clone()));
             rounds.push(took);
             summary = Some(plan?.summary());
         }
@@ -67,12 +67,12 @@ fn plans(
         times.push(rounds);
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let title = format!("plan of {SHARDS} shards on {MEMBERS} members, {replicas} copies");
+    let title = format!("plan of {SHARDS} shards on {MEMBERS} members, {copies} copies");
     report.add_times(&title, &names, &times);
     Ok(())
 }
 
-fn lookups(report: &mut Report, placement: &Placement, shards: &[SizedShard], replicas: usize) {
+fn lookups(report: &mut Report, placement: &Placement, shards: &[SizedShard], copies: u8) {
     let map: HashMap<ShardId, u16> =
         shards.iter().map(|shard| (shard.id, placement.owners(shard.id)[0])).collect();
     let (mut in_map, mut in_placement) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ fn lookups(report: &mut Report, placement: &Placement, shards: &[SizedShard], re
         in_placement.push(lookup(shards, |id| placement.owners(id)[0]));
     }
     let title = format!(
-        "{LOOKUPS} lookups in random order, {replicas} copies (1 s is 100 ns each); exceptions {}",
+        "{LOOKUPS} lookups in random order, {copies} copies (1 s is 100 ns each); exceptions {}",
         placement.exceptions().map_or(0, Exceptions::len)
     );
     report.add_times(&title, &["hash map of all shards", "placement"], &[in_map, in_placement]);
@@ -102,11 +102,12 @@ pub(crate) fn planned(
     ring: &Arc<Ring>,
     shards: &[SizedShard],
     present: Option<&Placement>,
-    replicas: usize,
+    copies: u8,
     steps: Vec<Step>,
 ) -> Result<Plan, Error> {
-    let change = Change { ring_version: ring.version(), steps, at_once: false };
-    let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas };
+    let change =
+        Change { ring_version: ring.version(), steps, copies: Some(copies), at_once: false };
+    let snapshot = Snapshot { id: SNAPSHOT, shards, present };
     Ok(plan(ring, change, &[snapshot])?)
 }
 

@@ -91,7 +91,7 @@ mod tests {
 
     fn router(members: usize, shards: u32) -> Router {
         let near = vec![false; members].into();
-        Router::new(Placement::of_ring(ring(members), 1), near, shards)
+        Router::new(Placement::of_ring(ring(members)), near, shards)
     }
 
     fn id(shard: u32) -> ShardId {
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn of_several_owners_one_whose_memory_can_be_mapped_is_asked_and_else_the_first() {
-        let placement = Placement::of_ring(ring(6), 3);
+        let copied = (*ring(6)).clone().with_copies(3).unwrap();
+        let placement = Placement::of_ring(Arc::new(copied));
         let near = [false, false, true, false, false, true];
         let router = Router::new(placement.clone(), near.into(), 300);
         let mut mapped = 0;

@@ -14,9 +14,6 @@ use larder_wire::placement::Exceptions;
 use larder_wire::{Error, Placement, Ring};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Owners of a shard of a snapshot for which nothing was planned.
-const COPIES: usize = 1;
-
 /// The placements of all snapshots at one version of the ring.
 #[derive(Debug)]
 pub struct Placements {
@@ -60,7 +57,7 @@ impl Placements {
     pub fn of(&self, snapshot: SnapshotId) -> Placement {
         match self.excepted.get(&snapshot) {
             Some(placement) => placement.clone(),
-            None => Placement::of_ring(Arc::clone(&self.ring), COPIES),
+            None => Placement::of_ring(Arc::clone(&self.ring)),
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     fn of_ring(view: Arc<View>) -> Self {
-        let placement = Placement::of_ring(Arc::clone(&view.ring), 1);
+        let placement = Placement::of_ring(Arc::clone(&view.ring));
         Self { view, placement, is_settled: false }
     }
 
@@ -175,7 +175,7 @@ impl Guide {
                 if error.kind() != ErrorKind::VersionMismatch {
                     tracing::warn!(%error, snapshot = %self.snapshot, "shards are asked for by the ring alone");
                 }
-                Ok(Placement::of_ring(Arc::clone(&view.ring), 1))
+                Ok(Placement::of_ring(Arc::clone(&view.ring)))
             }
             (None, silent) => Err(silent.expect("who told the ring is asked at least")),
         }

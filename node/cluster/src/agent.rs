@@ -77,9 +77,17 @@ pub struct Identity {
     pub member: Member,
     /// This start of it.
     pub boot: BootId,
-    /// The name of the cluster that it founds if there is no record; a node that was told to join one
-    /// has none.
-    pub founds: Option<[u8; 16]>,
+    /// The cluster that it founds if there is no record; a node that was told to join one has none.
+    pub founds: Option<Founding>,
+}
+
+/// A cluster that is to be founded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Founding {
+    /// Its name, for ever.
+    pub cluster: [u8; 16],
+    /// How many owners each shard is to have.
+    pub copies: u8,
 }
 
 /// The state machine of one node.

@@ -1,7 +1,7 @@
 //! Flat little-endian fields, with lengths before text and lists, and a checksum at the end. Reading
 //! takes memory only for what is there.
 
-use larder_wire::Member;
+use larder_wire::{Member, Scheme};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{BlobId, Malformed};
@@ -69,6 +69,10 @@ impl Writer {
         for value in values {
             put(self, value);
         }
+    }
+
+    pub(crate) fn scheme(&mut self, scheme: Scheme) {
+        self.u32(scheme.to_number());
     }
 
     pub(crate) fn blob_id(&mut self, id: BlobId) {
@@ -207,6 +211,10 @@ impl<'a> Reader<'a> {
             values.push(take(self)?);
         }
         Ok(values)
+    }
+
+    pub(crate) fn scheme(&mut self) -> Result<Scheme, Malformed> {
+        self.u32().map(Scheme::from_number)
     }
 
     pub(crate) fn blob_id(&mut self) -> Result<BlobId, Malformed> {

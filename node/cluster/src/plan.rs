@@ -19,7 +19,7 @@ mod tables;
 use std::collections::BTreeSet;
 
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::Member;
+use larder_wire::{Member, Scheme};
 
 use crate::BlobId;
 
@@ -95,8 +95,8 @@ pub struct Plan {
     pub base: u64,
     /// The difference between the members before and after.
     pub edits: Vec<Edit>,
-    /// The unit of weights of the ring it leads to.
-    pub unit: u32,
+    /// What the ring that it leads to goes by.
+    pub scheme: Scheme,
     /// The exceptions of the placement it leads to; none when the ring says all.
     pub target: Option<BlobId>,
     /// Ids of members, which moves name by index.
@@ -158,8 +158,10 @@ pub struct Task {
     pub base: u64,
     /// The members in place, sorted by id.
     pub members: Vec<Member>,
-    /// The unit in which their weights are counted.
-    pub unit: u32,
+    /// What their ring goes by.
+    pub scheme: Scheme,
+    /// How many owners each shard is to have.
+    pub copies: u8,
     /// The exceptions in place.
     pub placement: Option<BlobId>,
     /// What is to change.

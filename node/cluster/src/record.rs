@@ -33,7 +33,7 @@ mod step;
 use std::{fmt, time::Duration};
 
 use larder_dataset::SnapshotId;
-use larder_wire::Member;
+use larder_wire::{Member, Scheme};
 
 use crate::{BlobId, plan::Edit};
 
@@ -51,8 +51,8 @@ pub struct Record {
     pub version: u64,
     /// All nodes that are known, sorted by id.
     pub members: Vec<Entry>,
-    /// The unit in which the ring counts weights: see [`larder_wire::Ring::with_unit`].
-    pub unit: u32,
+    /// How the ring counts weights, and how many own a shard.
+    pub scheme: Scheme,
     /// The exceptions of the committed placement; none when the ring says all.
     pub placement: Option<BlobId>,
     /// The ring before this one: new owners ask its owners before the origin.
@@ -137,8 +137,8 @@ pub struct Previous {
     pub version: u64,
     /// What makes the committed ring's members into its members.
     pub undo: Vec<Edit>,
-    /// The unit of its weights.
-    pub unit: u32,
+    /// What it went by.
+    pub scheme: Scheme,
     /// Its exceptions.
     pub placement: Option<BlobId>,
 }
@@ -161,8 +161,8 @@ pub struct Change {
     pub plan: BlobId,
     /// What becomes of the members.
     pub edits: Vec<Edit>,
-    /// The unit of weights of the ring it leads to.
-    pub unit: u32,
+    /// What the ring that it leads to goes by.
+    pub scheme: Scheme,
     /// The exceptions of the placement it leads to.
     pub target: Option<BlobId>,
     /// Nothing is pulled while it is paused.

@@ -34,8 +34,8 @@ pub(crate) struct Board<'a> {
 
 impl<'a> Board<'a> {
     /// A board on which nothing is owned yet.
-    pub(crate) fn new(ring: &'a Ring, lots: &'a [Lot], replicas: usize) -> Self {
-        let copies = ring.spread().copies(replicas);
+    pub(crate) fn new(ring: &'a Ring, lots: &'a [Lot]) -> Self {
+        let copies = ring.spread().copies(ring.copies());
         let natural = lots.iter().flat_map(|lot| {
             let owners = ring.owners_at(lot.place, copies);
             (0..copies).map(move |copy| owners[copy])

@@ -11,6 +11,8 @@ pub struct Change {
     pub ring_version: u64,
     /// What is to be done; each names another member. None at all asks for an even placement only.
     pub steps: Vec<Step>,
+    /// How many owners each shard is to have from now on; if none, as many as before.
+    pub copies: Option<u8>,
     /// It takes effect before anything has moved, as when members are dead: what has a holder stays
     /// where it is, and only what lost one gets another.
     pub at_once: bool,
@@ -77,7 +79,11 @@ impl Change {
         if members.is_empty() {
             return Err(invalid("the change leaves no member; add one in the same change"));
         }
-        ring.next(members)
+        let next = ring.next(members)?;
+        match self.copies {
+            Some(copies) => next.with_copies(copies),
+            None => Ok(next),
+        }
     }
 
     /// Whether this member is said to be gone, so that nothing can be had from it.
@@ -130,7 +136,7 @@ mod tests {
     }
 
     fn applied(steps: Vec<Step>) -> Result<Ring, String> {
-        let change = Change { ring_version: 7, steps, at_once: false };
+        let change = Change { ring_version: 7, steps, copies: None, at_once: false };
         change.apply(&ring()).map_err(|error| error.to_string())
     }
 
@@ -147,6 +153,12 @@ mod tests {
         let elsewhere = Member { zone: "east".to_owned(), ..member("a") };
         let after = applied(vec![Step::Replace(elsewhere.clone())]).unwrap();
         assert_eq!(after.member("a"), Some(&elsewhere));
+        let change = |copies| Change { ring_version: 7, steps: vec![], copies, at_once: false };
+        let twice = change(Some(2)).apply(&ring()).unwrap();
+        assert_eq!(twice.copies(), 2);
+        let kept = Change { ring_version: 8, ..change(None) }.apply(&twice).unwrap();
+        assert_eq!(kept.copies(), 2);
+        assert!(change(Some(9)).apply(&ring()).is_err());
     }
 
     #[test]
@@ -160,7 +172,7 @@ mod tests {
         let weightless = Step::Reweight { id: "a".to_owned(), weight: 0 };
         assert!(refused(vec![weightless]).contains("weight 0"));
         assert!(refused(vec![Step::Replace(member("x"))]).contains("'x' is no member"));
-        let stale = Change { ring_version: 6, steps: Vec::new(), at_once: false };
+        let stale = Change { ring_version: 6, steps: Vec::new(), copies: None, at_once: false };
         let stale = stale.apply(&ring()).unwrap_err();
         assert!(stale.to_string().contains("the ring is at 7"));
     }

@@ -32,9 +32,8 @@ pub(crate) fn exceptions(
     board: &Board<'_>,
     decided: &[Owners],
     snapshot: SnapshotId,
-    replicas: usize,
 ) -> Exceptions {
-    let mut table = ExceptionsBuilder::new(board.ring, snapshot, replicas);
+    let mut table = ExceptionsBuilder::new(board.ring, snapshot, board.ring.copies());
     for (lot, owners) in decided.iter().enumerate() {
         if **owners != *board.natural(lot) {
             table.except(board.lots[lot].place, *owners);

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use larder_dataset::{ShardId, SnapshotId};
 use larder_wire::{
-    Error, ErrorKind, Placement, Ring, limits,
+    Error, ErrorKind, Placement, Ring,
     placement::Exceptions,
     ring::{Owners, place_of},
 };
@@ -37,8 +37,6 @@ pub struct Snapshot<'a> {
     pub shards: &'a [SizedShard],
     /// What is in place; `None` when it was never placed, so that there is nothing to move.
     pub present: Option<&'a Placement>,
-    /// How many owners each shard is to have, where there are enough members.
-    pub replicas: usize,
 }
 
 /// Most bytes of a snapshot's shards, all copies together: sums of them then fit in 64 bits with room
@@ -48,12 +46,11 @@ const BYTES_MAX: u64 = 1 << 60;
 /// The plan for `change` on `ring`.
 ///
 /// Shards that several snapshots share get the same owners in all of them, which the first (by id)
-/// decides; unless these differ in `replicas`.
+/// decides.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] when the change can't be taken on this ring, when a present placement
-/// is not on it, when a snapshot is named twice, has too many shards or bytes, or asks for no or too many
-/// replicas.
+/// is not on it, when a snapshot is named twice, has too many shards or bytes.
 pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Result<Plan, Error> {
     let next = Arc::new(change.apply(ring)?);
     let mut sorted = snapshots.to_vec();
@@ -63,12 +60,12 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     }
     let digest = ring.digest();
     for snapshot in &sorted {
-        check(snapshot, ring.version(), digest)?;
+        check(snapshot, ring, digest, next.copies())?;
     }
     let mut settled = HashMap::new();
     let share = sorted.len() > 1;
     let plans = sorted.iter().map(|snapshot| {
-        let lots = lots(snapshot, &settled, next.spread().copies(snapshot.replicas));
+        let lots = lots(snapshot, &settled);
         let (plan, decided) = plan_one(&next, ring, &change, snapshot, &lots);
         if share {
             settled.extend(lots.iter().map(|lot| lot.id).zip(decided));
@@ -79,17 +76,13 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     Ok(Plan::new(change, ring.clone(), next, plans))
 }
 
-fn check(snapshot: &Snapshot<'_>, version: u64, digest: u64) -> Result<(), Error> {
-    let Snapshot { id, shards, present, replicas } = snapshot;
-    if !(1..=limits::REPLICAS_MAX).contains(replicas) {
-        let max = limits::REPLICAS_MAX;
-        return Err(invalid(format!("snapshot {id} asks for {replicas} replicas, not 1 to {max}")));
-    }
+fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, copies: usize) -> Result<(), Error> {
+    let (Snapshot { id, shards, present }, version) = (snapshot, ring.version());
     if shards.len() > larder_dataset::limits::SHARDS_MAX as usize {
         return Err(invalid(format!("snapshot {id} has {} shards: too many", shards.len())));
     }
     let bytes: u128 = shards.iter().map(|shard| u128::from(shard.bytes)).sum();
-    if bytes * (*replicas as u128) > u128::from(BYTES_MAX) {
+    if bytes * copies as u128 > u128::from(BYTES_MAX) {
         return Err(invalid(format!("snapshot {id} has {bytes} bytes: too many")));
     }
     let here = |ring: &Ring| ring.version() == version && ring.digest() == digest;
@@ -100,9 +93,9 @@ fn check(snapshot: &Snapshot<'_>, version: u64, digest: u64) -> Result<(), Error
 }
 
 /// The shards of a snapshot in the order of their places, each once.
-fn lots(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>, copies: usize) -> Vec<Lot> {
+fn lots(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>) -> Vec<Lot> {
     let lot = |&SizedShard { id, bytes }: &SizedShard| {
-        let settled = settled.get(&id).copied().filter(|owners| owners.len() == copies);
+        let settled = settled.get(&id).copied();
         Lot { place: place_of(id), id, bytes, settled }
     };
     let mut lots: Vec<Lot> = snapshot.shards.iter().map(lot).collect();
@@ -120,7 +113,7 @@ fn plan_one(
     lots: &[Lot],
 ) -> (SnapshotPlan, Vec<Owners>) {
     let present = snapshot.present.map(|placement| Present::new(placement, lots, next));
-    let mut board = Board::new(next, lots, snapshot.replicas);
+    let mut board = Board::new(next, lots);
     keep(&mut board, present.as_ref());
     fill(&mut board);
     if !change.at_once {
@@ -129,7 +122,7 @@ fn plan_one(
     }
 
     let decided = outcome::decided(&board);
-    let exceptions = outcome::exceptions(&board, &decided, snapshot.id, snapshot.replicas);
+    let exceptions = outcome::exceptions(&board, &decided, snapshot.id);
     let moves = present
         .as_ref()
         .map(|present| outcome::moves(lots, &decided, present, change))

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_cluster::agent::{Alive, Answer, Effect, Event, Identity, Ticket};
+use larder_cluster::agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket};
 use larder_cluster::{Agent, Now, Record};
 use larder_wire::data::BootId;
 use larder_wire::{Member, limits};
@@ -113,7 +113,10 @@ pub(crate) fn start(
             Identity {
                 member: me,
                 boot,
-                founds: founds.then(|| std::array::from_fn(|_| fastrand::u8(..))),
+                founds: founds.then(|| Founding {
+                    cluster: std::array::from_fn(|_| fastrand::u8(..)),
+                    copies: 1,
+                }),
             },
             Now::ZERO,
         ),

@@ -28,5 +28,5 @@ pub use address::data_address;
 pub use error::{Advice, Error, ErrorKind};
 pub use placement::Placement;
 pub use printable::{printable, printable_line};
-pub use ring::{Member, Ring};
+pub use ring::{Member, Ring, Scheme};
 pub use size::{SizeError, parse_size};

@@ -115,10 +115,11 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The placement of a snapshot for which nothing was planned: the walk's first `replicas` members
-    /// that keep apart own a shard. At least one, at most [`limits::REPLICAS_MAX`].
-    pub fn of_ring(ring: Arc<Ring>, replicas: usize) -> Self {
-        Self { ring, exceptions: None, replicas: replicas.clamp(1, limits::REPLICAS_MAX) }
+    /// The placement of a snapshot for which nothing was planned: the walk's first members that keep apart
+    /// own a shard, as many as the ring says.
+    pub fn of_ring(ring: Arc<Ring>) -> Self {
+        let replicas = ring.copies();
+        Self { ring, exceptions: None, replicas }
     }
 
     /// The placement of a snapshot with a table of exceptions.

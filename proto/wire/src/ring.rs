@@ -25,6 +25,7 @@
 mod member;
 mod owners;
 mod points;
+mod scheme;
 mod spread;
 
 use std::fmt;
@@ -34,9 +35,10 @@ use larder_dataset::ShardId;
 pub use member::Member;
 pub use owners::Owners;
 pub use points::place_of;
+pub use scheme::Scheme;
 pub use spread::Spread;
 
-use crate::{Error, ErrorKind};
+use crate::Error;
 use points::Points;
 
 /// The members of one version of the ring and who owns what.
@@ -45,56 +47,62 @@ pub struct Ring {
     version: u64,
     /// Sorted by id.
     members: Vec<Member>,
-    unit: u32,
+    scheme: Scheme,
     points: Points,
     spread: Spread,
 }
 
 impl Ring {
-    /// The ring of these members, in whatever order they are listed.
+    /// The ring of these members, in whatever order they are listed, with one owner for each shard.
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] when there are none or too many members, when two share an
     /// id or a control address, or when a member is not well formed.
     pub fn new(version: u64, members: Vec<Member>) -> Result<Self, Error> {
         member::check(&members)?;
-        let unit = points::nearest_unit(&members);
-        Ok(Self::build(version, members, unit))
+        let scheme = Scheme::one_copy(points::nearest_unit(&members));
+        Ok(Self::build(version, members, scheme))
     }
 
-    /// The same with weights counted in `unit`.
+    /// The same by a scheme that is known.
     ///
     /// # Errors
     /// Also when the unit is not a power of two, or the mean weight is below half of it or above four
-    /// times it.
-    pub fn with_unit(version: u64, members: Vec<Member>, unit: u32) -> Result<Self, Error> {
+    /// times it; and when a shard can't have so many owners.
+    pub fn with_scheme(version: u64, members: Vec<Member>, scheme: Scheme) -> Result<Self, Error> {
         member::check(&members)?;
-        if !points::unit_fits(unit, &members) {
-            let message = format!(
-                "weights counted in units of {unit}, which is no power of two or far from the mean weight"
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
-        Ok(Self::build(version, members, unit))
+        scheme.check(&members)?;
+        Ok(Self::build(version, members, scheme))
     }
 
-    /// The ring of the next version, which keeps the unit of this one if it can.
+    /// The same ring with so many owners for each shard.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidArgument`] when there can't be so many.
+    pub fn with_copies(self, copies: u8) -> Result<Self, Error> {
+        let scheme = Scheme { copies, ..self.scheme };
+        scheme.check(&self.members)?;
+        Ok(Self { scheme, ..self })
+    }
+
+    /// The ring of the next version, which has as many owners for each shard and keeps the unit of this one if
+    /// it can.
     ///
     /// # Errors
     /// Those of [`Ring::new`].
     pub fn next(&self, members: Vec<Member>) -> Result<Self, Error> {
         let version = self.version.saturating_add(1);
         member::check(&members)?;
-        let fits = points::unit_fits(self.unit, &members);
-        let unit = if fits { self.unit } else { points::nearest_unit(&members) };
-        Ok(Self::build(version, members, unit))
+        let fits = points::unit_fits(self.scheme.unit, &members);
+        let unit = if fits { self.scheme.unit } else { points::nearest_unit(&members) };
+        Ok(Self::build(version, members, Scheme { unit, ..self.scheme }))
     }
 
-    fn build(version: u64, mut members: Vec<Member>, unit: u32) -> Self {
+    fn build(version: u64, mut members: Vec<Member>, scheme: Scheme) -> Self {
         members.sort_by(|a, b| a.id.cmp(&b.id));
-        let points = Points::new(&members, unit);
+        let points = Points::new(&members, scheme.unit);
         let spread = Spread::new(&members);
-        Self { version, members, unit, points, spread }
+        Self { version, members, scheme, points, spread }
     }
 
     /// The version: of two rings the one with the greater number is the newer.
@@ -117,9 +125,14 @@ impl Ring {
         self.members.binary_search_by(|member| member.id.as_str().cmp(id)).ok()
     }
 
-    /// The weight that gets an ordinary number of points, a power of two.
-    pub fn weight_unit(&self) -> u32 {
-        self.unit
+    /// What it goes by beside its members.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// How many owners a shard is to have, where there are enough members.
+    pub fn copies(&self) -> usize {
+        self.scheme.copies.into()
     }
 
     /// Who shares a zone or a host with whom.
@@ -164,7 +177,7 @@ impl Ring {
     /// copies of it, alike. Two nodes that report different digests for one version were told different
     /// members.
     pub fn digest(&self) -> u64 {
-        self.points.digest(&self.members, &self.spread)
+        self.points.digest(&self.members, &self.spread, self.scheme.copies)
     }
 }
 

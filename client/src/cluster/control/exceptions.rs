@@ -35,7 +35,7 @@ impl Control {
         let pieces = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
         let mut pieces = Pieces::new(address, pieces);
         let Some(first) = pieces.next().await? else {
-            return Ok(Placement::of_ring(Arc::clone(ring), 1));
+            return Ok(Placement::of_ring(Arc::clone(ring)));
         };
         let unfit = || {
             let what = format!("node {address} sends exceptions that can't be used");

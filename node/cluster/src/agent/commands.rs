@@ -173,7 +173,8 @@ pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
     Task {
         base: record.version,
         members: record.ring_members(),
-        unit: record.unit,
+        scheme: record.scheme,
+        copies: record.scheme.copies,
         placement: record.placement,
         edits,
         urgent,

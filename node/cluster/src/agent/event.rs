@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::Member;
+use larder_wire::{Member, Scheme};
 
 use super::order::LastUses;
 use crate::{
@@ -181,8 +181,8 @@ pub struct RingOf {
     pub version: u64,
     /// Its members, sorted by id.
     pub members: Vec<Member>,
-    /// The unit in which it counts weights.
-    pub unit: u32,
+    /// What it goes by.
+    pub scheme: Scheme,
     /// Its exceptions; none when the ring says all.
     pub placement: Option<BlobId>,
 }

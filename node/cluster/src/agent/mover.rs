@@ -351,6 +351,8 @@ fn time_for(bytes: u64, rate: u64) -> Duration {
 mod tests {
     use larder_dataset::{ShardId, SnapshotId};
 
+    use larder_wire::Scheme;
+
     use super::*;
     use crate::{agent::Unbroken, plan::Move};
 
@@ -370,7 +372,8 @@ mod tests {
         let names = ["a", "b"].map(str::to_owned).to_vec();
         let moves = (0..shards).map(step).collect();
         let edits = Vec::new();
-        let plan = Plan { base: 1, edits, unit: 1, target: None, names, moves }.encode();
+        let plan = Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
+            .encode();
         let (id, mut mover) = (BlobId::of(&plan), Mover::default());
         mover.want(&[id], Now::ZERO);
         mover.arrived(id, &plan, "b");

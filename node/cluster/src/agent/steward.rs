@@ -8,7 +8,7 @@ use larder_wire::{
 };
 
 use super::{
-    Agent, Effect,
+    Agent, Effect, Founding,
     commands::task,
     proposal::Intent,
     rules::{Rule, Rules},
@@ -66,11 +66,12 @@ impl<R: Rules> Agent<R> {
         let me = &self.me.member;
         let Some(View { record, .. }) = &self.view else {
             if self.link.no_record()
-                && let Some(cluster) = self.me.founds
+                && let Some(Founding { cluster, copies }) = self.me.founds
             {
-                match Ring::new(1, vec![me.clone()]) {
+                let ring = Ring::new(1, vec![me.clone()]);
+                match ring.and_then(|ring| ring.with_copies(copies)) {
                     Ok(ring) => {
-                        let record = Record::founded(cluster, me.clone(), ring.weight_unit());
+                        let record = Record::founded(cluster, me.clone(), ring.scheme());
                         self.propose_first(record, out);
                     }
                     Err(why) => self.refuse(Intent::Own, &why.to_string(), out),

@@ -135,19 +135,19 @@ impl Link {
 /// The ring that a record commits, and the one before.
 pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<RingOf>) {
     let members = record.ring_members();
-    let (version, unit, placement) = (record.version, record.unit, record.placement);
-    let mut ring = RingOf { version, members, unit, placement };
+    let (version, scheme, placement) = (record.version, record.scheme, record.placement);
+    let mut ring = RingOf { version, members, scheme, placement };
     if rules.broken(Rule::InstallCommittedOnly)
         && let Some(change) = &record.change
     {
         let members = edited(&ring.members, &change.edits);
-        let (version, unit, placement) = (version + 1, change.unit, change.target);
-        ring = RingOf { version, members, unit, placement };
+        let (version, scheme, placement) = (version + 1, change.scheme, change.target);
+        ring = RingOf { version, members, scheme, placement };
     }
     let previous = record.previous.as_ref().map(|previous| RingOf {
         version: previous.version,
         members: record.previous_members().unwrap_or_default(),
-        unit: previous.unit,
+        scheme: previous.scheme,
         placement: previous.placement,
     });
     (ring, previous)

@@ -1,7 +1,7 @@
 //! A plan as bytes. All numbers are little-endian.
 //!
 //! ```text
-//! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | unit 4
+//! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | scheme 4
 //!         | target: flag 1 [16]
 //!         | names: count 4, each text | snapshots: count 4, each 16
 //!         | moves: count 4, each (snapshot 2, shard 16, bytes 8, from 2, stays 1, to 2)
@@ -34,7 +34,7 @@ impl Plan {
         let mut out = Writer::new(MAGIC);
         out.u64(self.base);
         out.list(&self.edits, put_edit);
-        out.u32(self.unit);
+        out.scheme(self.scheme);
         out.option(self.target, Writer::blob_id);
         out.list(&self.names, |out, name| out.text(name));
         out.list(&snapshots, |out, snapshot| out.array(snapshot.as_bytes()));
@@ -59,7 +59,7 @@ impl Plan {
         let members_max = 2 * limits::RING_MEMBERS_MAX;
         let base = fields.u64()?;
         let edits = fields.list(members_max, 3, take_edit)?;
-        let unit = fields.u32()?;
+        let scheme = fields.scheme()?;
         let target = fields.option(Reader::blob_id)?;
         let names = fields.list(members_max, 2, Reader::text)?;
         let snapshots = fields.list(limits::RECORD_DATASETS_MAX, 16, |fields| {
@@ -80,7 +80,7 @@ impl Plan {
             Ok(Move { snapshot, shard, bytes, from, stays, to })
         })?;
         fields.end()?;
-        Ok(Self { base, edits, unit, target, names, moves })
+        Ok(Self { base, edits, scheme, target, names, moves })
     }
 }
 
@@ -169,6 +169,8 @@ pub(crate) fn take_edit(fields: &mut Reader<'_>) -> Result<Edit, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use larder_wire::Scheme;
+
     use super::*;
     use crate::record::testing::member;
 
@@ -184,7 +186,7 @@ mod tests {
         Plan {
             base: 7,
             edits: vec![Edit::Put(member("c", 2)), Edit::Remove("a".to_owned())],
-            unit: 1,
+            scheme: Scheme::one_copy(1),
             target: Some(BlobId::of(b"exceptions")),
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
             moves: vec![step(1, Some(0), 2), step(2, None, 1), step(3, Some(1), 2)],

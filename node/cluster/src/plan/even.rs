@@ -4,13 +4,13 @@
 //!
 //! - Who leaves by a planned change hands its shards over; who leaves an *urgent* one is gone, and
 //!   nothing moves between those that stay.
-//! - A snapshot has no table as long as the walk with one owner for each shard says all.
-//! - Receivers take turns in the list of moves, so that all of them work from the start. Each takes
-//!   first what has the fewest copies in place, then snapshot by snapshot in the order of the ring.
+//! - A snapshot has no table as long as the walk says all.
+//! - Receivers take turns in the list of moves, so that all of them work from the start. Each goes
+//!   snapshot by snapshot in the order of the ring.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use larder_dataset::SnapshotId;
 use larder_plan::{Change, SizedShard, Snapshot, Step};
@@ -22,9 +22,6 @@ use crate::BlobId;
 /// Plans by the sizes of all shards.
 #[derive(Debug, Clone)]
 pub struct EvenPlanner {
-    /// How many owners each shard is to have, where there are enough members: from 1 to
-    /// [`limits::REPLICAS_MAX`].
-    pub replicas: usize,
     /// The snapshots to be placed, in any order, and all their shards. One that is in place and not
     /// listed here loses its table: it goes by the walk of the next ring.
     pub snapshots: Vec<(SnapshotId, Vec<SizedShard>)>,
@@ -55,12 +52,12 @@ impl EvenPlanner {
         if count > max {
             return Err(format!("{count} snapshots are to be placed, the limit is {max}"));
         }
-        let ring = Ring::with_unit(task.base, task.members.clone(), task.unit);
+        let ring = Ring::with_scheme(task.base, task.members.clone(), task.scheme);
         let ring = Arc::new(ring.map_err(|why| why.to_string())?);
         let tables = tables_in_place(task, placement)?;
         let present = self.snapshots.iter().map(|(id, _)| match tables.get(*id) {
             Some(table) => Placement::new(ring.clone(), table.clone()),
-            None => Ok(Placement::of_ring(ring.clone(), 1)),
+            None => Ok(Placement::of_ring(ring.clone())),
         });
         let present = present.collect::<Result<_, _>>();
         let present = present.map_err(|why: larder_wire::Error| why.to_string())?;
@@ -70,24 +67,13 @@ impl EvenPlanner {
     fn decide(&self, task: &Task, ground: &Ground) -> Result<larder_plan::Plan, String> {
         let step = |edit| step(edit, &ground.ring, task.urgent);
         let steps = task.edits.iter().map(step).collect();
-        let change = Change { ring_version: task.base, steps, at_once: task.urgent };
+        let copies = (task.copies != task.scheme.copies).then_some(task.copies);
+        let change = Change { ring_version: task.base, steps, copies, at_once: task.urgent };
         let placed = self.snapshots.iter().zip(&ground.present);
         let snapshots: Vec<Snapshot<'_>> = placed
-            .map(|((id, shards), present)| Snapshot {
-                id: *id,
-                shards,
-                present: Some(present),
-                replicas: self.replicas,
-            })
+            .map(|((id, shards), present)| Snapshot { id: *id, shards, present: Some(present) })
             .collect();
         larder_plan::plan(&ground.ring, change, &snapshots).map_err(|why| why.to_string())
-    }
-
-    /// How many owners the shards of each snapshot have now.
-    fn copies(&self, ground: &Ground) -> BTreeMap<SnapshotId, usize> {
-        let spread = ground.ring.spread();
-        let copies = ground.present.iter().map(|present| spread.copies(present.replicas()));
-        self.snapshots.iter().map(|(id, _)| *id).zip(copies).collect()
     }
 }
 
@@ -97,11 +83,11 @@ impl Planner for EvenPlanner {
         let decided = self.decide(task, &ground)?;
         let placement = tables_of(&decided)?;
         let names = names(&decided);
-        let moves = moves(&decided, &names, &self.copies(&ground));
+        let moves = moves(&decided, &names);
         let plan = Plan {
             base: task.base,
             edits: task.edits.clone(),
-            unit: decided.next().weight_unit(),
+            scheme: decided.next().scheme(),
             target: placement.as_deref().map(BlobId::of),
             names,
             moves,
@@ -141,9 +127,7 @@ fn step(edit: &Edit, ring: &Ring, urgent: bool) -> Step {
 /// The exceptions that a plan leads to, as bytes; none when the ring says all.
 fn tables_of(plan: &larder_plan::Plan) -> Result<Option<Vec<u8>>, String> {
     let tables = plan.snapshots().iter().filter_map(|part| part.placement.exceptions());
-    // A table without exceptions still says how many owners a shard has.
-    let tables: Vec<_> =
-        tables.filter(|table| !table.is_empty() || table.replicas() > 1).cloned().collect();
+    let tables: Vec<_> = tables.filter(|table| !table.is_empty()).cloned().collect();
     if tables.is_empty() {
         return Ok(None);
     }
@@ -176,14 +160,10 @@ fn name_indices(ring: &Ring, names: &[String]) -> Vec<u16> {
 }
 
 /// All moves in the order in which they are to be made.
-fn moves(
-    plan: &larder_plan::Plan,
-    names: &[String],
-    copies: &BTreeMap<SnapshotId, usize>,
-) -> Vec<Move> {
+fn moves(plan: &larder_plan::Plan, names: &[String]) -> Vec<Move> {
     let (before, after) = (name_indices(plan.present(), names), name_indices(plan.next(), names));
     let mut parts: Vec<_> = plan.snapshots().iter().collect();
-    parts.sort_by_key(|part| (copies.get(&part.snapshot), part.snapshot));
+    parts.sort_by_key(|part| part.snapshot);
     let mut turns = vec![0_u32; names.len()];
     let mut moves = Vec::new();
     for part in parts {

@@ -115,6 +115,8 @@ fn share(total: u64, weight: u32, weights: u64) -> u64 {
 mod tests {
     use larder_dataset::{ShardId, SnapshotId};
 
+    use larder_wire::Scheme;
+
     use super::*;
     use crate::{
         plan::{Edit, Move},
@@ -132,7 +134,7 @@ mod tests {
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let moves = moves.iter().map(step).collect();
-        Plan { base: 1, edits, unit: 1, target: None, names, moves }
+        Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
     }
 
     fn owned(bytes: &[(&str, u64)]) -> BTreeMap<String, u64> {

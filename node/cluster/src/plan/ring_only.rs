@@ -19,7 +19,7 @@ impl Planner for RingOnly {
         let target = edited(&task.members, &task.edits);
         let words = |error: larder_wire::Error| error.to_string();
         let members = task.members.clone();
-        let before = Ring::with_unit(task.base, members, task.unit).map_err(words)?;
+        let before = Ring::with_scheme(task.base, members, task.scheme).map_err(words)?;
         let after = before.next(target).map_err(words)?;
         let mut names: Vec<String> =
             before.members().iter().chain(after.members()).map(|m| m.id.clone()).collect();
@@ -45,7 +45,7 @@ impl Planner for RingOnly {
         }
         let edits = task.edits.clone();
         let plan =
-            Plan { base: task.base, edits, unit: after.weight_unit(), target: None, names, moves };
+            Plan { base: task.base, edits, scheme: after.scheme(), target: None, names, moves };
         Ok(Planned { plan: plan.encode(), placement: None })
     }
 }

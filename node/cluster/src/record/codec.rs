@@ -28,7 +28,7 @@ impl Record {
         out.u64(self.generation);
         out.u64(self.version);
         out.list(&self.members, put_entry);
-        out.u32(self.unit);
+        out.scheme(self.scheme);
         out.option(self.placement, Writer::blob_id);
         out.option(self.previous.as_ref(), put_previous);
         out.option(self.settling, Writer::blob_id);
@@ -63,7 +63,7 @@ impl Record {
             generation: fields.u64()?,
             version: fields.u64()?,
             members: fields.list(limits::RING_MEMBERS_MAX, 21, take_entry)?,
-            unit: fields.u32()?,
+            scheme: fields.scheme()?,
             placement: fields.option(Reader::blob_id)?,
             previous: fields.option(take_previous)?,
             settling: fields.option(Reader::blob_id)?,
@@ -116,7 +116,7 @@ fn take_entry(fields: &mut Reader<'_>) -> Result<Entry, Malformed> {
 fn put_previous(out: &mut Writer, previous: &Previous) {
     out.u64(previous.version);
     out.list(&previous.undo, put_edit);
-    out.u32(previous.unit);
+    out.scheme(previous.scheme);
     out.option(previous.placement, Writer::blob_id);
 }
 
@@ -124,7 +124,7 @@ fn take_previous(fields: &mut Reader<'_>) -> Result<Previous, Malformed> {
     Ok(Previous {
         version: fields.u64()?,
         undo: fields.list(EDITS_MAX, 3, take_edit)?,
-        unit: fields.u32()?,
+        scheme: fields.scheme()?,
         placement: fields.option(Reader::blob_id)?,
     })
 }
@@ -133,7 +133,7 @@ fn put_change(out: &mut Writer, change: &Change) {
     out.u64(change.number);
     out.blob_id(change.plan);
     out.list(&change.edits, put_edit);
-    out.u32(change.unit);
+    out.scheme(change.scheme);
     out.option(change.target, Writer::blob_id);
     out.u8(u8::from(change.paused));
     out.option(change.rate, Writer::u64);
@@ -148,7 +148,7 @@ fn take_change(fields: &mut Reader<'_>) -> Result<Change, Malformed> {
         number: fields.u64()?,
         plan: fields.blob_id()?,
         edits: fields.list(EDITS_MAX, 3, take_edit)?,
-        unit: fields.u32()?,
+        scheme: fields.scheme()?,
         target: fields.option(Reader::blob_id)?,
         paused: fields.flag()?,
         rate: fields.option(Reader::u64)?,

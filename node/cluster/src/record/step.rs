@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use larder_wire::{Member, limits};
+use larder_wire::{Member, Scheme, limits};
 
 use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{
@@ -48,14 +48,14 @@ fn refused<T>(words: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl Record {
-    /// The first record of a cluster: a ring of one, which counts weights in `unit`.
-    pub fn founded(cluster: [u8; 16], member: Member, unit: u32) -> Self {
+    /// The first record of a cluster: a ring of one, which goes by this scheme.
+    pub fn founded(cluster: [u8; 16], member: Member, scheme: Scheme) -> Self {
         Self {
             cluster,
             generation: 1,
             version: 1,
             members: vec![Entry { member, state: State::Active, since: 1 }],
-            unit,
+            scheme,
             placement: None,
             previous: None,
             settling: None,
@@ -122,7 +122,7 @@ impl Record {
             number: record.changes,
             plan: id,
             edits: plan.edits.clone(),
-            unit: plan.unit,
+            scheme: plan.scheme,
             target: plan.target,
             paused: false,
             rate,
@@ -178,7 +178,7 @@ impl Record {
         record.change = None;
         let since = record.version + 1;
         record.cast(&change.edits, since);
-        record.advance(&before, change.unit, change.target);
+        record.advance(&before, change.scheme, change.target);
         record.settling = Some(change.plan);
         let words = format!("change {} is committed: {change}", change.number);
         record.remember(change.number, change.plan, true, &words);
@@ -213,7 +213,7 @@ impl Record {
         record.changes += 1;
         let (number, since) = (record.changes, record.version + 1);
         record.cast(&plan.edits, since);
-        record.advance(&self.ring_members(), plan.unit, plan.target);
+        record.advance(&self.ring_members(), plan.scheme, plan.target);
         record.settling = Some(id);
         let words = format!("change {number} is committed at once, as {why}");
         record.remember(number, id, true, &words);
@@ -451,12 +451,12 @@ impl Record {
     }
 
     /// The ring gets its next version.
-    fn advance(&mut self, before: &[Member], unit: u32, placement: Option<BlobId>) {
+    fn advance(&mut self, before: &[Member], scheme: Scheme, placement: Option<BlobId>) {
         let undo = edits_between(&self.ring_members(), before);
         let (version, placement_before) = (self.version, self.placement);
-        let previous = Previous { version, undo, unit: self.unit, placement: placement_before };
+        let previous = Previous { version, undo, scheme: self.scheme, placement: placement_before };
         self.previous = Some(previous);
-        (self.unit, self.placement) = (unit, placement);
+        (self.scheme, self.placement) = (scheme, placement);
         self.version += 1;
     }
 

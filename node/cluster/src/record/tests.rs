@@ -12,7 +12,8 @@ fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
     let task = Task {
         base: record.version,
         members: record.ring_members(),
-        unit: record.unit,
+        scheme: record.scheme,
+        copies: record.scheme.copies,
         placement: record.placement,
         edits: edits.to_vec(),
         urgent,

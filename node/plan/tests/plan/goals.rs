@@ -125,7 +125,7 @@ fn a_thousand_shards_on_sixteen_members_are_even_where_the_ring_alone_is_not() {
                 let most = held.iter().copied().max().unwrap_or(0);
                 most as f64 * 16.0 / held.iter().sum::<u64>() as f64
             };
-            plain.push(skew(&Placement::of_ring(cluster.ring.clone(), 1)));
+            plain.push(skew(&Placement::of_ring(cluster.ring.clone())));
             planned.push(skew(&cluster.placement));
             excepted.push(cluster.placement.exceptions().unwrap().len() as f64 / 1_000.0);
         }

@@ -24,7 +24,7 @@ fn any_cluster(rng: &mut Rng, count: usize) -> Cluster {
     let members = members.collect();
     let sizes = if rng.bool() { Sizes::Equal } else { Sizes::Mixed };
     let shards = shards(rng, count, sizes);
-    Cluster::new(&ring(members), shards, rng.usize(1..=3))
+    Cluster::new(&ring(members), shards, rng.u8(1..=3))
 }
 
 /// Several steps about different members, that leave some.
@@ -42,7 +42,8 @@ fn any_steps(rng: &mut Rng, ring: &Ring) -> Vec<Step> {
 /// What a plan says agrees with itself, and with the placement before it.
 fn check(cluster: &Cluster, plan: &Plan) {
     let part = &plan.snapshots()[0];
-    let (spread, copies) = (plan.next().spread(), plan.next().spread().copies(cluster.replicas));
+    let (spread, copies) =
+        (plan.next().spread(), plan.next().spread().copies(plan.next().copies()));
     let name = |ring: &Ring, owner: u16| ring.members()[usize::from(owner)].id.clone();
     let mut arrived = HashSet::new();
     for shard in &cluster.shards {
@@ -64,7 +65,7 @@ fn check(cluster: &Cluster, plan: &Plan) {
     assert_eq!(summary.held_before, held(&cluster.placement, &cluster.shards));
     let exceptions = part.placement.exceptions().expect("a planned snapshot");
     assert_eq!(summary.exceptions, exceptions.len() as u64);
-    let walked = Placement::of_ring(plan.next().clone(), cluster.replicas);
+    let walked = Placement::of_ring(plan.next().clone());
     let differ = |shard: &&larder_plan::SizedShard| {
         walked.owners(shard.id) != part.placement.owners(shard.id)
     };
@@ -147,10 +148,10 @@ fn a_change_at_once_takes_nothing_from_who_stays() {
         cluster.apply(&plan);
         let dead = cluster.ring.members()[1].id.clone();
         let steps = vec![Step::Remove { id: dead.clone() }];
-        let change = Change { ring_version: cluster.ring.version(), steps, at_once: true };
-        let Cluster { shards, placement, replicas, .. } = &cluster;
-        let present = Some(placement);
-        let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas: *replicas };
+        let change =
+            Change { ring_version: cluster.ring.version(), steps, copies: None, at_once: true };
+        let Cluster { shards, placement, .. } = &cluster;
+        let snapshot = Snapshot { id: SNAPSHOT, shards, present: Some(placement) };
         let plan = larder_plan::plan(&cluster.ring, change, &[snapshot]).unwrap();
         let after = &plan.snapshots()[0].placement;
         for shard in shards {
@@ -231,6 +232,6 @@ fn a_plan_is_known_by_what_it_does() {
     cluster.apply(&plan);
     let error = plan.check_present(&cluster.ring).unwrap_err().to_string();
     assert!(error.contains(&plan.id().to_string()) && error.contains("plan it anew"), "{error}");
-    let stale = Change { ring_version: 1, steps: Vec::new(), at_once: false };
+    let stale = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
     assert!(larder_plan::plan(&cluster.ring, stale, &[]).is_err());
 }

@@ -12,7 +12,7 @@ fn id(number: u8) -> SnapshotId {
 }
 
 fn unplaced(number: u8, shards: &[SizedShard]) -> Snapshot<'_> {
-    Snapshot { id: id(number), shards, present: None, replicas: 1 }
+    Snapshot { id: id(number), shards, present: None }
 }
 
 #[test]
@@ -24,6 +24,7 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
     let change = |ring: &larder_wire::Ring, steps| Change {
         ring_version: ring.version(),
         steps,
+        copies: None,
         at_once: false,
     };
     let first = plan(&ring, change(&ring, vec![]), &[unplaced(2, new), unplaced(1, old)]).unwrap();
@@ -57,20 +58,17 @@ fn a_snapshot_that_can_not_be_placed_is_refused() {
     let ring = ring((0..4).map(|_| stranger(&mut rng, 1)).collect());
     let shards = shards(&mut rng, 10, Sizes::Equal);
     let refused = |snapshots: &[Snapshot<'_>]| {
-        let change = Change { ring_version: 1, steps: Vec::new(), at_once: false };
+        let change = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
         plan(&ring, change, snapshots).unwrap_err().to_string()
     };
     assert!(refused(&[unplaced(1, &shards), unplaced(1, &shards)]).contains("named twice"));
-    for replicas in [0, 9] {
-        assert!(refused(&[Snapshot { replicas, ..unplaced(1, &shards) }]).contains("replicas"));
-    }
     let huge = [SizedShard { bytes: u64::MAX, ..shards[0] }; 2];
     assert!(refused(&[unplaced(1, &huge)]).contains("too many"));
     let other = std::sync::Arc::new(ring.next(ring.members().to_vec()).unwrap());
-    let elsewhere = Placement::of_ring(other, 1);
+    let elsewhere = Placement::of_ring(other);
     let snapshot = Snapshot { present: Some(&elsewhere), ..unplaced(1, &shards) };
     assert!(refused(&[snapshot]).contains("another ring"));
-    let change = Change { ring_version: 1, steps: Vec::new(), at_once: false };
+    let change = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
     let none = plan(&ring, change, &[unplaced(1, &[])]).unwrap();
     assert_eq!((none.summary().shards, none.summary().skew()), (0, 0.0));
     assert!(none.summary().is_even());

@@ -54,24 +54,24 @@ pub(crate) struct Cluster {
     pub(crate) ring: Arc<Ring>,
     pub(crate) shards: Vec<SizedShard>,
     pub(crate) placement: Placement,
-    pub(crate) replicas: usize,
 }
 
 impl Cluster {
     /// The snapshot placed evenly on a ring where it was not before.
-    pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, replicas: usize) -> Self {
-        let change = Change { ring_version: ring.version(), steps: Vec::new(), at_once: false };
-        let snapshot = Snapshot { id: SNAPSHOT, shards: &shards, present: None, replicas };
+    pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, copies: u8) -> Self {
+        let (ring_version, steps, copies) = (ring.version(), Vec::new(), Some(copies));
+        let change = Change { ring_version, steps, copies, at_once: false };
+        let snapshot = Snapshot { id: SNAPSHOT, shards: &shards, present: None };
         let plan = plan(ring, change, &[snapshot]).expect("a plan");
         let (ring, placement) = (plan.next().clone(), plan.snapshots()[0].placement.clone());
-        Self { ring, shards, placement, replicas }
+        Self { ring, shards, placement }
     }
 
     pub(crate) fn plan(&self, steps: Vec<Step>) -> Plan {
-        let change = Change { ring_version: self.ring.version(), steps, at_once: false };
-        let Self { shards, placement, replicas, .. } = self;
-        let present = Some(placement);
-        let snapshot = Snapshot { id: SNAPSHOT, shards, present, replicas: *replicas };
+        let change =
+            Change { ring_version: self.ring.version(), steps, copies: None, at_once: false };
+        let Self { shards, placement, .. } = self;
+        let snapshot = Snapshot { id: SNAPSHOT, shards, present: Some(placement) };
         plan(&self.ring, change, &[snapshot]).expect("a plan")
     }
 

@@ -116,7 +116,7 @@ impl Fitter {
         of: &RingOf,
         previous: Option<Arc<Placements>>,
     ) -> Result<Placements, String> {
-        let ring = Ring::with_unit(of.version, of.members.clone(), of.unit);
+        let ring = Ring::with_scheme(of.version, of.members.clone(), of.scheme);
         let ring = Arc::new(ring.map_err(|why| why.to_string())?);
         let tables = match of.placement {
             Some(blob) => self.tables(blob).await?,

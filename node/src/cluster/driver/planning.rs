@@ -14,9 +14,6 @@ use crate::catalog::{Catalog, Dataset};
 use crate::cluster::coordinator::Coordinator;
 use crate::shared::Shared;
 
-/// Owners that each shard is to have.
-const COPIES: usize = 1;
-
 /// What plans are made from.
 pub(super) struct Planning {
     shared: Arc<Shared>,
@@ -53,7 +50,7 @@ impl Planning {
         if left_out > 0 {
             tracing::warn!("a plan is made without {left_out} datasets that are not open here");
         }
-        let planner = EvenPlanner { replicas: COPIES, snapshots };
+        let planner = EvenPlanner { snapshots };
         let planned = task::spawn_blocking(move || planner.plan(&task, placement.as_deref()));
         planned.await.map_err(|death| death.to_string())?
     }

@@ -4,7 +4,7 @@ use larder_dataset::{ShardId, SnapshotId};
 
 use super::{Member as MemberMessage, Ring as RingMessage};
 use crate::{
-    Error, ErrorKind, Member, Ring,
+    Error, ErrorKind, Member, Ring, Scheme,
     data::{BootId, Ticket},
     limits,
 };
@@ -13,19 +13,22 @@ impl Ring {
     /// The ring as a message.
     pub fn to_proto(&self) -> RingMessage {
         let members = self.members().iter().cloned().map(MemberMessage::from).collect();
-        RingMessage { version: self.version(), members, weight_unit: self.weight_unit() }
+        let Scheme { unit, copies } = self.scheme();
+        RingMessage { version: self.version(), members, weight_unit: unit, copies: copies.into() }
     }
 
     /// The ring in a message.
     ///
     /// # Errors
-    /// Those of [`Ring::new`] and [`Ring::with_unit`].
+    /// Those of [`Ring::new`] and [`Ring::with_scheme`].
     pub fn from_proto(message: RingMessage) -> Result<Self, Error> {
-        let RingMessage { version, members, weight_unit } = message;
+        let RingMessage { version, members, weight_unit, copies } = message;
         let members = members.into_iter().map(Member::from).collect();
+        // Too many for a byte are too many for a ring.
+        let copies = u8::try_from(copies.max(1)).unwrap_or(u8::MAX);
         match weight_unit {
-            0 => Self::new(version, members),
-            unit => Self::with_unit(version, members, unit),
+            0 => Self::new(version, members)?.with_copies(copies),
+            unit => Self::with_scheme(version, members, Scheme { unit, copies }),
         }
     }
 }
@@ -101,20 +104,36 @@ fn sixteen(name: &str, field: &[u8]) -> Result<[u8; 16], Error> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_ring_survives_the_control_plane() {
-        let member = |id: &str, port: u16| Member {
+    fn member(id: &str, port: u16) -> Member {
+        Member {
             id: id.to_owned(),
             weight: 3,
             control: format!("http://127.0.0.1:{port}"),
             host: "here".to_owned(),
             zone: "west".to_owned(),
-        };
-        let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
-        let back = Ring::from_proto(ring.to_proto()).unwrap();
-        assert_eq!(back.version(), 7);
-        assert_eq!(back.members(), ring.members());
-        assert_eq!(back.digest(), ring.digest());
+        }
+    }
+
+    #[test]
+    fn a_ring_survives_the_control_plane() {
+        for copies in [1, 2] {
+            let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
+            let ring = ring.with_copies(copies).unwrap();
+            let back = Ring::from_proto(ring.to_proto()).unwrap();
+            assert_eq!(back.version(), 7);
+            assert_eq!(back.members(), ring.members());
+            assert_eq!((back.scheme(), back.digest()), (ring.scheme(), ring.digest()));
+        }
+    }
+
+    #[test]
+    fn a_ring_that_says_nothing_of_copies_has_one_and_one_with_too_many_is_refused() {
+        let ring = Ring::new(7, vec![member("a", 1)]).unwrap();
+        let told = |copies| Ring::from_proto(RingMessage { copies, ..ring.to_proto() });
+        assert_eq!(told(0).unwrap().copies(), 1);
+        for copies in [9, 256, 258, u32::MAX] {
+            assert_eq!(told(copies).unwrap_err().kind(), ErrorKind::InvalidArgument, "{copies}");
+        }
     }
 
     #[test]

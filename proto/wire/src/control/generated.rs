@@ -157,6 +157,9 @@ pub struct Ring {
     /// mean weight up to twice the mean. 0: the power of two nearest to the mean.
     #[prost(uint32, tag = "3")]
     pub weight_unit: u32,
+    /// How many members own each shard, where there are enough: at most 8. 0: one.
+    #[prost(uint32, tag = "4")]
+    pub copies: u32,
 }
 /// A node as the ring knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

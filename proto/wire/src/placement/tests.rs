@@ -43,7 +43,8 @@ fn a_placement_without_exceptions_is_the_ring() {
     let ring = ring(1, 9);
     let (empty, _) = turned(&ring, 2, 0);
     let planned = Placement::new(ring.clone(), empty).unwrap();
-    let plain = Placement::of_ring(ring.clone(), 2);
+    let copied = (*ring).clone().with_copies(2).unwrap();
+    let plain = Placement::of_ring(Arc::new(copied));
     for shard in (0..2_000).map(shard) {
         assert_eq!(plain.owner(shard), ring.owner(shard));
         assert_eq!(plain.owners(shard), planned.owners(shard));

@@ -125,14 +125,18 @@ impl Points {
         distinct.take(self.members)
     }
 
-    /// Hash over every point and the name of its member, then over who shares a zone or a host.
-    pub(super) fn digest(&self, members: &[Member], spread: &Spread) -> u64 {
+    /// Hash over every point and the name of its member, then over who shares a zone or a host, then over how
+    /// many own a shard if that is more than one.
+    pub(super) fn digest(&self, members: &[Member], spread: &Spread, copies: u8) -> u64 {
         let mut hash = Xxh3::with_seed(SEED);
         for point in &self.sorted {
             hash.update(&point.position.to_le_bytes());
             hash.update(members[usize::from(point.member)].id.as_bytes());
         }
         spread.shared().for_each(|number| hash.update(&number.to_le_bytes()));
+        if copies > 1 {
+            hash.update(&[copies]);
+        }
         hash.digest()
     }
 }

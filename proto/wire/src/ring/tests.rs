@@ -215,13 +215,13 @@ fn the_largest_ring_with_the_most_uneven_weights_is_built() {
 #[test]
 fn the_next_ring_keeps_the_unit_of_weights_while_it_fits() {
     let before = ring(&[4; 8]);
-    assert_eq!(before.weight_unit(), 4);
+    assert_eq!(before.scheme().unit, 4);
     for (weights, unit) in [(&[2; 8][..], 4), (&[16; 8], 4), (&[17; 8], 16), (&[1; 8], 1)] {
         let next = before.next(members(weights)).unwrap();
-        assert_eq!((next.version(), next.weight_unit()), (2, unit), "{weights:?}");
+        assert_eq!((next.version(), next.scheme().unit), (2, unit), "{weights:?}");
     }
     let kept = before.next(members(&[7; 8])).unwrap();
-    let told = Ring::with_unit(2, members(&[7; 8]), 4).unwrap();
+    let told = Ring::with_scheme(2, members(&[7; 8]), Scheme::one_copy(4)).unwrap();
     assert_eq!(kept.digest(), told.digest());
     assert_ne!(kept.digest(), Ring::new(2, members(&[7; 8])).unwrap().digest());
 }
@@ -229,10 +229,42 @@ fn the_next_ring_keeps_the_unit_of_weights_while_it_fits() {
 #[test]
 fn a_unit_that_would_make_too_many_points_is_refused() {
     for unit in [0, 1, 3, 1_024, u32::MAX] {
-        let error = Ring::with_unit(1, members(&[100; 4]), unit).unwrap_err();
+        let scheme = Scheme::one_copy(unit);
+        let error = Ring::with_scheme(1, members(&[100; 4]), scheme).unwrap_err();
         assert!(error.to_string().contains("units of"), "{error}");
     }
-    assert!(Ring::with_unit(1, members(&[100; 4]), 32).is_ok());
+    assert!(Ring::with_scheme(1, members(&[100; 4]), Scheme::one_copy(32)).is_ok());
+}
+
+#[test]
+fn the_next_ring_has_as_many_owners_for_each_shard() {
+    let ring = ring(&[1; 5]);
+    let one = ring.digest();
+    assert_eq!(ring.copies(), 1);
+    let ring = ring.with_copies(3).unwrap();
+    assert_ne!(ring.digest(), one, "who places shards otherwise says so");
+    assert_eq!(ring.next(members(&[1; 6])).unwrap().copies(), 3);
+    for copies in [0, 9, 255] {
+        let error = ring.clone().with_copies(copies).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("1 to 8"), "{error}");
+    }
+}
+
+#[test]
+fn a_scheme_is_a_number_which_for_one_copy_is_the_unit() {
+    assert_eq!(Scheme::one_copy(4096).to_number(), 4096);
+    for unit in [1, 4, 2 * limits::RING_WEIGHT_MAX] {
+        for copies in 1..=8 {
+            let scheme = Scheme { unit, copies };
+            assert_eq!(Scheme::from_number(scheme.to_number()), scheme);
+        }
+    }
+    // Whatever somebody wrote there, it is refused and nothing breaks.
+    for number in [0, u32::MAX, 15 << 28, 15 << 28 | 1] {
+        let scheme = Scheme::from_number(number);
+        assert!(Ring::with_scheme(1, members(&[1]), scheme).is_err(), "{scheme:?}");
+    }
 }
 
 /// Members in the zones and on the hosts named, as in "west/one".

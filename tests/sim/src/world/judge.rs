@@ -236,7 +236,7 @@ impl World {
     pub(super) fn check_install(&mut self, place: Place, ring: &RingOf) {
         let known = self.checks.rings.iter().find(|known| known.ring.version == ring.version);
         let same = known.is_some_and(|Committed { ring: known, .. }| {
-            (names(&known.members), known.unit) == (names(&ring.members), ring.unit)
+            (names(&known.members), known.scheme) == (names(&ring.members), ring.scheme)
                 && known.placement == ring.placement
         });
         if !same {

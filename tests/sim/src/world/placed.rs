@@ -49,7 +49,7 @@ pub(super) fn committed(record: &Record) -> RingOf {
     RingOf {
         version: record.version,
         members: record.ring_members(),
-        unit: record.unit,
+        scheme: record.scheme,
         placement: record.placement,
     }
 }
@@ -75,13 +75,13 @@ impl World {
 
     fn work_out(&self, ring: &RingOf, tables: &Tables) -> Result<Placed, String> {
         let words = |why: larder_wire::Error| why.to_string();
-        let RingOf { version, members, unit, .. } = ring;
-        let ring = Arc::new(Ring::with_unit(*version, members.clone(), *unit).map_err(words)?);
+        let RingOf { version, members, scheme, .. } = ring;
+        let ring = Arc::new(Ring::with_scheme(*version, members.clone(), *scheme).map_err(words)?);
         let mut of_snapshots = Vec::new();
         for (snapshot, _) in &self.snapshots {
             of_snapshots.push(match tables.get(*snapshot) {
                 Some(table) => Placement::new(ring.clone(), table.clone()).map_err(words)?,
-                None => Placement::of_ring(ring.clone(), 1),
+                None => Placement::of_ring(ring.clone()),
             });
         }
         let mut placed = Placed { walks: Vec::new(), copies: Vec::new(), keeps_apart: true };
@@ -101,7 +101,7 @@ impl World {
 /// What a placement is a function of.
 fn key_of(ring: &RingOf) -> u64 {
     let mut hash = Xxh3::new();
-    (ring.version, ring.unit, ring.placement).hash(&mut hash);
+    (ring.version, ring.scheme, ring.placement).hash(&mut hash);
     for member in &ring.members {
         (&member.id, member.weight, &member.host, &member.zone).hash(&mut hash);
     }

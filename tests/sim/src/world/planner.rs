@@ -29,14 +29,11 @@ impl World {
         if let Some((.., planned)) = self.planned.iter().find(known) {
             return Ok(planned.clone());
         }
-        let mut planner = EvenPlanner {
-            replicas: self.scene.replicas,
-            snapshots: self.snapshots[..opened].to_vec(),
-        };
+        let planner = EvenPlanner { snapshots: self.snapshots[..opened].to_vec() };
         let mut asked = task.clone();
         asked.urgent &= !self.planted.world(Mishap::DeathMovesSurvivors);
         if self.planted.world(Mishap::OneCopyFewer) {
-            planner.replicas = 1;
+            asked.copies = 1;
         }
         let planned = self.spoil(planner.plan(&asked, placement)?)?;
         self.planned.push((task.clone(), opened, planned.clone()));

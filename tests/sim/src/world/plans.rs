@@ -27,7 +27,7 @@ impl World {
         let target = RingOf {
             version: record.version + 1,
             members: edited(&record.ring_members(), &plan.edits),
-            unit: plan.unit,
+            scheme: plan.scheme,
             placement: plan.target,
         };
         let to = match self.placed(&target) {

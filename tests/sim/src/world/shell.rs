@@ -7,7 +7,10 @@ use std::{
 
 use larder_cluster::{
     Agent, BlobId, Record, Revision,
-    agent::{Answer, Command, Effect, Event, Identity, LastUses, Outcome, Pulled, Shard, Stored},
+    agent::{
+        Answer, Command, Effect, Event, Founding, Identity, LastUses, Outcome, Pulled, Shard,
+        Stored,
+    },
 };
 use larder_dataset::SnapshotId;
 use larder_wire::limits::ANNOUNCEMENT_TTL;
@@ -29,7 +32,8 @@ impl World {
         }
         node.boot += 1;
         node.started = self.now;
-        let founds = (place == 0).then_some([9; 16]);
+        let copies = u8::try_from(self.scene.replicas).expect("one or two");
+        let founds = (place == 0).then_some(Founding { cluster: [9; 16], copies });
         let me = Identity { member: node.member(), boot: node.boot_id(), founds };
         node.agent = Some(Agent::with_rules(me, Duration::ZERO, self.planted));
         let boot = node.boot;
