@@ -126,6 +126,7 @@ pub struct Config {
     members: Vec<Member>,
     cluster: Option<ClusterConfig>,
     ring_share: RingShare,
+    copies: Option<u8>,
     advertise: Option<String>,
     private: bool,
     exit_when_unused: Option<Duration>,
@@ -190,6 +191,7 @@ impl TryFrom<Args> for Config {
             host: host_name(),
             members,
             ring_share: cluster::ring_share(&args.cluster)?,
+            copies: args.cluster.copies,
             advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,
             private: args.private,
@@ -266,6 +268,12 @@ impl Config {
     #[must_use]
     pub fn ring_share(&self) -> &RingShare {
         &self.ring_share
+    }
+
+    /// How many members own a shard, if that was said.
+    #[must_use]
+    pub fn copies(&self) -> Option<u8> {
+        self.copies
     }
 
     /// The host by which others reach it, if it is not the one it listens on.

@@ -24,7 +24,9 @@ pub mod placements;
 pub mod serve;
 pub mod shared;
 
+mod bring;
 mod clock;
+mod copies;
 mod errors;
 mod metrics;
 mod pace;

@@ -21,6 +21,7 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::cluster::Cluster;
 use crate::config::{Config, Memory};
+use crate::copies::Copier;
 use crate::counters::Counters;
 use crate::fill::{Filler, ReadThrough, Reader};
 use crate::pace::Pace;
@@ -92,6 +93,7 @@ impl Node {
         let servers = Servers::start(&shared, listeners)?;
         preflight::look(&shared);
         let part = Cluster::take_part(&shared, weighed(me, &shared)?);
+        Copier::start(&shared);
         Ok(Self { shared, servers, addresses, part, runtime })
     }
 
@@ -192,7 +194,8 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
         (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
         (None, members) => (STATIC_RING_VERSION, members.to_vec()),
     };
-    Ok((me, Ring::new(version, members)?))
+    let ring = Ring::new(version, members)?.with_copies(config.copies().unwrap_or(1))?;
+    Ok((me, ring))
 }
 
 /// The same member with the weight that was asked for, or that its memory gives it.

@@ -28,8 +28,8 @@ pub(crate) use peer::{Missed, Peer};
 
 use crate::placements::Placements;
 
-/// Members of one ring that are asked for a shard: its owner and the one that stands in for that.
-const ASKED_MAX: usize = 2;
+/// Members of one ring that are asked for a shard at least: its owner and the one that stands in for that.
+const ASKED_MIN: usize = 2;
 
 /// Who may have a shard, and how long it may say nothing when it is asked for it.
 #[derive(Debug)]
@@ -59,8 +59,8 @@ impl Peers {
     pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Holder> {
         let placements = self.placements.load();
         let now = placements.of(snapshot);
-        let mut asked: Vec<&Member> =
-            now.walk(shard).filter(|member| member.id != self.own_id).take(ASKED_MAX).collect();
+        let others = now.walk(shard).filter(|member| member.id != self.own_id);
+        let mut asked: Vec<&Member> = others.take(ASKED_MIN.max(now.replicas())).collect();
         let before = placements.previous().map(|previous| previous.of(snapshot));
         let former = before.iter().flat_map(|before| before.walk(shard));
         let former = former.take(1).find(|member| member.id != self.own_id);

@@ -1,5 +1,6 @@
 //! Clusters whose membership changes: real nodes that agree through one of them, or through a real etcd.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use larder_wire::Ring;
@@ -22,6 +23,15 @@ pub enum Keeper {
     FirstNode,
     /// A real etcd.
     Etcd(Etcd),
+}
+
+/// Which shards are where.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// How many shards each node has.
+    pub by_node: Vec<usize>,
+    /// On how many nodes each shard is.
+    pub by_shard: BTreeMap<Vec<u8>, usize>,
 }
 
 /// A cluster of nodes `a`, `b`, ... on loopback over one origin.
@@ -134,16 +144,23 @@ impl LivingCluster {
     pub fn until_one_copy_each(&self, members: &[usize], shards: usize) -> Vec<usize> {
         let mut counts = Vec::new();
         until(&format!("each of {shards} shards is held once"), || {
-            let held: Vec<Vec<Vec<u8>>> =
-                members.iter().map(|&node| resident(&self.nodes[node])).collect();
-            counts = held.iter().map(Vec::len).collect();
-            let mut all: Vec<&Vec<u8>> = held.iter().flatten().collect();
-            let sum = all.len();
-            all.sort_unstable();
-            all.dedup();
-            sum == shards && all.len() == shards
+            let copies = self.copies(members);
+            counts = copies.by_node;
+            copies.by_shard.len() == shards && copies.by_shard.values().all(|&count| count == 1)
         });
         counts
+    }
+
+    /// How many shards each of these nodes has, and on how many of them each shard is resident.
+    #[must_use]
+    pub fn copies(&self, members: &[usize]) -> Copies {
+        let mut copies = Copies::default();
+        for &node in members {
+            let held = resident(&self.nodes[node]);
+            copies.by_node.push(held.len());
+            held.into_iter().for_each(|shard| *copies.by_shard.entry(shard).or_default() += 1);
+        }
+        copies
     }
 }
 

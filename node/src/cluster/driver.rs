@@ -115,7 +115,7 @@ pub(crate) fn start(
                 boot,
                 founds: founds.then(|| Founding {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
-                    copies: 1,
+                    copies: shared.config.copies().unwrap_or(1),
                 }),
             },
             Now::ZERO,

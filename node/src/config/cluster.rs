@@ -46,7 +46,12 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_WEIGHT", value_name = "NUMBER")]
     pub weight: Option<u32>,
 
-    /// What fails together with this node beyond its host, such as an availability zone (shards have one copy yet, so nothing goes by it)
+    /// Members that own each shard, in a cluster that this node founds or a ring of --member: from 1, the default, to 8.
+    /// While one of them is away its shards are read from the next instead of the origin
+    #[arg(long, env = "LARDER_COPIES", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub copies: Option<u8>,
+
+    /// What fails together with this node beyond its host, such as an availability zone: copies of a shard keep apart by it
     #[arg(long, env = "LARDER_ZONE", value_name = "NAME", default_value = "")]
     pub zone: String,
 

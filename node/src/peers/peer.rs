@@ -108,7 +108,7 @@ impl Peer {
     }
 
     /// Whether it is worth asking: it was not found away within the last seconds.
-    pub(super) fn answers(&self) -> bool {
+    pub(crate) fn answers(&self) -> bool {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 

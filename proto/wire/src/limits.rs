@@ -585,9 +585,9 @@ const _: () = {
     assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
-    // Rests leave a shard of a gibibyte, and three others that yield beside it, almost half the time that a fill has.
+    // Rests leave a shard of a gibibyte a third of a fill's time, beside four that yield: pulls and a further copy.
     assert!(
-        (PULLS_IN_FLIGHT_MAX * ((1 << 30) / YIELD_PIECE_BYTES as usize)) as u128
+        ((PULLS_IN_FLIGHT_MAX + 1) * ((1 << 30) / YIELD_PIECE_BYTES as usize)) as u128
             * YIELD_REST_MAX.as_millis()
             < FILL_DEADLINE.as_millis()
     );

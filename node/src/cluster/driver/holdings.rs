@@ -8,14 +8,11 @@ use larder_cluster::agent::{Pulled, Shard};
 use larder_cluster::record::Dataset as Described;
 use larder_dataset::ShardId;
 use larder_wire::{ErrorKind, limits};
-use tokio::task;
 
 use super::planning::open;
-use crate::cache::{Awaited, Cache, Found};
-use crate::catalog::Dataset;
+use crate::bring::{bring, failed};
 use crate::clock;
 use crate::fill::Priority;
-use crate::flight::Waited;
 use crate::shared::Shared;
 
 /// What of the cache the agent is concerned with.
@@ -155,31 +152,6 @@ impl Holdings {
     }
 }
 
-async fn bring(
-    cache: &Arc<Cache>,
-    dataset: &Arc<Dataset>,
-    index: u32,
-    priority: Priority,
-) -> Pulled {
-    match cache.find(dataset, &[index], priority).pop() {
-        Some(Found::Resident(_)) => Pulled::Verified,
-        Some(Found::InFlight(flight)) => {
-            let landed = task::spawn_blocking(move || landed(&flight)).await;
-            landed.unwrap_or(Pulled::Failed)
-        }
-        Some(Found::NotKept) | None => Pulled::NoRoom,
-    }
-}
-
-/// Waits for the end of a fill. Blocks.
-fn landed(flight: &Awaited) -> Pulled {
-    match flight.wait_for_all(limits::FILL_DEADLINE) {
-        Waited::Sealed(_) => Pulled::Verified,
-        Waited::Failed(why) => failed(why.kind()),
-        Waited::Ready(_) | Waited::TimedOut => Pulled::Failed,
-    }
-}
-
 /// What comes of a shard whose dataset could not be opened. What will not pass is said at once: the change must not wait
 /// for a node that may not have the dataset, or has no room for its manifest.
 fn not_open(kind: ErrorKind) -> Pulled {
@@ -187,13 +159,6 @@ fn not_open(kind: ErrorKind) -> Pulled {
         ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,
         ErrorKind::ResourceExhausted => Pulled::NoRoom,
         _ => failed(kind),
-    }
-}
-
-fn failed(kind: ErrorKind) -> Pulled {
-    match kind {
-        ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
-        _ => Pulled::Failed,
     }
 }
 

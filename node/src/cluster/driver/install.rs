@@ -35,7 +35,8 @@ impl Installer {
     ) -> Self {
         let (wanted, wishes) = watch::channel(None);
         let (coordinator, in_use) = (Arc::clone(coordinator), Arc::clone(&shared.placements));
-        tokio::spawn(Fitter { coordinator, in_use, wishes, report }.run());
+        let copies_asked = shared.config.copies();
+        tokio::spawn(Fitter { coordinator, in_use, wishes, report, copies_asked }.run());
         Self(wanted)
     }
 
@@ -50,6 +51,8 @@ struct Fitter {
     in_use: Arc<ArcSwap<Placements>>,
     wishes: watch::Receiver<Wanted>,
     report: Report,
+    /// The copies that this node was told to found a cluster with.
+    copies_asked: Option<u8>,
 }
 
 impl Fitter {
@@ -57,6 +60,7 @@ impl Fitter {
         while self.wishes.changed().await.is_ok() {
             let Some((ring, previous)) = self.wishes.borrow_and_update().clone() else { continue };
             let version = ring.version;
+            self.tell_copies(ring.scheme.copies);
             tokio::select! {
                 () = self.fit(ring, previous) => {
                     if self.report.send(Event::Installed(version)).await.is_err() {
@@ -66,6 +70,16 @@ impl Fitter {
                 // Another ring is wanted by now.
                 _ = wishes_more(self.wishes.clone()) => {}
             }
+        }
+    }
+
+    /// Warns once of a cluster that was founded with another number of copies.
+    fn tell_copies(&mut self, copies: u8) {
+        if let Some(asked) = self.copies_asked.take().filter(|asked| *asked != copies) {
+            tracing::warn!(
+                "--copies {asked} counts where a cluster is founded, and this one was founded with {copies}: \
+                 that is what it keeps of each shard"
+            );
         }
     }
 

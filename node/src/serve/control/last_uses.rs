@@ -31,8 +31,9 @@ pub(super) fn pieces(
     }
     let asked: Result<BTreeSet<_>, _> =
         request.snapshots.iter().map(|id| snapshot_id(id)).collect();
-    let catalog = &context.shared.catalog;
-    let open: Vec<_> = asked?.into_iter().filter_map(|snapshot| catalog.get(snapshot)).collect();
+    let (asked, open) = (asked?, context.shared.catalog.list().into_iter());
+    // To be asked about is no use of a dataset.
+    let open: Vec<_> = open.filter(|dataset| asked.contains(&dataset.snapshot())).collect();
     let (pieces, taken) = mpsc::channel(1);
     let context = Arc::clone(context);
     task::spawn(async move {

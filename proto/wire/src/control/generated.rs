@@ -2763,6 +2763,9 @@ pub struct ClusterStatus {
     /// Of the datasets, those that are open on this node: owned_bytes counts these.
     #[prost(uint32, tag = "15")]
     pub datasets_measured: u32,
+    /// How many members own each shard, where there are enough.
+    #[prost(uint32, tag = "16")]
+    pub copies: u32,
 }
 /// A node as the record knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -23,6 +23,7 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
         cluster: record.map(|record| Bytes::copy_from_slice(&record.cluster)).unwrap_or_default(),
         generation: generation.max(record.map_or(0, |record| record.generation)),
         ring_version: record.map_or(0, |record| record.version),
+        copies: record.map_or(0, |record| record.scheme.copies.into()),
         installed: standing.installed,
         progress: standing.progress.as_ref().map(|progress| MoveProgress {
             shards_left: progress.shards_left,

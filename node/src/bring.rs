@@ -1,0 +1,46 @@
+//! Bringing a shard here for nobody in particular, and waiting for it.
+
+use std::sync::Arc;
+
+use larder_cluster::agent::Pulled;
+use larder_wire::{ErrorKind, limits};
+use tokio::task;
+
+use crate::cache::{Awaited, Cache, Found};
+use crate::catalog::Dataset;
+use crate::fill::Priority;
+use crate::flight::Waited;
+
+/// Brings a shard here: at once when it is, else from a node that has it, else from the origin.
+pub(crate) async fn bring(
+    cache: &Arc<Cache>,
+    dataset: &Arc<Dataset>,
+    index: u32,
+    priority: Priority,
+) -> Pulled {
+    match cache.find(dataset, &[index], priority).pop() {
+        Some(Found::Resident(_)) => Pulled::Verified,
+        Some(Found::InFlight(flight)) => {
+            let landed = task::spawn_blocking(move || landed(&flight)).await;
+            landed.unwrap_or(Pulled::Failed)
+        }
+        Some(Found::NotKept) | None => Pulled::NoRoom,
+    }
+}
+
+/// Waits for the end of a fill. Blocks.
+fn landed(flight: &Awaited) -> Pulled {
+    match flight.wait_for_all(limits::FILL_DEADLINE) {
+        Waited::Sealed(_) => Pulled::Verified,
+        Waited::Failed(why) => failed(why.kind()),
+        Waited::Ready(_) | Waited::TimedOut => Pulled::Failed,
+    }
+}
+
+/// What comes of a shard that could not be filled.
+pub(crate) fn failed(kind: ErrorKind) -> Pulled {
+    match kind {
+        ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
+        _ => Pulled::Failed,
+    }
+}
