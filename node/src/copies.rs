@@ -2,8 +2,8 @@
 //!
 //! The owner that is asked first fills a shard as it is read. The others ask each other from time to time what they have,
 //! and bring what they own and lack: one at a time, in the background, what was read last first, and only into room that
-//! no shard will need of which this node is asked first. Where that room is needed after all, as another dataset is
-//! opened, copies go again. So a copy costs no shard its place.
+//! no shard will need of which this node is asked first. Where that room is needed after all, since rows had to be read
+//! past the cache, copies go that nobody has read for a while. So a copy that is not read costs no shard its place.
 //!
 //! While the ring changes nothing is brought and nothing goes: then plans say what is where.
 //!
@@ -40,6 +40,9 @@ const ASKING_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// For so long copies are brought by what was seen once.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
+/// Lacking shards that are looked for at once, which bounds the memory that this takes.
+const LACKING_MAX: usize = 1 << 16;
+
 /// Of the budget, what no copy takes: a part in so many.
 const SPARED_SHARE: u64 = 16;
 
@@ -53,6 +56,8 @@ pub(crate) struct Copier {
     patience: Duration,
     /// Could not be brought, and wait until the others were.
     failed: HashSet<ShardId>,
+    /// Rows that were read past the cache when it was last looked.
+    past: u64,
 }
 
 /// A shard that this node owns, is not asked first for, and does not have.
@@ -93,6 +98,7 @@ impl Copier {
             ask_at: clock::now(),
             patience: INTERVAL,
             failed: HashSet::new(),
+            past: 0,
         };
         let stopping = shared.stopping.clone();
         shared.runtime.spawn(async move { stopping.run_until_cancelled_owned(copier.run()).await });
@@ -109,8 +115,12 @@ impl Copier {
             let begun = clock::now();
             let Some(survey) = self.survey(&placements).await else { continue };
             rest = INTERVAL.max(clock::now().saturating_duration_since(begun) * LOOKING_SHARE);
+            let past = self.shared.counters.rows_by_range.get();
+            let refused = std::mem::replace(&mut self.past, past) != past;
             if free(&self.shared.cache) < survey.promised {
-                self.make_room(&survey);
+                if refused {
+                    self.make_room(survey).await;
+                }
             } else if !survey.lacking.is_empty() && clock::now() >= self.ask_at {
                 self.round(&placements, survey).await;
             }
@@ -127,28 +137,18 @@ impl Copier {
     async fn survey(&self, placements: &Arc<Placements>) -> Option<Survey> {
         let (shared, placements) = (Arc::clone(&self.shared), Arc::clone(placements));
         let looking = task::spawn_blocking(move || {
-            let here = shared.cache.shards().into_iter().map(|shard| shard.id).collect();
+            let mut here: HashSet<ShardId> = shared.cache.flights().into_keys().collect();
+            here.extend(shared.cache.idle_times().into_iter().map(|(id, _)| id));
             survey(&shared.catalog.list_used(), &placements, shared.config.node_id(), &here)
         });
         looking.await.ok()
     }
 
-    /// Lets copies go for shards of which this node is asked first: those that nobody has read for longest.
-    fn make_room(&self, survey: &Survey) {
-        let cache = &self.shared.cache;
-        let copies: HashSet<&ShardId> = survey.copies.iter().collect();
-        let mut idle = cache.idle_times();
-        // Who maps one reads it now.
-        idle.retain(|(id, idle)| copies.contains(id) && !idle.is_zero());
-        idle.sort_unstable_by_key(|(_, idle)| std::cmp::Reverse(*idle));
-        let mut gone = 0_u64;
-        for (id, _) in idle {
-            if free(cache) >= survey.promised {
-                break;
-            }
-            gone += u64::from(cache.let_go(id));
-        }
-        tracing::debug!(gone, promised = survey.promised, "copies made room");
+    /// Lets copies go for shards of which this node is asked first.
+    async fn make_room(&self, survey: Survey) {
+        let cache = Arc::clone(&self.shared.cache);
+        let making = task::spawn_blocking(move || make_room(&cache, &survey));
+        let _ = making.await;
     }
 
     /// Brings some of what is lacking.
@@ -175,8 +175,9 @@ impl Copier {
                 continue;
             }
             let Lacking { dataset, index, .. } = &shard;
-            match bring(&self.shared.cache, dataset, *index, Priority::Background).await {
-                Pulled::Verified => came += 1,
+            let bringing = bring(&self.shared.cache, dataset, *index, Priority::Background);
+            match time::timeout(ROUND_MAX, bringing).await {
+                Ok(Pulled::Verified) => came += 1,
                 _ => drop(self.failed.insert(shard.id())),
             }
         }
@@ -233,6 +234,23 @@ fn free(cache: &Cache) -> u64 {
     usage.limit_bytes.saturating_sub(used)
 }
 
+/// Lets go of copies until what is promised fits: first those that nobody has read for longest, and none that was read
+/// lately or is mapped.
+fn make_room(cache: &Cache, survey: &Survey) {
+    let copies: HashSet<&ShardId> = survey.copies.iter().collect();
+    let mut idle = cache.idle_times();
+    idle.retain(|(id, idle)| *idle >= limits::DATASET_IN_USE && copies.contains(id));
+    idle.sort_unstable_by_key(|(_, idle)| std::cmp::Reverse(*idle));
+    let mut gone = 0_u64;
+    for (id, _) in idle {
+        if free(cache) >= survey.promised {
+            break;
+        }
+        gone += u64::from(cache.let_go(id));
+    }
+    tracing::debug!(gone, promised = survey.promised, "copies made room");
+}
+
 async fn ask_one(
     peer: &Peer,
     snapshots: &BTreeSet<SnapshotId>,
@@ -272,6 +290,7 @@ fn survey(
                     survey.copies.push(shard.id);
                     continue;
                 }
+                (Some(_), false) if survey.lacking.len() == LACKING_MAX => continue,
                 (Some(_), false) => {}
             }
             owners.extend(owned.iter().filter(|&&owner| usize::from(owner) != own));
