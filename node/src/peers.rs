@@ -1,7 +1,7 @@
 //! The other nodes of the ring, as far as this one reads shards from them.
 //!
-//! A shard may be in memory elsewhere: with who owned it before the ring changed, or with who stood in
-//! while its owner was away. Such a node is asked before the origin: for bytes of the extent, as they
+//! A shard may be in memory elsewhere: with another of its owners, with who owned it before the ring
+//! changed, or with who stood in while its owner was away. Such a node is asked before the origin: for bytes of the extent, as they
 //! lie in memory, since the layout follows from the manifest and is the same everywhere. A peer gives
 //! what it has and fills nothing because of it.
 //!

@@ -50,7 +50,7 @@ const BYTES_MAX: u64 = 1 << 60;
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] when the change can't be taken on this ring, when a present placement
-/// is not on it, when a snapshot is named twice, has too many shards or bytes.
+/// is not on it, when a snapshot is named twice, or has too many shards or bytes.
 pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Result<Plan, Error> {
     let next = Arc::new(change.apply(ring)?);
     let mut sorted = snapshots.to_vec();

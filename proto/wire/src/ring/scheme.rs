@@ -40,6 +40,8 @@ impl Scheme {
         Self { unit, copies: u8::try_from(copies).expect("at most 16") }
     }
 
+    /// Makes sure that a ring of these members can go by it.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when members can't be counted so, or a shard can't have so many owners.
     pub(super) fn check(self, members: &[Member]) -> Result<(), Error> {
