@@ -1,34 +1,49 @@
 //! Which node is asked for which row: pure arithmetic on the placement and on who is up.
 //!
-//! The owner of a shard is asked, of several the one whose memory can be mapped, else the first. Where
-//! it is down or has failed this read, the next member on the shard's walk is asked: another owner, then
-//! those that fill in an owner's place. Where none is left the origin is asked.
+//! The first owner of a shard is asked for rows: it fills what nobody has, so that several owners do not
+//! each read one shard of the origin. Where it is down or has failed this read, the next member on the
+//! shard's walk is asked: another owner, then those that fill in an owner's place. Where none is left the
+//! origin is asked.
+//!
+//! For its memory an owner on this host is asked, whichever it is: it lends what it has.
 //!
 //! Thread rule: shared by all threads that read; owners are remembered in atomics.
 
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use larder_dataset::ShardId;
 use larder_wire::Placement;
 
-/// In place of a member's index: not looked up yet.
-const UNKNOWN: u16 = u16::MAX;
+/// In place of owners: not looked up yet.
+const UNKNOWN: u32 = u32::MAX;
 
-/// The placement of one snapshot's shards, with the owner that is asked for each, looked up once.
+/// In place of a member's index: none.
+const NOBODY: u16 = u16::MAX;
+
+/// The placement of one snapshot's shards, with the owners that are asked for each, looked up once.
 pub(crate) struct Router {
     placement: Placement,
     /// Whose memory can be mapped, by index among the ring's members.
     near: Box<[bool]>,
-    /// Index of the owner to ask among the ring's members, by shard.
-    owners: Box<[AtomicU16]>,
+    /// By shard, [`Asked`] in one number.
+    asked: Box<[AtomicU32]>,
+}
+
+/// The owners of a shard that are asked for it, as indices into the ring's members.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// For rows.
+    first: u16,
+    /// For its memory, or [`NOBODY`].
+    near: u16,
 }
 
 impl Router {
     /// Of `shards` shards. `near` says of each member of the ring whether its memory can be mapped.
     pub(crate) fn new(placement: Placement, near: Box<[bool]>, shards: u32) -> Self {
         debug_assert_eq!(near.len(), placement.ring().members().len());
-        let owners = (0..shards).map(|_| AtomicU16::new(UNKNOWN)).collect();
-        Self { placement, near, owners }
+        let asked = (0..shards).map(|_| AtomicU32::new(UNKNOWN)).collect();
+        Self { placement, near, asked }
     }
 
     /// The version of the ring.
@@ -36,17 +51,17 @@ impl Router {
         self.placement.ring().version()
     }
 
-    /// The member to ask for a shard, as an index into the ring's members: its owner, else the first on
-    /// the walk that is `usable`. `None` when no member is.
+    /// The member to ask for rows of a shard, as an index into the ring's members: its first owner, else the
+    /// first on the walk that is `usable`. `None` when no member is.
     pub(crate) fn pick(
         &self,
         shard: u32,
         id: impl Fn() -> ShardId,
         usable: &[bool],
     ) -> Option<usize> {
-        let owner = usize::from(self.owner(shard, &id));
-        if usable[owner] {
-            return Some(owner);
+        let first = usize::from(self.asked(shard, &id).first);
+        if usable[first] {
+            return Some(first);
         }
         let ring = self.placement.ring();
         let index = |id: &str| ring.index(id).expect("a ring names its own members");
@@ -54,18 +69,36 @@ impl Router {
         walk.find(|&index| usable[index])
     }
 
-    fn owner(&self, shard: u32, id: impl Fn() -> ShardId) -> u16 {
-        let known = &self.owners[shard as usize];
+    /// The owner of a shard whose memory can be mapped, as an index into the ring's members.
+    pub(crate) fn lender(&self, shard: u32, id: impl Fn() -> ShardId) -> Option<usize> {
+        let near = self.asked(shard, id).near;
+        (near != NOBODY).then_some(usize::from(near))
+    }
+
+    fn asked(&self, shard: u32, id: impl Fn() -> ShardId) -> Asked {
+        let known = &self.asked[shard as usize];
         match known.load(Relaxed) {
             UNKNOWN => {
                 let owners = self.placement.owners(id());
                 let near = owners.iter().find(|&&owner| self.near[usize::from(owner)]);
-                let owner = near.copied().unwrap_or(owners[0]);
-                known.store(owner, Relaxed);
-                owner
+                let asked = Asked { first: owners[0], near: near.copied().unwrap_or(NOBODY) };
+                known.store(asked.packed(), Relaxed);
+                asked
             }
-            owner => owner,
+            packed => Asked::unpacked(packed),
         }
+    }
+}
+
+impl Asked {
+    /// Never [`UNKNOWN`]: nobody is not the first owner of anything.
+    fn packed(self) -> u32 {
+        u32::from(self.first) << 16 | u32::from(self.near)
+    }
+
+    fn unpacked(packed: u32) -> Self {
+        let [near, first] = [packed, packed >> 16].map(|half| (half & 0xffff) as u16);
+        Self { first, near }
     }
 }
 
@@ -167,24 +200,24 @@ mod tests {
     }
 
     #[test]
-    fn of_several_owners_one_whose_memory_can_be_mapped_is_asked_and_else_the_first() {
+    fn of_several_owners_the_first_is_asked_for_rows_and_one_on_this_host_for_its_memory() {
         let copied = (*ring(6)).clone().with_copies(3).unwrap();
         let placement = Placement::of_ring(Arc::new(copied));
         let near = [false, false, true, false, false, true];
         let router = Router::new(placement.clone(), near.into(), 300);
-        let mut mapped = 0;
+        let mut further = 0;
         for shard in 0..300 {
             let owners: Vec<usize> =
                 placement.owners(id(shard)).iter().map(|&owner| owner.into()).collect();
-            let mappable = owners.iter().copied().find(|&owner| near[owner]);
-            let asked = mappable.unwrap_or(owners[0]);
-            assert_eq!(router.pick(shard, || id(shard), &[true; 6]), Some(asked));
-            mapped += usize::from(asked != owners[0]);
+            assert_eq!(router.pick(shard, || id(shard), &[true; 6]), Some(owners[0]));
+            let lender = owners.iter().copied().find(|&owner| near[owner]);
+            assert_eq!(router.lender(shard, || id(shard)), lender);
+            further += usize::from(lender.is_some_and(|lender| lender != owners[0]));
             let mut others = [true; 6];
-            others[asked] = false;
-            let next = owners.into_iter().find(|&owner| owner != asked);
-            assert_eq!(router.pick(shard, || id(shard), &others), next, "another owner is next");
+            others[owners[0]] = false;
+            let next = router.pick(shard, || id(shard), &others);
+            assert_eq!(next, Some(owners[1]), "another owner is next");
         }
-        assert!(mapped > 50, "{mapped}");
+        assert!(further > 50, "{further}");
     }
 }

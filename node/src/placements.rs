@@ -95,9 +95,20 @@ impl Placements {
     /// Whether a member owns a shard of a snapshot.
     #[must_use]
     pub fn gives(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
-        let Some(index) = self.ring.index(member) else { return false };
+        self.rank(snapshot, shard, member).is_some()
+    }
+
+    /// Whether a member owns a shard of a snapshot, and another one is asked for it first.
+    #[must_use]
+    pub fn gives_further(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
+        self.ring.copies() > 1 && self.rank(snapshot, shard, member).is_some_and(|rank| rank > 0)
+    }
+
+    /// Where a member stands among the owners of a shard, if it does.
+    fn rank(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> Option<usize> {
+        let index = self.ring.index(member)?;
         let owners = self.of(snapshot).owners(shard);
-        owners.iter().any(|&owner| usize::from(owner) == index)
+        owners.iter().position(|&owner| usize::from(owner) == index)
     }
 }
 

@@ -27,6 +27,7 @@ impl Scene {
         let mut index = Command::new(binary("larder"));
         index.args(["dataset", "index", "s3://data/words", "--shard-bytes", "256KiB"]);
         assert!(index.envs(server.env()).status().expect("larder starts").success());
+        server.reset_counts();
         let mut env = server.env();
         env.push(("LARDER_COPIES".to_owned(), copies.to_string()));
         let cluster = LivingCluster::start(keeper, nodes, "s3://data", &env);
@@ -35,20 +36,22 @@ impl Scene {
 
     /// A client that maps nothing and checks every byte reads some epochs.
     fn read(&self) {
-        let mut client = TrainingProcess::start(&ClientOptions {
+        finish(self.reader(2, &["--remote-only"]));
+    }
+
+    /// A client that checks every byte and reads so many epochs, with further words.
+    fn reader(&self, epochs: u64, args: &[&str]) -> TrainingProcess {
+        TrainingProcess::start(&ClientOptions {
             program: env!("CARGO_BIN_EXE_larder-test-client"),
             uri: "s3://data/words",
             cluster: &self.cluster.address(),
-            epochs: 2,
+            epochs,
             seed: 1,
             batch_size: 32,
             env: self.server.env(),
-            args: &["--remote-only"],
+            args,
             wrapper: &[],
-        });
-        let (status, lines) = client.finish();
-        assert!(status.success(), "{status}, {:?}", lines.last());
-        assert_eq!(lines.last().map(String::as_str), Some("epoch 1 complete"));
+        })
     }
 
     /// Every shard is on so many of these nodes.
@@ -66,6 +69,15 @@ impl Scene {
         let samples = objects.filter(|(object, _)| object.ends_with(".safetensors"));
         samples.map(|(object, reads)| format!("{object}: {reads:?}")).collect()
     }
+}
+
+/// Where the rows of the last batch came from: batch, local, remote, origin.
+fn finish(mut reader: TrainingProcess) -> String {
+    let (status, lines) = reader.finish();
+    assert!(status.success(), "{status}, {:?}", lines.last());
+    let [.., batch, end] = &lines[..] else { panic!("{lines:?}") };
+    assert!(end.ends_with("complete"), "{end}");
+    batch.clone()
 }
 
 /// Every owner gets a copy of what was read, without another read of the origin; and then nobody needs that, neither in
@@ -95,4 +107,21 @@ fn a_death_costs_no_read_of_the_origin_by_one_of_the_nodes() {
 #[test]
 fn a_death_costs_no_read_of_the_origin_by_etcd() {
     a_death_costs_no_read_of_the_origin(Keeper::Etcd(Etcd::start()));
+}
+
+#[test]
+fn readers_beside_either_owner_read_the_origin_once_and_then_each_from_its_own_node() {
+    let scene = Scene::new(Keeper::FirstNode, 2, 2);
+    let beside = [["--over-network", "a"], ["--over-network", "b"]];
+    let cold: Vec<_> = beside.iter().map(|args| scene.reader(2, args)).collect();
+    cold.into_iter().for_each(|reader| drop(finish(reader)));
+    let (counts, read) = (scene.server.counts(), scene.reads_of_samples());
+    let samples = counts.reads.objects().filter(|(object, _)| object.ends_with(".safetensors"));
+    let again = samples.map(|(object, _)| counts.reads.again(object));
+    assert_eq!((read.len(), again.sum::<u64>()), (SHARDS, 0), "{read:?}");
+    scene.until_copies(&[0, 1], 2);
+    for args in &beside {
+        assert_eq!(finish(scene.reader(200, args)), "batch 32 0 0");
+    }
+    assert_eq!(scene.reads_of_samples(), read);
 }

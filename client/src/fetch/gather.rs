@@ -9,7 +9,7 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use larder_wire::{Advice, ErrorKind, limits};
 
 use super::{
     lanes::{Event, Lane, Lanes, Wait},
+    node::Node,
     session::{Routes, Session},
     sources::{Gathered, Hop},
     strikes::{Strikes, Verdict},
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     Error, files, hints,
+    local::Socket,
     origin::Fallback,
     patience::Patience,
     process,
@@ -214,8 +216,16 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Opens the dataset on those nodes that were not asked for anything yet, all at once.
     fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
-        let new: Vec<usize> =
-            plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
+        let is_new = |node: &usize| !routes.nodes[*node].is_open();
+        let mut new: BTreeSet<usize> = plan.keys().copied().filter(is_new).collect();
+        if routes.are_lenders_new() {
+            let rows = plan.values().flatten().flat_map(|job| &job.at);
+            let lenders = rows.filter_map(|&at| self.lender(routes, self.shard(at)));
+            let is_up = |node: &usize| {
+                routes.nodes[*node].member.health.is_up() && !self.strikes[*node].out
+            };
+            new.extend(lenders.filter(is_new).filter(is_up));
+        }
         if new.is_empty() {
             return Ok(());
         }
@@ -245,7 +255,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let (mut started, mut busy) = (Vec::new(), false);
         for (index, jobs) in plan {
             let node = &routes.nodes[index];
-            self.ask_for_maps(routes, index, &jobs);
+            self.ask_for_maps(routes, node, &jobs);
             let slot = match node.pool.try_take() {
                 _ if !node.is_open() => None,
                 None if wait => {
@@ -278,18 +288,24 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Asks the node for the shards of these rows, if it is on this host: the next time they are
-    /// mapped.
-    fn ask_for_maps(&self, routes: &Routes, node: usize, jobs: &[Job]) {
-        let Some(socket) = routes.nodes[node].socket() else {
-            return;
-        };
+    /// Asks for the shards of these rows whoever can lend them: the next time they are mapped. Else it is who is asked for
+    /// the rows that may stand in for the owner.
+    fn ask_for_maps(&self, routes: &Routes, asked: &Node, jobs: &[Job]) {
         let (now, slots) = (process::uptime(), &self.means.session.slots);
-        let shards = jobs.iter().flat_map(|job| &job.at).map(|&at| self.shard(at));
-        let claimed: Vec<u32> = shards.filter(|&shard| slots.claim(shard, now)).collect();
-        if !claimed.is_empty() {
-            socket.ask(&claimed);
+        let mut claimed = BTreeMap::<_, (&Socket, Vec<u32>)>::new();
+        for shard in jobs.iter().flat_map(|job| &job.at).map(|&at| self.shard(at)) {
+            let lender = self.lender(routes, shard);
+            let node = lender.map_or(asked, |index| &routes.nodes[index]);
+            if let Some(socket) = node.socket().filter(|_| slots.claim(shard, now)) {
+                claimed.entry(lender).or_insert((socket, Vec::new())).1.push(shard);
+            }
         }
+        claimed.into_values().for_each(|(socket, shards)| socket.ask(&shards));
+    }
+
+    /// The owner of a shard that is on this host.
+    fn lender(&self, routes: &Routes, shard: u32) -> Option<usize> {
+        routes.router.lender(shard, || self.means.target.manifest.shard(shard).id)
     }
 
     /// A row that came counts; a row that a node had to read from the origin counts as such.

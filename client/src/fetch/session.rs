@@ -54,7 +54,7 @@ impl Session {
         Some(made)
     }
 
-    /// Maps a shard now, if the node that owns it is on this host and has it.
+    /// Maps a shard now, if a node that owns it is on this host and has it.
     pub(super) fn attach(
         &self,
         target: &Target,
@@ -68,7 +68,8 @@ impl Session {
         let usable: Vec<bool> =
             routes.nodes.iter().map(|node| node.member.health.is_up()).collect();
         let id = || target.manifest.shard(shard).id;
-        let node = &routes.nodes[routes.router.pick(shard, id, &usable)?];
+        let lender = routes.router.lender(shard, id).filter(|&lender| usable[lender]);
+        let node = &routes.nodes[lender.or_else(|| routes.router.pick(shard, id, &usable))?];
         if !node.is_open() {
             let opened = cancel.unless(node.open_soon(target, &self.slots));
             let opened = runtime::block_on(opened).ok()?.ok()?;
@@ -110,5 +111,10 @@ impl Routes {
         };
         let nodes = directory.members().iter().map(node).collect();
         Self { router, nodes, directory }
+    }
+
+    /// Whether there is a node on this host that was not asked for anything yet.
+    pub(super) fn are_lenders_new(&self) -> bool {
+        self.nodes.iter().any(|node| node.member.nearness.is_here() && !node.is_open())
     }
 }

@@ -39,19 +39,33 @@ impl Cache {
         // Between being found and being leased it may be evicted, once in a blue moon.
         for _ in 0..3 {
             match self.find(dataset, &[shard], Priority::Demand).pop() {
-                Some(Found::Resident(_)) => match self.lease_resident(dataset, shard, holder) {
-                    Ok(sealed) => return Leased::Granted(sealed),
-                    Err(LeaseRefused::NotResident) => {}
-                    Err(refused @ LeaseRefused::OverQuota { .. }) => {
-                        let kind = ErrorKind::ResourceExhausted;
-                        return Leased::OverQuota(Error::new(kind, refused.to_string()));
-                    }
+                Some(Found::Resident(_)) => match self.lease_if_here(dataset, shard, holder) {
+                    Leased::NotKept => {}
+                    leased => return leased,
                 },
                 Some(Found::InFlight(flight)) => return pending(&flight),
                 Some(Found::NotKept) | None => return Leased::NotKept,
             }
         }
         Leased::NotKept
+    }
+
+    /// Gives a holder a lease on a shard, if it is here. Nothing begins because of it.
+    ///
+    /// # Panics
+    /// If the dataset has no such shard.
+    pub fn lease_if_here(&self, dataset: &Dataset, shard: u32, holder: HolderId) -> Leased {
+        if let Err(why) = dataset.vouch(shard) {
+            return Leased::Failed(Arc::new(why));
+        }
+        match self.lease_resident(dataset, shard, holder) {
+            Ok(sealed) => Leased::Granted(sealed),
+            Err(LeaseRefused::NotResident) => Leased::NotKept,
+            Err(refused @ LeaseRefused::OverQuota { .. }) => {
+                let kind = ErrorKind::ResourceExhausted;
+                Leased::OverQuota(Error::new(kind, refused.to_string()))
+            }
+        }
     }
 
     fn lease_resident(

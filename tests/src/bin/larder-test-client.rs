@@ -29,6 +29,8 @@ struct Arguments {
     child: bool,
     /// Map the memory of nodes on this host.
     local: bool,
+    /// But for these, which count as elsewhere.
+    over_network: Vec<String>,
     /// Give up on a read soon.
     impatient: bool,
     /// Go on, however many epochs, until there is such a file.
@@ -47,6 +49,7 @@ impl Arguments {
             batch_size: next()?.parse().ok()?,
             child: false,
             local: true,
+            over_network: Vec::new(),
             impatient: false,
             until: None,
         };
@@ -54,6 +57,7 @@ impl Arguments {
             match word.as_str() {
                 "--child" => parsed.child = true,
                 "--remote-only" => parsed.local = false,
+                "--over-network" => parsed.over_network.push(words.next()?),
                 "--impatient" => parsed.impatient = true,
                 "--until" => parsed.until = Some(words.next()?.into()),
                 _ => return None,
@@ -71,7 +75,7 @@ impl Arguments {
 fn main() -> ExitCode {
     let Some(arguments) = Arguments::parse() else {
         eprintln!(
-            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--impatient] [--until FILE]"
+            "usage: larder-test-client URI CLUSTER EPOCHS SEED BATCH_SIZE [--child] [--remote-only] [--over-network NODE] [--impatient] [--until FILE]"
         );
         return ExitCode::FAILURE;
     };
@@ -91,7 +95,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// Whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
-    let options = Dataset::options().local(arguments.local);
+    let options = Dataset::options().local(arguments.local).over_network(&arguments.over_network);
     let options = match arguments.cluster.as_str() {
         "host" => options.host_node(HostOptions::default()),
         addresses => options.cluster(addresses),

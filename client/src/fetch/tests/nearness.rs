@@ -59,7 +59,7 @@ fn a_node_that_is_started_later_is_found_then() {
 }
 
 #[test]
-fn of_two_owners_the_one_on_this_host_is_asked_unless_it_is_to_be_read_over_the_network() {
+fn of_two_owners_the_first_gives_rows_and_the_one_on_this_host_its_memory() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, true);
     share_path_of(&nodes, &nodes[1]);
@@ -67,18 +67,21 @@ fn of_two_owners_the_one_on_this_host_is_asked_unless_it_is_to_be_read_over_the_
     let near = fetcher(&fixture, &address, true);
     near.learn_owners();
     let deadline = process::now() + Duration::from_secs(60);
-    while nodes[1].state.attaches.load(SeqCst) == 0 {
-        assert!(process::now() < deadline, "no shard is attached");
-        gather(&fixture, &near, &shuffled(&fixture)).unwrap();
+    while gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_local < SAMPLES {
+        assert!(process::now() < deadline, "not all shards are attached");
     }
-    assert!(nodes[0].asked().is_empty() && nodes[2].asked().is_empty());
+    assert!(nodes[1].state.attaches.load(SeqCst) > 0);
+    assert!(!nodes[0].asked().is_empty(), "until then");
+    assert!(nodes[1].asked().is_empty() && nodes[2].asked().is_empty());
+    let before = nodes[1].state.attaches.load(SeqCst);
     let options =
         FetchOptions { over_network: vec!["node-1".to_owned()], ..FetchOptions::default() };
     let cluster = Cluster::connect(&address).unwrap();
     let far = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
     far.learn_owners();
-    gather(&fixture, &far, &shuffled(&fixture)).unwrap();
-    assert!(!nodes[0].asked().is_empty() && nodes[2].asked().is_empty());
+    assert_eq!(gather(&fixture, &far, &shuffled(&fixture)).unwrap().rows_local, 0);
+    assert_eq!(nodes[1].state.attaches.load(SeqCst), before);
+    assert!(nodes[2].asked().is_empty());
 }
 
 /// A locality of ranks on hosts with these nodes.

@@ -13,13 +13,14 @@ use larder_wire::{Error, ErrorKind};
 
 use super::admit;
 use super::clients::Client;
-use crate::cache::Leased;
+use crate::cache::{HolderId, Leased};
 use crate::catalog::Dataset;
 use crate::serve::Context;
 use crate::serve::acceptor::Slot;
 use crate::serve::peer::Peer;
 use crate::serve::session::{Closing, Session};
 use crate::serve::stop::wait_any;
+use crate::shared::Shared;
 
 /// Serves a client until it, or its process, is gone; then nothing of it remains.
 pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
@@ -125,7 +126,7 @@ impl Connection<'_> {
             let error = Error::new(ErrorKind::ResourceExhausted, message);
             return self.session.refuse(request, &error);
         }
-        let leased = context.shared.cache.lease(&dataset, shard, client.holder);
+        let leased = lease(&context.shared, &dataset, shard, client.holder);
         if !matches!(leased, Leased::Granted(_)) {
             client.strike((snapshot, shard));
         }
@@ -186,6 +187,15 @@ impl Connection<'_> {
         }
         Ok(())
     }
+}
+
+/// What another owner is asked for first is filled there, and its copy comes from there.
+fn lease(shared: &Shared, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
+    let (snapshot, id) = (dataset.snapshot(), dataset.manifest().shard(shard).id);
+    if shared.placements.load().gives_further(snapshot, id, shared.config.node_id()) {
+        return shared.cache.lease_if_here(dataset, shard, holder);
+    }
+    shared.cache.lease(dataset, shard, holder)
 }
 
 fn check_shard(dataset: &Dataset, shard: u32) -> Result<(), Error> {

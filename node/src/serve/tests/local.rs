@@ -2,14 +2,18 @@
 
 use larder_extent::{Attached as AttachedExtent, ExtentId};
 use larder_wire::ErrorKind;
+use larder_wire::Ring;
 use larder_wire::data::{
     Attach, AttachManifest, Attached, ErrorReply, FrameHeader, Kind, Recall, Release,
 };
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use super::client_process::ClientProcess;
 use super::{Client, TestNode};
-use crate::testing::{Folder, until};
+use crate::fill::Priority;
+use crate::placements::Placements;
+use crate::testing::{Folder, member, until};
 
 const ROOMY: u64 = 64 << 20;
 
@@ -174,4 +178,30 @@ fn a_client_killed_while_it_waits_for_rows_is_reaped_although_a_child_keeps_the_
     let _child = client.kill();
     until("the gather ends", || node.servers.context.activity.gathering.get() == 0);
     until("the connection ends", || node.servers.context.local.count() == 0);
+}
+
+#[test]
+fn what_another_owner_is_asked_for_first_is_lent_when_it_is_here_and_not_filled_for_that() {
+    let folder = Folder::new(400, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let members = ["n1", "n2"].map(|id| member(id, &format!("{id}:1"))).to_vec();
+    let ring = Ring::new(2, members).unwrap().with_copies(2).unwrap();
+    let placements = Placements::of_ring(Arc::new(ring));
+    let manifest = node.dataset.manifest();
+    let asked_first = |shard: &u32| {
+        let owners = placements.of(node.dataset.snapshot()).owners(manifest.shard(*shard).id);
+        placements.ring().members()[usize::from(owners[0])].id == "n1"
+    };
+    let (own, further): (Vec<u32>, Vec<u32>) = (0..manifest.shard_count()).partition(asked_first);
+    assert!(!own.is_empty() && !further.is_empty());
+    node.shared.placements.store(Arc::new(placements));
+    let mut client = node.local();
+    client.attach(shard(&node, own[0]));
+    client.send(|out| shard(&node, further[0]).encode(7, out));
+    assert_eq!(client.frame().unwrap().0.kind(), Kind::NotKept);
+    assert_eq!(node.shared.cache.usage().filling.shards, 0);
+    // Whoever asks for its rows has found the first owner away.
+    node.shared.cache.find(&node.dataset, &further[..1], Priority::Demand);
+    until("it is here", || node.shared.cache.resident(&node.dataset, further[0]).is_some());
+    client.attach(shard(&node, further[0]));
 }
