@@ -46,6 +46,7 @@ pub struct LivingCluster {
     pub network: Option<Network>,
     origin: String,
     env: Vec<(String, String)>,
+    memory: String,
     home: TempDir,
 }
 
@@ -65,18 +66,44 @@ impl LivingCluster {
         origin: &str,
         env: &[(String, String)],
     ) -> Self {
-        let mut cluster = Self {
+        Self::assemble(network, keeper, (origin, env, "256MiB")).of(count)
+    }
+
+    /// The same on loopback, of nodes with so much memory.
+    #[must_use]
+    pub fn start_with_memory(
+        keeper: Keeper,
+        count: usize,
+        origin: &str,
+        env: &[(String, String)],
+        memory: &str,
+    ) -> Self {
+        Self::assemble(None, keeper, (origin, env, memory)).of(count)
+    }
+
+    /// No nodes yet.
+    fn assemble(
+        network: Option<Network>,
+        keeper: Keeper,
+        (origin, env, memory): (&str, &[(String, String)], &str),
+    ) -> Self {
+        Self {
             network,
             keeper,
             options: Vec::new(),
             nodes: Vec::new(),
             origin: origin.to_owned(),
             env: env.to_vec(),
+            memory: memory.to_owned(),
             home: tempfile::tempdir().expect("a temporary folder"),
-        };
-        (0..count).for_each(|_| cluster.add());
-        cluster.until_ring(&(0..count).collect::<Vec<_>>());
-        cluster
+        }
+    }
+
+    /// With so many nodes, all in the ring.
+    fn of(mut self, count: usize) -> Self {
+        (0..count).for_each(|_| self.add());
+        self.until_ring(&(0..count).collect::<Vec<_>>());
+        self
     }
 
     /// Starts one more node, which wants to join.
@@ -87,6 +114,7 @@ impl LivingCluster {
         if let Some(network) = &mut self.network {
             (options.host, options.wrapper) = network.add_host();
         }
+        options.memory.clone_from(&self.memory);
         options.env.clone_from(&self.env);
         options.env.push(("LARDER_TOKEN".to_owned(), TOKEN.to_owned()));
         options.args = self.takes_part(self.home.path(), &options.node_id);

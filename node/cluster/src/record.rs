@@ -262,6 +262,11 @@ impl Change {
         (paused || rate.is_some()).then_some(Terms { paused, rate })
     }
 
+    /// How many are to own each shard, where it changes that: no member is changed with it.
+    pub fn copies(&self) -> Option<u8> {
+        self.edits.is_empty().then_some(self.scheme.copies)
+    }
+
     /// Whether this node is to leave the ring by it.
     pub fn takes_out(&self, id: &str) -> bool {
         self.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
@@ -270,6 +275,9 @@ impl Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(copies) = self.copies() {
+            write!(f, "{}", words_of_copies(copies))?;
+        }
         for (index, edit) in self.edits.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             match edit {
@@ -281,6 +289,11 @@ impl fmt::Display for Change {
         }
         write!(f, " ({} shards, {} bytes), asked by {}", self.moves, self.bytes, self.asked_by)
     }
+}
+
+fn words_of_copies(copies: u8) -> String {
+    let word = if copies == 1 { "copy" } else { "copies" };
+    format!("{copies} {word} of each shard")
 }
 
 impl fmt::Display for Terms {

@@ -14,7 +14,7 @@ mod takeover;
 use std::fmt::Write as _;
 
 use clap::Subcommand;
-use larder_client::admin::ChangeEdit;
+use larder_client::admin::{ChangeEdit, ClusterChange, PlanFigures};
 use serde::Serialize;
 
 use crate::{context::Context, error::Failure};
@@ -99,19 +99,46 @@ impl From<&ChangeEdit> for Edit {
     }
 }
 
-/// Edits in one line: `add d, c leaves, weight of a 1 to 3`.
-fn words(edits: &[Edit]) -> String {
-    let mut text = String::new();
-    for edit in edits {
-        let comma = if text.is_empty() { "" } else { ", " };
-        let (node, weight) = (&edit.node, edit.weight.unwrap_or(0));
-        let _ = match edit.what {
-            "add" => write!(text, "{comma}{node} joins"),
-            "leave" => write!(text, "{comma}{node} leaves"),
-            _ => write!(text, "{comma}{node} gets weight {weight}"),
-        };
+/// What a change does to the ring.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Edits {
+    edits: Vec<Edit>,
+    /// How many nodes own each shard afterwards. Absent: as many as before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<u32>,
+}
+
+impl From<&ClusterChange> for Edits {
+    fn from(change: &ClusterChange) -> Self {
+        Self { edits: change.edits.iter().map(Edit::from).collect(), copies: change.copies }
     }
-    text
+}
+
+impl From<&PlanFigures> for Edits {
+    fn from(plan: &PlanFigures) -> Self {
+        Self { edits: plan.edits.iter().map(Edit::from).collect(), copies: plan.copies }
+    }
+}
+
+impl Edits {
+    /// In one line: `d joins, c leaves, a gets weight 3`.
+    fn words(&self) -> String {
+        let mut text = self.copies.map_or(String::new(), copies_of_each);
+        for edit in &self.edits {
+            let comma = if text.is_empty() { "" } else { ", " };
+            let (node, weight) = (&edit.node, edit.weight.unwrap_or(0));
+            let _ = match edit.what {
+                "add" => write!(text, "{comma}{node} joins"),
+                "leave" => write!(text, "{comma}{node} leaves"),
+                _ => write!(text, "{comma}{node} gets weight {weight}"),
+            };
+        }
+        text
+    }
+}
+
+fn copies_of_each(copies: u32) -> String {
+    format!("{copies} {} of each shard", if copies == 1 { "copy" } else { "copies" })
 }
 
 #[cfg(test)]
@@ -125,9 +152,12 @@ mod tests {
             weight,
             weight_before,
         };
-        let edits = [edit("a", 1, 3), edit("c", 1, 0), edit("d", 0, 1)];
-        let edits: Vec<Edit> = edits.iter().map(Edit::from).collect();
-        assert_eq!(words(&edits), "a gets weight 3, c leaves, d joins");
-        assert_eq!(edits[1].weight, None);
+        let edits = vec![edit("a", 1, 3), edit("c", 1, 0), edit("d", 0, 1)];
+        let edits = Edits::from(&ClusterChange { edits, ..ClusterChange::default() });
+        assert_eq!(edits.words(), "a gets weight 3, c leaves, d joins");
+        assert_eq!(edits.edits[1].weight, None);
+        let copies = |copies| Edits { copies: Some(copies), ..Edits::default() }.words();
+        assert_eq!(copies(1), "1 copy of each shard");
+        assert_eq!(copies(3), "3 copies of each shard");
     }
 }

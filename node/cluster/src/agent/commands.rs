@@ -34,8 +34,9 @@ impl<R: Rules> Agent<R> {
             let why = "this node has not seen the cluster's record yet; try again, or another node";
             return out.push(Effect::Reply(ticket, Err(why.to_owned())));
         };
-        if let Command::Plan(edits) = command {
-            let task = task(record, edits, false);
+        if let Command::Plan { edits, copies } = command {
+            let copies = copies.unwrap_or(record.scheme.copies);
+            let task = Task { copies, ..task(record, edits, false) };
             return self.show_plan(ticket, task, out);
         }
         let change = meant(record, &command);
@@ -122,7 +123,7 @@ impl Waiting {
         let state = |id: &str| record.entry(id).map(|entry| entry.state);
         let change = record.change.as_ref();
         match &self.command {
-            Command::Plan(_) => false,
+            Command::Plan { .. } => false,
             Command::Apply { planned, .. } => {
                 let id = planned.id();
                 let done = record.history.iter().any(|past| past.committed && past.plan == id);

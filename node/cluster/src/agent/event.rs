@@ -114,8 +114,13 @@ pub enum Pulled {
 /// What an operator can ask of any node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// What would these edits move? Nothing is changed.
-    Plan(Vec<Edit>),
+    /// What would this move? Nothing is changed.
+    Plan {
+        /// What becomes of members.
+        edits: Vec<Edit>,
+        /// How many are to own each shard; none: as many as now.
+        copies: Option<u8>,
+    },
     /// Begin this planned change.
     Apply {
         /// What [`Command::Plan`] answered.

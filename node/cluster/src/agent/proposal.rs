@@ -270,7 +270,7 @@ impl<R: Rules> Agent<R> {
     /// A step that an operator asked for.
     pub(super) fn step_for(&self, record: &Record, command: &Command) -> Result<Audit, Refused> {
         match command {
-            Command::Plan(_) => Err(Refused::new("a plan changes nothing")),
+            Command::Plan { .. } => Err(Refused::new("a plan changes nothing")),
             Command::Apply { planned, rate, asked_by } => {
                 let plan = self.read_plan(planned)?;
                 record.staged(&plan, planned.id(), asked_by, *rate)

@@ -140,7 +140,10 @@ impl<R: Rules> Agent<R> {
                 return self.ask_planner(duty, task, out);
             }
             Duty::Stage(edits) | Duty::Extend(edits) => {
-                let task = task(record, edits.clone(), false);
+                let mut task = task(record, edits.clone(), false);
+                if let Some(change) = &record.change {
+                    task.copies = change.scheme.copies;
+                }
                 return self.ask_planner(duty, task, out);
             }
             Duty::Commit => record.committed(),

@@ -334,8 +334,9 @@ fn a_paused_change_neither_pulls_nor_commits() {
 #[test]
 fn a_plan_for_a_ring_that_moved_on_is_refused() {
     let mut stand = Stand::new(record(&FIVE));
-    let Answer::Planned(planned) =
-        stand.command(Command::Plan(vec![Edit::Remove("b".to_owned())])).unwrap()
+    let Answer::Planned(planned) = stand
+        .command(Command::Plan { edits: vec![Edit::Remove("b".to_owned())], copies: None })
+        .unwrap()
     else {
         panic!("a plan was asked for");
     };

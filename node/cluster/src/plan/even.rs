@@ -7,6 +7,8 @@
 //! - A snapshot has no table as long as the walk says all.
 //! - Receivers take turns in the list of moves, so that all of them work from the start. Each goes
 //!   snapshot by snapshot in the order of the ring.
+//! - Where a change gives shards more owners than before, those that are not asked first bring their
+//!   copies after it, where they have room: nobody waits for that, and what nobody reads is not brought.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
 
@@ -161,6 +163,7 @@ fn name_indices(ring: &Ring, names: &[String]) -> Vec<u16> {
 
 /// All moves in the order in which they are to be made.
 fn moves(plan: &larder_plan::Plan, names: &[String]) -> Vec<Move> {
+    let adds_copies = plan.next().copies() > plan.present().copies();
     let (before, after) = (name_indices(plan.present(), names), name_indices(plan.next(), names));
     let mut parts: Vec<_> = plan.snapshots().iter().collect();
     parts.sort_by_key(|part| part.snapshot);
@@ -172,6 +175,9 @@ fn moves(plan: &larder_plan::Plan, names: &[String]) -> Vec<Move> {
             let to = after[usize::from(each.to)];
             let owners = part.placement.owners(each.shard);
             let stays = owners.iter().any(|&owner| Some(after[usize::from(owner)]) == from);
+            if adds_copies && stays && owners[0] != each.to {
+                continue;
+            }
             let (snapshot, shard, bytes) = (part.snapshot, each.shard, each.bytes);
             let turn = &mut turns[usize::from(to)];
             moves.push((*turn, Move { snapshot, shard, bytes, from, stays, to }));

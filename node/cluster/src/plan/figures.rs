@@ -87,6 +87,14 @@ impl Figures {
         let bytes_ideal = ideal(&nodes);
         Self { moves, bytes, bytes_from_origin, bytes_ideal, nodes }
     }
+
+    /// What members own after it, where that does not follow from the moves: where each shard gets another
+    /// number of owners.
+    pub fn owned_after(&mut self, owned: &BTreeMap<String, u64>) {
+        for node in &mut self.nodes {
+            node.owned = owned.get(&node.id).copied().unwrap_or(0);
+        }
+    }
 }
 
 fn entry<'a>(nodes: &'a mut BTreeMap<String, NodeFigures>, id: &str) -> &'a mut NodeFigures {

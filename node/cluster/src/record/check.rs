@@ -47,7 +47,8 @@ impl Record {
         let Some(change) = &self.change else {
             return Ok(());
         };
-        if change.edits.is_empty() || change.number > self.changes {
+        let changes_nothing = change.edits.is_empty() && change.scheme.copies == self.scheme.copies;
+        if changes_nothing || change.number > self.changes {
             return Err("the change in flight changes nothing or has no number".to_owned());
         }
         let unknown = change.edits.iter().find(|edit| self.entry(edit.id()).is_none());

@@ -12,6 +12,7 @@ use larder_wire::{ErrorKind, limits};
 use super::planning::open;
 use crate::bring::{bring, failed};
 use crate::clock;
+use crate::copies::give_way;
 use crate::fill::Priority;
 use crate::shared::Shared;
 
@@ -20,6 +21,8 @@ pub(super) struct Holdings {
     shared: Arc<Shared>,
     own_id: String,
     state: Mutex<State>,
+    /// No copies are asked to give way before this. Held while they are.
+    vain_until: tokio::sync::Mutex<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -49,10 +52,14 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// for the shard, and are given it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
+/// For so long no room is looked for after none was found.
+const VAIN_FOR: Duration = Duration::from_secs(15);
+
 impl Holdings {
     pub(super) fn new(shared: &Arc<Shared>, own_id: &str) -> Arc<Self> {
         let (shared, own_id) = (Arc::clone(shared), own_id.to_owned());
-        let holdings = Arc::new(Self { shared, own_id, state: Mutex::default() });
+        let vain_until = tokio::sync::Mutex::new(clock::now());
+        let holdings = Arc::new(Self { shared, own_id, state: Mutex::default(), vain_until });
         let told: Weak<Self> = Arc::downgrade(&holdings);
         holdings.shared.cache.on_evicted(Box::new(move |shard| {
             if let Some(holdings) = told.upgrade() {
@@ -87,11 +94,35 @@ impl Holdings {
             // Nor is it dropped any more because another had it lately.
             state.to_drop.remove(&shard);
         }
-        let how = bring(&self.shared.cache, &dataset, index, priority).await;
+        let mut how = bring(&self.shared.cache, &dataset, index, priority).await;
+        if how == Pulled::NoRoom {
+            self.find_room(dataset.manifest().shard(index).bytes).await;
+            how = bring(&self.shared.cache, &dataset, index, priority).await;
+        }
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);
         }
         how
+    }
+
+    /// Lets copies go for a shard that is to come, unless that was tried in vain a moment ago.
+    async fn find_room(&self, bytes: u64) {
+        let mut vain_until = self.vain_until.lock().await;
+        if clock::now() < *vain_until {
+            return;
+        }
+        // More than its rows, for their checksums and for others that come with it.
+        let wanted = bytes.saturating_mul(limits::PULLS_IN_FLIGHT_MAX as u64 + 1);
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.desk().standing());
+        let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
+        let change = record.and_then(|record| record.change.as_ref());
+        // Of what somebody has who leaves, this may be the copy that the plan counts on.
+        let leaves = |first: &str| change.is_some_and(|change| change.takes_out(first));
+        let stays =
+            |id: &ShardId, first: &str| leaves(first) || self.lock().pulled.contains_key(id);
+        if !give_way(&self.shared, wanted, stays).await {
+            *vain_until = clock::now() + VAIN_FOR;
+        }
     }
 
     /// Shards that were pulled and are here no more, each told once.

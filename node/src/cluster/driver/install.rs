@@ -73,12 +73,12 @@ impl Fitter {
         }
     }
 
-    /// Warns once of a cluster that was founded with another number of copies.
+    /// Warns once of a cluster that keeps another number of copies.
     fn tell_copies(&mut self, copies: u8) {
         if let Some(asked) = self.copies_asked.take().filter(|asked| *asked != copies) {
             tracing::warn!(
-                "--copies {asked} counts where a cluster is founded, and this one was founded with {copies}: \
-                 that is what it keeps of each shard"
+                "--copies {asked} counts where a cluster is founded, and this one keeps {copies} of each shard: \
+                 larder ring plan --copies {asked} changes that"
             );
         }
     }

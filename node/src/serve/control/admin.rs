@@ -199,8 +199,8 @@ impl Admin {
     async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, Planned), Error> {
         let desk = self.desk()?;
         let standing = desk.standing();
-        let edits = plan::edits(record(&standing)?, &standing, request)?;
-        let Done::Planned(planned) = desk.command(Command::Plan(edits)).await? else {
+        let wanted = plan::wanted(record(&standing)?, &standing, request)?;
+        let Done::Planned(planned) = desk.command(wanted).await? else {
             return Err(Error::new(ErrorKind::Internal, "the planner gave no plan"));
         };
         plan::figures(self, standing, planned).await

@@ -2819,6 +2819,9 @@ pub struct ClusterChange {
     pub rate: ::core::option::Option<u64>,
     #[prost(string, tag = "9")]
     pub asked_by: ::prost::alloc::string::String,
+    /// How many members are to own each shard. Absent: as many as before.
+    #[prost(uint32, optional, tag = "10")]
+    pub copies: ::core::option::Option<u32>,
 }
 /// What becomes of one node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2878,7 +2881,7 @@ pub struct PastChange {
     #[prost(string, tag = "4")]
     pub words: ::prost::alloc::string::String,
 }
-/// What shall become of the members. A node may be named once.
+/// What shall become of the members, each named at most once; or how many of them shall own each shard, by itself.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanChangeRequest {
     /// Nodes that wait outside of the ring.
@@ -2892,6 +2895,8 @@ pub struct PlanChangeRequest {
     pub remove: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "4")]
     pub weights: ::prost::alloc::vec::Vec<NodeWeight>,
+    #[prost(uint32, optional, tag = "5")]
+    pub copies: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeWeight {
@@ -2942,6 +2947,10 @@ pub struct PlanFigures {
     pub datasets: u32,
     #[prost(uint32, tag = "10")]
     pub datasets_measured: u32,
+    /// How many members own each shard afterwards. Absent: as many as before. Further copies are no moves: owners bring them
+    /// afterwards, where there is room.
+    #[prost(uint32, optional, tag = "11")]
+    pub copies: ::core::option::Option<u32>,
 }
 /// A plan, as one node sees it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -406,7 +406,7 @@ impl World {
                 let Some(entry) = record.entry(&id).filter(|entry| entry.state.in_ring()) else {
                     return;
                 };
-                Command::Plan(reweight(&entry.member, self.rng.u32(1..=3)))
+                Command::Plan { edits: reweight(&entry.member, self.rng.u32(1..=3)), copies: None }
             }
             8 if self.nodes[other].agent.is_none() => Command::Remove(vec![id]),
             _ => Steer::Resume.any(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use larder_client::admin::{NodeFigures, PlanFigures};
 use serde::Serialize;
 
-use super::{Edit, words};
+use super::Edits;
 use crate::{
     commands::node::snapshot_hex as hex,
     output::{Align, Ink, Page, Table, units},
@@ -18,7 +18,8 @@ pub(super) struct Figures {
     pub(super) plan: String,
     /// The ring it is for.
     pub(super) ring_version: u64,
-    pub(super) edits: Vec<Edit>,
+    #[serde(flatten)]
+    pub(super) edits: Edits,
     pub(super) moves: u64,
     pub(super) bytes: u64,
     /// What even placements must move.
@@ -63,7 +64,7 @@ impl Figures {
         Self {
             plan: hex(&said.plan_id),
             ring_version: said.ring_version,
-            edits: said.edits.iter().map(Edit::from).collect(),
+            edits: Edits::from(&said),
             moves: said.moves,
             bytes: said.bytes,
             bytes_ideal: said.bytes_ideal,
@@ -81,7 +82,7 @@ impl Figures {
     }
 
     pub(super) fn words(&self) -> String {
-        words(&self.edits)
+        self.edits.words()
     }
 
     pub(super) fn show(&self, page: &mut Page) {
@@ -115,6 +116,10 @@ impl Figures {
         page.fields(&fields);
         page.line("");
         page.table(self.table());
+        if let Some(words) = self.copies_words() {
+            page.line("");
+            page.line(&words);
+        }
         if self.datasets_measured < self.datasets {
             let missing = self.datasets - self.datasets_measured;
             page.line("");
@@ -123,6 +128,24 @@ impl Figures {
                 units::counted(missing.into(), "dataset")
             ));
         }
+    }
+
+    /// What becomes of copies that no move brings or takes.
+    fn copies_words(&self) -> Option<String> {
+        self.edits.copies?;
+        let owned = |of: fn(&Node) -> u64| self.nodes.iter().map(of).sum::<u64>();
+        let (before, after) =
+            (owned(|node| node.owned_bytes_before), owned(|node| node.owned_bytes));
+        let added = after.saturating_sub(before);
+        Some(if added > 0 {
+            format!(
+                "further copies are brought afterwards, in the background, of what is read and where there is room: \
+                 at most {}",
+                units::bytes(added)
+            )
+        } else {
+            "copies that nobody owns any more go as their room is needed".to_owned()
+        })
     }
 
     fn table(&self) -> Table {
@@ -216,6 +239,7 @@ pub(super) mod tests {
             ],
             datasets: 2,
             datasets_measured: 1,
+            copies: None,
         }
     }
 
@@ -241,6 +265,21 @@ pub(super) mod tests {
         ] {
             assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
         }
+    }
+
+    #[test]
+    fn what_comes_later_is_said_beside_what_moves() {
+        let page = |said: PlanFigures| {
+            let mut page = Page::new(false, false);
+            Figures::new(said, None).show(&mut page);
+            page.text().to_owned()
+        };
+        let more = page(PlanFigures { edits: Vec::new(), copies: Some(2), ..said() });
+        assert!(more.contains("2 copies of each shard; for ring 7"), "{more}");
+        assert!(more.contains("as their room is needed"), "{more}");
+        let mut said = PlanFigures { edits: Vec::new(), copies: Some(2), ..said() };
+        said.nodes[0].owned_bytes += 150 << 30;
+        assert!(page(said).contains("at most 150 GiB"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use larder_client::admin::{ClusterChange, ClusterStatus, MoveProgress, NodeState, Operator};
 use serde::Serialize;
 
-use super::{Edit, words};
+use super::Edits;
 use crate::{
     commands::operator::{failed, of_the_record},
     context::Context,
@@ -160,8 +160,7 @@ impl Watch<'_> {
         let percent = done * 100 / change.bytes.max(1);
         let rest = self.speed.words(left, change);
         let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
-        let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
-        let what = format!("change {} ({})", change.number, words(&edits));
+        let what = format!("change {} ({})", change.number, Edits::from(change).words());
         if !self.board.is_drawn() {
             return self.say(now, percent, &format!("{what}: {far}"));
         }

@@ -9,7 +9,7 @@ use larder_client::admin::{
 };
 use serde::Serialize;
 
-use super::Edit;
+use super::Edits;
 use crate::{
     commands::{
         node::snapshot_hex as hex,
@@ -114,7 +114,8 @@ struct Progress {
 struct Change {
     change: u64,
     plan: String,
-    edits: Vec<Edit>,
+    #[serde(flatten)]
+    edits: Edits,
     moves: u64,
     bytes: u64,
     /// By the word of the nodes that answer.
@@ -280,7 +281,7 @@ fn change(said: &ClusterChange, nodes: &[Node]) -> Change {
     Change {
         change: said.number,
         plan: hex(&said.plan_id),
-        edits: said.edits.iter().map(Edit::from).collect(),
+        edits: Edits::from(said),
         moves: said.moves,
         bytes: said.bytes,
         bytes_left: to_come().map(|progress| progress.bytes_left).sum(),

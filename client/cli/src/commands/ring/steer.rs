@@ -6,7 +6,7 @@ use larder_client::admin::{
 };
 use serde::Serialize;
 
-use super::{Edit, words};
+use super::Edits;
 use crate::{
     commands::operator::{Consent, failed, parse_rate},
     context::Context,
@@ -41,7 +41,8 @@ struct Steered {
     now: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
-    edits: Vec<Edit>,
+    #[serde(flatten)]
+    edits: Edits,
 }
 
 pub(super) fn pause(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
@@ -78,8 +79,8 @@ fn steer(
 ) -> Result<(), Failure> {
     let operator = consent.operator(context)?;
     let change = in_flight(&operator)?;
-    let edits: Vec<Edit> = change.edits.iter().map(Edit::from).collect();
-    consent.ask(&format!("{verb} change {}: {}", change.number, words(&edits)))?;
+    let edits = Edits::from(&change);
+    consent.ask(&format!("{verb} change {}: {}", change.number, edits.words()))?;
     let command = command(change.number);
     let rate = match &command {
         ClusterCommand::Rate(set) => set.rate,
@@ -109,7 +110,7 @@ fn parse_rate_or_none(text: &str) -> Result<Rate, String> {
 
 impl Report for Steered {
     fn show(&self, page: &mut Page) {
-        let (number, what) = (self.change, words(&self.edits));
+        let (number, what) = (self.change, self.edits.words());
         let speed = match self.rate {
             Some(rate) => format!("at most {}/s", units::bytes(rate)),
             None => "as fast as reads allow".to_owned(),
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn what_became_of_a_change_is_one_sentence() {
         let shown = |now, rate| {
-            let edits = Vec::new();
+            let edits = Edits::default();
             let mut page = Page::new(false, false);
             Steered { change: 3, now, rate, edits }.show(&mut page);
             page.text().to_owned()

@@ -39,7 +39,7 @@ impl Cluster {
         let snapshots = (1..).zip(shards).map(&mut snapshot).collect();
         let planner = EvenPlanner { snapshots };
         let members = ids.iter().map(|id| member(id, 1)).collect();
-        let scheme = Scheme::one_copy(1);
+        let scheme = Scheme { copies, ..Scheme::one_copy(1) };
         Self { planner, version: 1, members, scheme, copies, placement: None }
     }
 
@@ -136,6 +136,43 @@ fn any_edits(rng: &mut Rng, cluster: &Cluster) -> Vec<Edit> {
     }
     after.sort_by(|a, b| a.id.cmp(&b.id));
     edits_between(&cluster.members, &after)
+}
+
+/// Who is asked first for each shard.
+fn first_owners(cluster: &Cluster) -> BTreeMap<ShardId, String> {
+    let mut first = BTreeMap::new();
+    for (snapshot, shards) in &cluster.planner.snapshots {
+        let placement = cluster.placement_of(*snapshot);
+        first.extend(shards.iter().map(|shard| (shard.id, placement.owner(shard.id).id.clone())));
+    }
+    first
+}
+
+#[test]
+fn further_copies_are_not_moved_and_only_who_is_asked_first_now_waits_for_a_shard() {
+    let mut rng = Rng::with_seed(7);
+    let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[90, 0, 7, 40], 1);
+    cluster.change(&[put("e", 2)], false);
+    for copies in [2, 3, 1] {
+        let (before, asked) = (cluster.owners(), first_owners(&cluster));
+        cluster.copies = copies;
+        let plan = cluster.change(&[], false);
+        let (after, asks) = (cluster.owners(), first_owners(&cluster));
+        assert_eq!(plan.scheme.copies, copies);
+        assert!(after.values().all(|owners| owners.len() == usize::from(copies)));
+        for step in &plan.moves {
+            let (shard, to) = ((step.snapshot, step.shard), plan.name(step.to));
+            assert!(!before[&shard].contains(to) && after[&shard].contains(to));
+        }
+        let moved: BTreeSet<_> =
+            plan.moves.iter().map(|step| (step.shard, plan.name(step.to))).collect();
+        for ((_, shard), owners) in &before {
+            let first = asks[shard].as_str();
+            assert!(owners.contains(first) || moved.contains(&(*shard, first)), "{shard}");
+        }
+        let turned = asked.iter().filter(|(shard, id)| asks[shard] != **id).count();
+        assert!(turned.max(plan.moves.len()) < asked.len() / 8, "{turned}, {}", plan.moves.len());
+    }
 }
 
 proptest! {

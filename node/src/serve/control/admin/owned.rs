@@ -24,6 +24,15 @@ pub(super) struct Owned {
     placements: Arc<Placements>,
 }
 
+impl Owned {
+    /// Who would own how much by other placements, over those of the same datasets that are open still.
+    pub(super) fn by(&self, shared: &Shared, placements: &Placements) -> BTreeMap<String, u64> {
+        let mut open = shared.catalog.list();
+        open.retain(|dataset| self.snapshots.binary_search(&dataset.snapshot()).is_ok());
+        count(placements, &open)
+    }
+}
+
 /// The latest count.
 #[derive(Debug, Default)]
 pub(super) struct OwnedBytes(Mutex<Option<Arc<Owned>>>);

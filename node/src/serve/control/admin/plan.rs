@@ -4,25 +4,58 @@ use std::sync::Arc;
 
 use larder_cluster::Record;
 use larder_cluster::agent::Command;
-use larder_cluster::plan::{Edit, Figures, Plan, Planned};
+use larder_cluster::plan::{Edit, Figures, Plan, Planned, Tables, edited};
 use larder_cluster::record::Entry;
 use larder_wire::control::{
     ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
 };
-use larder_wire::{Error, ErrorKind, Member, limits};
+use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 
 use super::command::{name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
 use crate::cluster::desk::Standing;
+use crate::placements::Placements;
+
+/// The change that a request asks to be planned.
+pub(super) fn wanted(
+    record: &Record,
+    standing: &Standing,
+    request: &PlanChangeRequest,
+) -> Result<Command, Error> {
+    let PlanChangeRequest { add, drain, remove, weights, copies } = request;
+    match *copies {
+        None => Ok(Command::Plan { edits: edits(record, standing, request)?, copies: None }),
+        Some(copies) if add.len() + drain.len() + remove.len() + weights.len() == 0 => {
+            let copies = Some(self::copies(record, copies)?);
+            Ok(Command::Plan { edits: Vec::new(), copies })
+        }
+        Some(_) => Err(invalid(
+            "another number of copies is a plan by itself: plan the members' change after it",
+        )),
+    }
+}
+
+/// How many are to own each shard.
+fn copies(record: &Record, wanted: u32) -> Result<u8, Error> {
+    let (now, max) = (record.scheme.copies, limits::REPLICAS_MAX);
+    let copies =
+        u8::try_from(wanted).ok().filter(|copies| (1..=max).contains(&usize::from(*copies)));
+    let copies = copies
+        .ok_or_else(|| invalid(format!("{wanted} copies of each shard; it is 1 to {max}")))?;
+    if copies == now {
+        return Err(refused(format!("{now} nodes own each shard already")));
+    }
+    Ok(copies)
+}
 
 /// What a request makes of the members, sorted by id.
-pub(super) fn edits(
+fn edits(
     record: &Record,
     standing: &Standing,
     request: &PlanChangeRequest,
 ) -> Result<Vec<Edit>, Error> {
-    let PlanChangeRequest { add, drain, remove, weights } = request;
+    let PlanChangeRequest { add, drain, remove, weights, .. } = request;
     let named = add.len() + drain.len() + remove.len() + weights.len();
     if named == 0 || named > limits::RING_MEMBERS_MAX {
         return Err(invalid(format!("{named} nodes to change; name at least one")));
@@ -105,7 +138,11 @@ pub(super) async fn figures(
         let record = record(&standing)?;
         let owned = owned.now(&context.shared, record);
         let lives = |id: &str| standing.alive.contains_key(id);
-        let figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
+        let mut figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
+        if plan.copies().is_some() {
+            let placements = led_to(record, &plan, planned.placement.as_deref())?;
+            figures.owned_after(&owned.by(&context.shared, &placements));
+        }
         let known = |dataset: &&larder_cluster::record::Dataset| {
             owned.snapshots.binary_search(&dataset.snapshot).is_ok()
         };
@@ -121,11 +158,21 @@ pub(super) async fn figures(
             nodes: figures.nodes.into_iter().map(node).collect(),
             datasets: status::count(record.datasets.len()),
             datasets_measured: status::count(measured),
+            copies: plan.copies().map(u32::from),
         };
         Ok((message, planned))
     };
     let counted = tokio::task::spawn_blocking(count).await;
     counted.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+}
+
+/// The placements that a plan leads to.
+fn led_to(record: &Record, plan: &Plan, tables: Option<&[u8]>) -> Result<Placements, Error> {
+    let members = edited(&record.ring_members(), &plan.edits);
+    let ring = Ring::with_scheme(plan.base + 1, members, plan.scheme)?;
+    let tables = tables.map_or(Ok(Tables::default()), Tables::decode);
+    let tables = tables.map_err(|why| invalid(why.to_string()))?;
+    Placements::new(Arc::new(ring), tables.iter().cloned().collect(), None)
 }
 
 fn node(figures: larder_cluster::plan::NodeFigures) -> NodeFigures {

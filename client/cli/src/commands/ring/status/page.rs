@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, Node, StatusReport};
-use crate::{
-    commands::ring::words,
-    output::{Align, Ink, Page, Report, Table, units},
-};
+use crate::output::{Align, Ink, Page, Report, Table, units};
 
 const LEGEND: &str =
     "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
@@ -87,7 +84,7 @@ impl StatusReport {
     }
 
     fn show_change(&self, change: &Change, page: &mut Page) {
-        page.heading(&format!("Change {}: {}", change.change, words(&change.edits)));
+        page.heading(&format!("Change {}: {}", change.change, change.edits.words()));
         let done = change.bytes.saturating_sub(change.bytes_left);
         let percent = done * 100 / change.bytes.max(1);
         let speed = match change.rate {

@@ -1,0 +1,83 @@
+//! Room that copies give: which go, and when none may.
+//!
+//! A copy goes only if nobody has read it for a while, nobody maps it, and the owner who is asked for it first has just
+//! said that it has it: so none goes that may be the only one.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_dataset::ShardId;
+use larder_wire::{Ring, limits};
+
+use super::ask;
+use super::survey::{Spare, Survey};
+use crate::cache::Cache;
+use crate::shared::Shared;
+
+/// Bytes of the budget that nothing takes.
+pub(super) fn free(cache: &Cache) -> u64 {
+    let usage = cache.usage();
+    let used = usage.resident.bytes + usage.filling.bytes + usage.orphaned.bytes;
+    usage.limit_bytes.saturating_sub(used)
+}
+
+/// Lets copies go until `wanted` bytes are free, but for those that are to `stay`, by shard and by who is asked for it
+/// first. Says whether any went.
+pub(crate) async fn give_way(
+    shared: &Arc<Shared>,
+    wanted: u64,
+    stay: impl Fn(&ShardId, &str) -> bool,
+) -> bool {
+    let placements = shared.placements.load_full();
+    let Some(mut survey) = Survey::make(shared, &placements).await else { return false };
+    let ring = placements.ring();
+    survey.spare.retain(|spare| !stay(&spare.id, name(ring, spare.first)));
+    make(shared, ring, survey.spare, wanted).await
+}
+
+/// The same of what was found to be spare by this ring.
+pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
+    let spare = idle(&shared.cache, spare);
+    // Those of whom the longest idle could go.
+    let mut asked = Vec::new();
+    for spare in &spare {
+        if asked.len() < limits::LAST_USES_ASKED_MAX && !asked.contains(&spare.first) {
+            asked.push(spare.first);
+        }
+    }
+    let snapshots: BTreeSet<_> = spare.iter().map(|spare| spare.snapshot).collect();
+    let of_interest: HashSet<ShardId> = spare.iter().map(|spare| spare.id).collect();
+    let names: Vec<&str> = asked.into_iter().map(|first| name(ring, first)).collect();
+    let held = ask::all(&shared.peers, &names, &snapshots, &of_interest).await;
+    let held: HashMap<&str, HashSet<ShardId>> = held
+        .iter()
+        .map(|held| (held.peer.id(), held.shards.iter().map(|(id, _)| *id).collect()))
+        .collect();
+    let (mut room, mut gone) = (free(&shared.cache), 0_u64);
+    for Spare { id, bytes, first, .. } in spare {
+        if room >= wanted {
+            break;
+        }
+        let is_elsewhere = held.get(name(ring, first)).is_some_and(|held| held.contains(&id));
+        if is_elsewhere && shared.cache.let_go(id) {
+            (room, gone) = (room.saturating_add(bytes), gone + 1);
+        }
+    }
+    tracing::debug!(gone, wanted, "copies gave way");
+    gone > 0
+}
+
+fn name(ring: &Ring, index: u16) -> &str {
+    &ring.members()[usize::from(index)].id
+}
+
+/// What nobody has read for a while and nobody maps, the longest idle first.
+fn idle(cache: &Cache, mut spare: Vec<Spare>) -> Vec<Spare> {
+    let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
+    let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();
+    spare.retain(|spare| idle(spare) >= limits::DATASET_IN_USE);
+    spare.sort_by_cached_key(|spare| (Reverse(idle(spare)), spare.id));
+    spare
+}
