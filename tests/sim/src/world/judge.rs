@@ -101,7 +101,7 @@ impl World {
         if let Some(change) = &after.change
             && before.change.as_ref().map(|change| change.number) != Some(change.number)
         {
-            self.check_plan(after, change.plan);
+            self.check_plan(before, after, change.plan);
         }
         match after.version.checked_sub(before.version) {
             Some(0) => {

@@ -16,7 +16,7 @@ const PLANNING: Duration = Duration::from_secs(100);
 
 impl World {
     /// A plan that is to be moved names what has to move, and nothing else.
-    pub(super) fn check_plan(&mut self, record: &Record, id: BlobId) {
+    pub(super) fn check_plan(&mut self, before: &Record, record: &Record, id: BlobId) {
         self.check_all_are_there(record);
         let Some(plan) = self.plan_of(id) else {
             return self.wrong(format!("plan {id} is not there"));
@@ -38,13 +38,16 @@ impl World {
         else {
             return;
         };
-        self.check_copies(&to, target.members.len());
+        let was = before.change.as_ref().map_or(before.scheme, |change| change.scheme).copies;
+        if (plan.scheme.copies == was) == plan.edits.is_empty() {
+            self.wrong(format!("a plan for {} copies of each shard", plan.scheme.copies));
+        }
+        self.check_copies(&to, usize::from(plan.scheme.copies).min(target.members.len()));
         self.check_moves(&plan, &from, &to);
     }
 
     /// Every shard has as many owners as it is to have, and they keep apart.
-    fn check_copies(&mut self, placed: &Placed, members: usize) {
-        let copies = self.scene.replicas.min(members);
+    fn check_copies(&mut self, placed: &Placed, copies: usize) {
         let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
         let few = planned.into_iter().find(|shard| placed.owners(*shard).len() != copies);
         if let Some(shard) = few {
@@ -86,6 +89,9 @@ impl World {
                     .wrong(format!("the plan moves shard {shard} from who does not give it"));
             }
         }
+        // Where each shard gets more owners, only who is asked first is waited for.
+        let adds = |shard: ShardNo| to.owners(shard).len() > from.owners(shard).len();
+        due.retain(|(shard, place)| !adds(*shard) || to.owners(*shard)[0] == *place);
         if let Some((shard, place)) = due.first() {
             self.wrong(format!("the plan does not move shard {shard} to n{place}"));
         }

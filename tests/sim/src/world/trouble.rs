@@ -395,7 +395,7 @@ impl World {
         let deadline = [None, Some(Duration::from_secs(self.rng.u64(10..60)))];
         let deadline = deadline[self.rng.usize(..2)];
         let in_flight = record.change.is_some();
-        let command = match self.rng.u32(..11) {
+        let command = match self.rng.u32(..12) {
             0 | 1 if in_flight => Steer::Pause.any(),
             2 | 3 if in_flight => Steer::Resume.any(),
             4 if in_flight => Steer::Abort.any(),
@@ -409,6 +409,7 @@ impl World {
                 Command::Plan { edits: reweight(&entry.member, self.rng.u32(1..=3)), copies: None }
             }
             8 if self.nodes[other].agent.is_none() => Command::Remove(vec![id]),
+            11 => Command::Plan { edits: Vec::new(), copies: Some(3 - record.scheme.copies) },
             _ => Steer::Resume.any(),
         };
         self.command(place, command);
