@@ -36,6 +36,10 @@ use crate::{
     runtime,
 };
 
+/// How many nodes may own one shard, at most.
+pub const COPIES_MAX: u8 = 8;
+const _: () = assert!(COPIES_MAX as usize == larder_wire::limits::REPLICAS_MAX);
+
 /// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
 /// threads of this library. Once it is cancelled it ends soon, and publishes
 /// nothing unless it has begun to.

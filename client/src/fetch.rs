@@ -66,7 +66,7 @@ const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 
 /// Reads rows of one snapshot.
 pub struct Fetcher {
-    target: Target,
+    target: Arc<Target>,
     session: PerProcess<Session>,
     fallback: Fallback,
 }
@@ -80,7 +80,7 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
-        let target = Target::new(manifest, name, cluster, options);
+        let target = Arc::new(Target::new(manifest, name, cluster, options));
         let fallback = Fallback::new(name.manifest.clone());
         Arc::new(Self { target, session: PerProcess::new(), fallback })
     }

@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -43,7 +44,7 @@ type Plan = BTreeMap<usize, Vec<Job>>;
 /// What a gather works with.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
-    pub(super) target: &'a Target,
+    pub(super) target: &'a Arc<Target>,
     pub(super) session: &'a Session,
     pub(super) fallback: &'a Fallback,
 }
@@ -135,6 +136,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
         let (plan, orphans) = self.assign(routes);
         self.open(routes, &plan)?;
+        self.open_lenders(routes, &plan);
         let cancel = self.patience.cancel().clone();
         // Others may have to wait as long for a fill, and the user may want to for longer.
         let longest = limits::FILL_DEADLINE.max(self.means.target.options.patience);
@@ -216,16 +218,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Opens the dataset on those nodes that were not asked for anything yet, all at once.
     fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
-        let is_new = |node: &usize| !routes.nodes[*node].is_open();
-        let mut new: BTreeSet<usize> = plan.keys().copied().filter(is_new).collect();
-        if routes.are_lenders_new() {
-            let rows = plan.values().flatten().flat_map(|job| &job.at);
-            let lenders = rows.filter_map(|&at| self.lender(routes, self.shard(at)));
-            let is_up = |node: &usize| {
-                routes.nodes[*node].member.health.is_up() && !self.strikes[*node].out
-            };
-            new.extend(lenders.filter(is_new).filter(is_up));
-        }
+        let new: Vec<usize> =
+            plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -241,6 +235,20 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
         }
         Ok(())
+    }
+
+    /// Opens the dataset on nodes of this host that could lend their memory and are asked for no rows. Nobody waits for
+    /// that.
+    fn open_lenders(&self, routes: &Routes, plan: &Plan) {
+        let Means { target, session, .. } = self.means;
+        if !routes.are_lenders_new() {
+            return;
+        }
+        let rows = plan.values().flatten().flat_map(|job| &job.at);
+        let lenders = rows.filter_map(|&at| self.lender(routes, self.shard(at)));
+        for lender in lenders.collect::<BTreeSet<_>>() {
+            routes.nodes[lender].open_to_lend(target, &session.slots);
+        }
     }
 
     /// Sends the jobs of each node. With `wait`, waits for connections that others use; else what
@@ -303,9 +311,12 @@ impl<'a, 'b> Gathering<'a, 'b> {
         claimed.into_values().for_each(|(socket, shards)| socket.ask(&shards));
     }
 
-    /// The owner of a shard that is on this host.
+    /// The owner of a shard that is on this host, if it is well.
     fn lender(&self, routes: &Routes, shard: u32) -> Option<usize> {
-        routes.router.lender(shard, || self.means.target.manifest.shard(shard).id)
+        let lender = routes.router.lender(shard, || self.means.target.manifest.shard(shard).id);
+        let is_well =
+            |node: &usize| routes.nodes[*node].member.health.is_up() && !self.strikes[*node].out;
+        lender.filter(is_well)
     }
 
     /// A row that came counts; a row that a node had to read from the origin counts as such.

@@ -2,7 +2,11 @@
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
@@ -14,7 +18,9 @@ use crate::{
     cluster::Member,
     local::{Slots, Socket},
     patience::CancelToken,
+    process,
     remote::{Connection, Failure, Pool},
+    runtime,
 };
 
 /// A node and the connections to it.
@@ -23,7 +29,12 @@ pub(super) struct Node {
     pub(super) pool: Arc<Pool>,
     access: ArcSwapOption<Access>,
     socket: OnceLock<Socket>,
+    /// Milliseconds of uptime before which it is not opened for its memory alone.
+    lend_at: AtomicU64,
 }
+
+/// For so long a node is left alone that was opened, or was to be, for its memory alone.
+const LEND_AGAIN: Duration = Duration::from_secs(5);
 
 /// The right to read the snapshot from a node, since its last start.
 struct Access {
@@ -35,7 +46,7 @@ struct Access {
 impl Node {
     pub(super) fn new(member: Arc<Member>) -> Self {
         let (pool, access, socket) = (Arc::default(), ArcSwapOption::empty(), OnceLock::new());
-        Self { member, pool, access, socket }
+        Self { member, pool, access, socket, lend_at: AtomicU64::new(0) }
     }
 
     /// Whether connections can be made, or have to be asked for by [`Node::open`] first.
@@ -63,6 +74,26 @@ impl Node {
             }),
             Err(_) => Err(Failure::Silent),
         }
+    }
+
+    /// Opens the dataset here by itself, for the memory that this node can lend: rows come from others meanwhile, and if
+    /// nothing comes of it.
+    pub(super) fn open_to_lend(self: &Arc<Self>, target: &Arc<Target>, slots: &Arc<Slots>) {
+        let now = process::uptime();
+        let [now, next] = [now, now + LEND_AGAIN].map(millis);
+        let before = self.lend_at.load(Relaxed);
+        let claims = || self.lend_at.compare_exchange(before, next, Relaxed, Relaxed).is_ok();
+        if self.is_open() || now < before || !claims() {
+            return;
+        }
+        let (node, target, slots) = (Arc::clone(self), Arc::clone(target), Arc::clone(slots));
+        let opening = async move {
+            if let Err(failure) = node.open_soon(&target, &slots).await {
+                tracing::debug!(node = node.member.id, ?failure, "it lends no memory yet");
+            }
+        };
+        // Without threads for it, it is tried again.
+        let _ = runtime::spawn(opening);
     }
 
     /// Asks for the right to read, and where to.
@@ -112,4 +143,8 @@ impl Node {
         }
         Err(Failure::Broken(format!("node {} answers at {}", ok.node_id, access.address)))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -106,11 +106,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many are to own each shard, where it changes that: no member is changed with it.
-    pub fn copies(&self) -> Option<u8> {
-        self.edits.is_empty().then_some(self.scheme.copies)
-    }
-
     /// The moves that bring shards to this member, in order.
     pub fn moves_to(&self, id: &str) -> impl Iterator<Item = &Move> {
         let to = self.index(id);

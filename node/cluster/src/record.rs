@@ -262,38 +262,16 @@ impl Change {
         (paused || rate.is_some()).then_some(Terms { paused, rate })
     }
 
-    /// How many are to own each shard, where it changes that: no member is changed with it.
-    pub fn copies(&self) -> Option<u8> {
-        self.edits.is_empty().then_some(self.scheme.copies)
+    /// How many are to own each shard, where it changes that of the record that it is in.
+    pub fn copies(&self, record: &Record) -> Option<u8> {
+        let copies = self.scheme.copies;
+        (copies != record.scheme.copies).then_some(copies)
     }
 
     /// Whether this node is to leave the ring by it.
     pub fn takes_out(&self, id: &str) -> bool {
         self.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
     }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(copies) = self.copies() {
-            write!(f, "{}", words_of_copies(copies))?;
-        }
-        for (index, edit) in self.edits.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            match edit {
-                Edit::Put(Member { id, weight, .. }) => {
-                    write!(f, "{comma}{id} with weight {weight}")
-                }
-                Edit::Remove(id) => write!(f, "{comma}without {id}"),
-            }?;
-        }
-        write!(f, " ({} shards, {} bytes), asked by {}", self.moves, self.bytes, self.asked_by)
-    }
-}
-
-fn words_of_copies(copies: u8) -> String {
-    let word = if copies == 1 { "copy" } else { "copies" };
-    format!("{copies} {word} of each shard")
 }
 
 impl fmt::Display for Terms {

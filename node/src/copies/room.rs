@@ -24,20 +24,23 @@ pub(super) fn free(cache: &Cache) -> u64 {
 }
 
 /// Lets copies go until `wanted` bytes are free, but for those that are to `stay`, by shard and by who is asked for it
-/// first. Says whether any went.
+/// first. Says whether some are free that were not.
 pub(crate) async fn give_way(
     shared: &Arc<Shared>,
     wanted: u64,
     stay: impl Fn(&ShardId, &str) -> bool,
 ) -> bool {
+    if free(&shared.cache) >= wanted {
+        return true;
+    }
     let placements = shared.placements.load_full();
     let Some(mut survey) = Survey::make(shared, &placements).await else { return false };
     let ring = placements.ring();
     survey.spare.retain(|spare| !stay(&spare.id, name(ring, spare.first)));
-    make(shared, ring, survey.spare, wanted).await
+    make(shared, ring, survey.spare, wanted).await || free(&shared.cache) >= wanted
 }
 
-/// The same of what was found to be spare by this ring.
+/// The same of what was found to be spare by this ring. Says whether any went.
 pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
     let spare = idle(&shared.cache, spare);
     // Those of whom the longest idle could go.

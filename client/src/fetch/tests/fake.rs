@@ -122,6 +122,8 @@ pub(super) struct State {
     pub(super) opened: AtomicUsize,
     /// Whether it never comes to an end with opening a dataset.
     pub(super) opens_slowly: AtomicBool,
+    /// With what it refuses to open any.
+    pub(super) opens_not: Mutex<Option<ErrorKind>>,
     pub(super) attaches: AtomicUsize,
     /// Which references are answered with NOT_FOUND: all whose text ends so.
     pub(super) unknown: Mutex<Option<&'static str>>,
@@ -185,6 +187,7 @@ impl FakeNode {
             connections: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
             opens_slowly: AtomicBool::new(false),
+            opens_not: Mutex::default(),
             attaches: AtomicUsize::new(0),
             unknown: Mutex::default(),
             releases: Mutex::default(),
@@ -536,6 +539,9 @@ impl node_server::Node for Control {
     ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
         if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
             return Err(WireFailure::new(ErrorKind::NotFound, "no such dataset").into());
+        }
+        if let Some(kind) = *self.0.opens_not.lock().unwrap() {
+            return Err(WireFailure::new(kind, "as the test says").into());
         }
         if self.0.opens_slowly.load(SeqCst) {
             std::future::pending::<()>().await;

@@ -84,6 +84,27 @@ fn of_two_owners_the_first_gives_rows_and_the_one_on_this_host_its_memory() {
     assert!(nodes[2].asked().is_empty());
 }
 
+#[test]
+fn who_could_lend_its_memory_and_opens_nothing_costs_nobody_a_row() {
+    let fixture = Fixture::new();
+    let (nodes, address) = cluster(&fixture, 2, true);
+    share_path_of(&nodes, &nodes[1]);
+    own(&fixture, &nodes, |_| vec![0, 1]);
+    let refusal = |kind| *nodes[1].state.opens_not.lock().unwrap() = kind;
+    let near = fetcher(&fixture, &address, true);
+    near.learn_owners();
+    for kind in [ErrorKind::InvalidArgument, ErrorKind::ResourceExhausted, ErrorKind::NotFound] {
+        refusal(Some(kind));
+        assert_eq!(gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
+    }
+    refusal(None);
+    let deadline = process::now() + Duration::from_secs(60);
+    while gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_local < SAMPLES {
+        assert!(process::now() < deadline, "it is not asked again");
+    }
+    assert!(nodes[1].asked().is_empty());
+}
+
 /// A locality of ranks on hosts with these nodes.
 fn locality(fixture: &Fixture, address: &str, ranks: &[&[&str]]) -> Result<Locality, Error> {
     let uri = name(fixture).reference.to_string();

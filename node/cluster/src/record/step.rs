@@ -112,7 +112,8 @@ impl Record {
         if let Some(change) = &self.change {
             let number = change.number;
             return refused(format!(
-                "change {number} is in flight: {change}; wait for it, or abort it first"
+                "change {number} is in flight: {}; wait for it, or abort it first",
+                self.told(change)
             ));
         }
         self.check_base(plan)?;
@@ -131,7 +132,7 @@ impl Record {
             receivers: u32::try_from(plan.receivers().len()).unwrap_or(u32::MAX),
             asked_by: asked_by.to_owned(),
         };
-        let words = format!("change {} begins: {change}", change.number);
+        let words = format!("change {} begins: {}", change.number, self.told(&change));
         record.release(&change.edits);
         (record.change, record.kept) = (Some(change), None);
         record.checked(words)
@@ -159,8 +160,11 @@ impl Record {
     pub fn restaged(&self, plan: &Plan, id: BlobId, asked_by: &str, why: &str) -> Step {
         let change = self.in_flight()?;
         let next = self.changes + 1;
-        let words =
-            format!("change {} is aborted for change {next}, as {why}: {change}", change.number);
+        let words = format!(
+            "change {} is aborted for change {next}, as {why}: {}",
+            change.number,
+            self.told(change)
+        );
         let mut record = Self { change: None, ..self.clone() };
         record.remember(change.number, change.plan, false, &words);
         let Audit { record, words: begins } = record.staged(plan, id, asked_by, None)?;
@@ -180,7 +184,7 @@ impl Record {
         record.cast(&change.edits, since);
         record.advance(&before, change.scheme, change.target);
         record.settling = Some(change.plan);
-        let words = format!("change {} is committed: {change}", change.number);
+        let words = format!("change {} is committed: {}", change.number, self.told(&change));
         record.remember(change.number, change.plan, true, &words);
         record.checked(words)
     }
@@ -206,7 +210,8 @@ impl Record {
         self.check_base(plan)?;
         let mut record = self.clone();
         if let Some(change) = record.change.take() {
-            let words = format!("change {} is aborted, as {why}: {change}", change.number);
+            let words =
+                format!("change {} is aborted, as {why}: {}", change.number, self.told(&change));
             record.remember(change.number, change.plan, false, &words);
             record.kept = change.terms();
         }
@@ -232,7 +237,8 @@ impl Record {
         if hold {
             record.hold(&change.edits);
         }
-        let words = format!("change {} is aborted, as {why}: {change}", change.number);
+        let words =
+            format!("change {} is aborted, as {why}: {}", change.number, self.told(&change));
         record.remember(change.number, change.plan, false, &words);
         step(record, words)
     }
@@ -369,6 +375,20 @@ impl Record {
     /// Whether nothing is to be moved or dropped.
     fn is_at_rest(&self) -> bool {
         self.change.is_none() && self.settling.is_none()
+    }
+
+    /// A change of this record's ring in words.
+    fn told(&self, change: &Change) -> String {
+        let Change { moves, bytes, asked_by, .. } = change;
+        let copies = change.copies(self).map(|copies| {
+            format!("{copies} {} of each shard", if copies == 1 { "copy" } else { "copies" })
+        });
+        let edits = change.edits.iter().map(|edit| match edit {
+            Edit::Put(Member { id, weight, .. }) => format!("{id} with weight {weight}"),
+            Edit::Remove(id) => format!("without {id}"),
+        });
+        let what: Vec<String> = copies.into_iter().chain(edits).collect();
+        format!("{} ({moves} shards, {bytes} bytes), asked by {asked_by}", what.join(", "))
     }
 
     fn in_flight(&self) -> Result<&Change, Refused> {

@@ -52,6 +52,9 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// for the shard, and are given it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
+/// Of the budget, how much room copies are asked for at once: a part in so many.
+const ROOM_SHARE: u64 = 16;
+
 /// For so long no room is looked for after none was found.
 const VAIN_FOR: Duration = Duration::from_secs(15);
 
@@ -111,11 +114,17 @@ impl Holdings {
         if clock::now() < *vain_until {
             return;
         }
-        // More than its rows, for their checksums and for others that come with it.
-        let wanted = bytes.saturating_mul(limits::PULLS_IN_FLIGHT_MAX as u64 + 1);
         let standing = self.shared.cluster.as_ref().map(|cluster| cluster.desk().standing());
-        let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
-        let change = record.and_then(|record| record.change.as_ref());
+        let Some(standing) = standing else { return };
+        let Some(record) = &standing.record else { return };
+        if standing.installed != record.version {
+            // Others go by another ring than this node, and may take for spare what it takes for theirs.
+            return;
+        }
+        let change = record.change.as_ref();
+        // For others that come with it and after it too: to look costs more than to let go.
+        let with_it = bytes.saturating_mul(limits::PULLS_IN_FLIGHT_MAX as u64 + 1);
+        let wanted = with_it.max(self.shared.cache.usage().limit_bytes / ROOM_SHARE);
         // Of what somebody has who leaves, this may be the copy that the plan counts on.
         let leaves = |first: &str| change.is_some_and(|change| change.takes_out(first));
         let stays =

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use larder_client::admin::{NodeWeight, PlanChangeRequest, PlannedChange};
+use larder_client::admin::{COPIES_MAX, NodeWeight, PlanChangeRequest, PlannedChange};
 use serde::Serialize;
 
 use super::{figures::Figures, plan_file};
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     reweight: Vec<NodeWeight>,
 
     /// Have so many nodes own each shard, 1 to 8; by itself
-    #[arg(long, value_name = "N", conflicts_with_all = ["add", "drain", "remove", "reweight"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["add", "drain", "remove", "reweight"], value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     copies: Option<u32>,
 
     /// Say how long it takes at this rate over all nodes, as 500MiB/s

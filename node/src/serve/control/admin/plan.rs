@@ -139,7 +139,9 @@ pub(super) async fn figures(
         let owned = owned.now(&context.shared, record);
         let lives = |id: &str| standing.alive.contains_key(id);
         let mut figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
-        if plan.copies().is_some() {
+        let copies = plan.scheme.copies;
+        let copies = (copies != record.scheme.copies).then_some(copies);
+        if copies.is_some() {
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
         }
@@ -158,7 +160,7 @@ pub(super) async fn figures(
             nodes: figures.nodes.into_iter().map(node).collect(),
             datasets: status::count(record.datasets.len()),
             datasets_measured: status::count(measured),
-            copies: plan.copies().map(u32::from),
+            copies: copies.map(u32::from),
         };
         Ok((message, planned))
     };

@@ -135,7 +135,7 @@ fn change(record: &Record, change: &Change) -> ClusterChange {
         paused: change.paused,
         rate: change.rate,
         asked_by: change.asked_by.clone(),
-        copies: change.copies().map(u32::from),
+        copies: change.copies(record).map(u32::from),
     }
 }
 
