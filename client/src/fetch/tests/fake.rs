@@ -122,7 +122,6 @@ pub(super) struct State {
     pub(super) opened: AtomicUsize,
     /// Whether it never comes to an end with opening a dataset.
     pub(super) opens_slowly: AtomicBool,
-    /// With what it refuses to open any.
     pub(super) opens_not: Mutex<Option<ErrorKind>>,
     pub(super) attaches: AtomicUsize,
     /// Which references are answered with NOT_FOUND: all whose text ends so.
