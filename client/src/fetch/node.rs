@@ -54,6 +54,11 @@ impl Node {
         self.access.load().is_some()
     }
 
+    /// Whether it can be asked for its memory, or has to be opened for that first.
+    pub(super) fn lends(&self) -> bool {
+        self.is_open() && !self.socket().is_some_and(Socket::is_unknown)
+    }
+
     /// The node's socket, if it listens on this host.
     pub(super) fn socket(&self) -> Option<&Socket> {
         self.socket.get()
@@ -83,7 +88,7 @@ impl Node {
         let [now, next] = [now, now + LEND_AGAIN].map(millis);
         let before = self.lend_at.load(Relaxed);
         let claims = || self.lend_at.compare_exchange(before, next, Relaxed, Relaxed).is_ok();
-        if self.is_open() || now < before || !claims() {
+        if self.lends() || now < before || !claims() {
             return;
         }
         let (node, target, slots) = (Arc::clone(self), Arc::clone(target), Arc::clone(slots));
@@ -119,6 +124,9 @@ impl Node {
             self.socket.get_or_init(|| {
                 Socket::open(node.socket_path.into(), node.node_id, manifest, slots)
             });
+        }
+        if let Some(socket) = self.socket() {
+            socket.reopened();
         }
         Ok(())
     }

@@ -113,8 +113,8 @@ impl Routes {
         Self { router, nodes, directory }
     }
 
-    /// Whether there is a node on this host that was not asked for anything yet.
+    /// Whether there is a node on this host that is to be opened before it lends its memory.
     pub(super) fn are_lenders_new(&self) -> bool {
-        self.nodes.iter().any(|node| node.member.nearness.is_here() && !node.is_open())
+        self.nodes.iter().any(|node| node.member.nearness.is_here() && !node.lends())
     }
 }

@@ -6,14 +6,20 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
 
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::{Attached, ExtentId, Region};
-use larder_wire::data::{Attach, ErrorReply, Kind, Pong, Recall, Release};
+use larder_wire::{
+    ErrorKind,
+    data::{Attach, ErrorReply, Kind, Pong, Recall, Release},
+};
 
 use super::{
     Slots,
@@ -54,6 +60,8 @@ struct Shared {
     state: Mutex<State>,
     /// An answer came, the session began or ended, or the socket is to stop.
     changed: Condvar,
+    /// The node said that the dataset is not open there.
+    unknown: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,7 +84,8 @@ impl Socket {
         slots: Arc<Slots>,
     ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed });
+        let unknown = AtomicBool::new(false);
+        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed, unknown });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("larder-local".to_owned());
         if let Err(error) = thread.spawn(move || own.run()) {
@@ -100,6 +109,16 @@ impl Socket {
             Attach { snapshot, shard }.encode(u64::from(shard), &mut frames);
         }
         state.send(&frames);
+    }
+
+    /// Whether the node has the dataset open no more, as far as it said: it was started anew, or closed it.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.shared.unknown.load(Relaxed)
+    }
+
+    /// The dataset was opened there anew.
+    pub(crate) fn reopened(&self) {
+        self.shared.unknown.store(false, Relaxed);
     }
 
     /// Waits until there is an answer about a shard that was asked for.
@@ -284,6 +303,9 @@ impl Keeper<'_> {
                 let shard = self.answered(incoming.request)?;
                 let error = ErrorReply::decode(body)?.error;
                 tracing::debug!(shard, %error, "a shard can't be attached");
+                if error.kind() == ErrorKind::NotFound {
+                    self.shared.unknown.store(true, Relaxed);
+                }
                 self.refused(shard, ASK_AGAIN_REFUSED);
             }
             Kind::Recall => self.recall(Recall::decode(body)?),

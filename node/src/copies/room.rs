@@ -58,18 +58,20 @@ pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted
         .iter()
         .map(|held| (held.peer.id(), held.shards.iter().map(|(id, _)| *id).collect()))
         .collect();
-    let (mut room, mut gone) = (free(&shared.cache), 0_u64);
+    let (mut room, mut gone) = (free(&shared.cache), HashSet::new());
     for Spare { id, bytes, first, .. } in spare {
         if room >= wanted {
             break;
         }
         let is_elsewhere = held.get(name(ring, first)).is_some_and(|held| held.contains(&id));
-        if is_elsewhere && shared.cache.let_go(id) {
-            (room, gone) = (room.saturating_add(bytes), gone + 1);
+        // Several snapshots may share it.
+        if is_elsewhere && !gone.contains(&id) && shared.cache.let_go(id) {
+            gone.insert(id);
+            room = room.saturating_add(bytes);
         }
     }
-    tracing::debug!(gone, wanted, "copies gave way");
-    gone > 0
+    tracing::debug!(gone = gone.len(), wanted, "copies gave way");
+    !gone.is_empty()
 }
 
 fn name(ring: &Ring, index: u16) -> &str {

@@ -1,14 +1,13 @@
 //! A node that does what its script says: real sockets, the real control schema, real frames.
 
+mod local;
+
 use std::{
     collections::VecDeque,
     io::Write,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     ops::Range,
-    os::{
-        fd::AsFd,
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -20,13 +19,13 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
-use larder_extent::{crc::crc32c, socket::send_with_fds};
+use larder_extent::crc::crc32c;
 use larder_wire::{
     Error as WireFailure, ErrorKind, Member,
     control::{self as schema, node_server},
     data::{
-        Attach, Attached, BootId, DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind,
-        Pong, Recall, RowRef, read_body, read_header,
+        BootId, DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, RowRef,
+        read_body, read_header,
     },
 };
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
@@ -120,6 +119,8 @@ pub(super) struct State {
     pub(super) asked: Mutex<Vec<Asked>>,
     pub(super) connections: AtomicUsize,
     pub(super) opened: AtomicUsize,
+    /// Whether it lends nothing until the dataset is opened again.
+    pub(super) forgot: AtomicBool,
     /// Whether it never comes to an end with opening a dataset.
     pub(super) opens_slowly: AtomicBool,
     pub(super) opens_not: Mutex<Option<ErrorKind>>,
@@ -185,6 +186,7 @@ impl FakeNode {
             asked: Mutex::default(),
             connections: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
+            forgot: AtomicBool::new(false),
             opens_slowly: AtomicBool::new(false),
             opens_not: Mutex::default(),
             attaches: AtomicUsize::new(0),
@@ -398,40 +400,6 @@ impl State {
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }
-
-    fn accept_local(self: &Arc<Self>, listener: &UnixListener) {
-        for stream in listener.incoming() {
-            let (own, stream) = (Arc::clone(self), stream.unwrap());
-            thread::spawn(move || own.talk_local(stream));
-        }
-    }
-
-    fn talk_local(&self, mut stream: UnixStream) -> Option<()> {
-        hello(&mut stream, self)?;
-        *self.local.lock().unwrap() = Some(stream.try_clone().unwrap());
-        let mut body = Vec::new();
-        loop {
-            let header = read_header(&mut stream).ok()?;
-            read_body(&mut stream, &header, &mut body).ok()?;
-            match header.kind() {
-                Kind::Attach => {
-                    self.attaches.fetch_add(1, SeqCst);
-                    let shard = Attach::decode(&body).unwrap().shard;
-                    let sealed = self.fixture.seal(shard);
-                    let mut frame = Vec::new();
-                    let extent = *self.fixture.manifest.shard(shard).id.as_bytes();
-                    Attached { extent }.encode(header.request(), &mut frame);
-                    let fd = sealed.open_for_peer().unwrap();
-                    send_with_fds(&stream, &frame, &[fd.as_fd()]).unwrap();
-                }
-                Kind::Release => {
-                    let release = larder_wire::data::Release::decode(&body).unwrap();
-                    self.releases.lock().unwrap().push(release.shard);
-                }
-                other => panic!("{other:?} on the unix socket"),
-            }
-        }
-    }
 }
 
 fn hello(stream: &mut (impl std::io::Read + Write), state: &State) -> Option<()> {
@@ -546,6 +514,7 @@ impl node_server::Node for Control {
             std::future::pending::<()>().await;
         }
         self.0.opened.fetch_add(1, SeqCst);
+        self.0.forgot.store(false, SeqCst);
         let manifest = &self.0.fixture.manifest;
         Ok(Response::new(schema::OpenDatasetResponse {
             snapshot: id(manifest.snapshot().as_bytes()),

@@ -102,6 +102,15 @@ fn who_could_lend_its_memory_and_opens_nothing_costs_nobody_a_row() {
     while gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_local < SAMPLES {
         assert!(process::now() < deadline, "it is not asked again");
     }
+    // Started anew, it knows nothing of the dataset, and wants back what it had lent.
+    nodes[1].state.forgot.store(true, SeqCst);
+    (0..fixture.manifest.shard_count()).for_each(|shard| nodes[1].recall(shard));
+    while nodes[1].state.forgot.load(SeqCst)
+        || gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_local < SAMPLES
+    {
+        assert!(process::now() < deadline, "it is not opened again");
+        gather(&fixture, &near, &shuffled(&fixture)).unwrap();
+    }
     assert!(nodes[1].asked().is_empty());
 }
 

@@ -203,7 +203,8 @@ impl Admin {
         let Done::Planned(planned) = desk.command(wanted).await? else {
             return Err(Error::new(ErrorKind::Internal, "the planner gave no plan"));
         };
-        plan::figures(self, standing, planned).await
+        // It may be for a newer ring by now.
+        plan::figures(self, desk.standing(), planned).await
     }
 
     async fn take_over_from(&self, lost: &[String]) -> Result<TakeOverResponse, Error> {

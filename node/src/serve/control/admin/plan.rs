@@ -141,7 +141,8 @@ pub(super) async fn figures(
         let mut figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
         let copies = plan.scheme.copies;
         let copies = (copies != record.scheme.copies).then_some(copies);
-        if copies.is_some() {
+        // What is planned for another ring is refused in a moment.
+        if copies.is_some() && plan.base == record.version {
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
         }
