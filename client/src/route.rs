@@ -69,6 +69,11 @@ impl Router {
         walk.find(|&index| usable[index])
     }
 
+    /// Whether there is a member whose memory can be mapped.
+    pub(crate) fn has_lenders(&self) -> bool {
+        self.near.contains(&true)
+    }
+
     /// The owner of a shard whose memory can be mapped, as an index into the ring's members.
     pub(crate) fn lender(&self, shard: u32, id: impl Fn() -> ShardId) -> Option<usize> {
         let near = self.asked(shard, id).near;

@@ -299,6 +299,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Asks for the shards of these rows whoever can lend them: the next time they are mapped. Else it is who is asked for
     /// the rows that may stand in for the owner.
     fn ask_for_maps(&self, routes: &Routes, asked: &Node, jobs: &[Job]) {
+        if asked.socket().is_none() && !routes.router.has_lenders() {
+            return;
+        }
         let (now, slots) = (process::uptime(), &self.means.session.slots);
         let mut claimed = BTreeMap::<_, (&Socket, Vec<u32>)>::new();
         for shard in jobs.iter().flat_map(|job| &job.at).map(|&at| self.shard(at)) {
