@@ -17,6 +17,7 @@ mod dataset;
 mod error;
 mod host;
 mod index;
+mod iteration;
 mod loader;
 mod locality;
 mod lock;
@@ -37,6 +38,8 @@ mod _larder {
     use crate::host::Node;
     #[pymodule_export]
     use crate::index::index;
+    #[pymodule_export]
+    use crate::iteration::Iteration;
     #[pymodule_export]
     use crate::loader::{Batch, Epoch, Loader, Schedule};
     #[pymodule_export]

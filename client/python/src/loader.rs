@@ -23,7 +23,7 @@ use crate::{
     error::OrRaise,
     locality::Locality,
     lock::Lock,
-    stats,
+    stats::{self, Fetched},
     wait::LOOK_UP,
     warnings,
 };
@@ -374,11 +374,12 @@ pub(crate) struct Batch {
     #[pyo3(get)]
     padding: usize,
     state: LoaderState,
+    fetched: Fetched,
 }
 
 impl Batch {
     fn new(py: Python<'_>, batch: larder_client::Batch) -> PyResult<Self> {
-        let (padding, state) = (batch.padding(), batch.state());
+        let (padding, state, fetched) = (batch.padding(), batch.state(), Fetched::of(&batch));
         let samples = Array::of_integers(py, batch.samples())?;
         let sources = batch.datasets().map(|datasets| {
             let datasets: Vec<u64> = datasets.iter().copied().map(u64::from).collect();
@@ -392,6 +393,7 @@ impl Batch {
             passes: passes.transpose()?,
             padding,
             state,
+            fetched,
         })
     }
 }
@@ -401,5 +403,10 @@ impl Batch {
     /// Where the job stands once this batch was used.
     fn state(&self) -> String {
         self.state.to_string()
+    }
+
+    /// What it took to fetch it.
+    fn fetched<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.fetched.facts(py)
     }
 }

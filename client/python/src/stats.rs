@@ -1,6 +1,8 @@
 //! Counters as Python sees them: dicts of numbers, times in seconds.
 
-use larder_client::{Copies, LoaderStats, SlowBatch};
+use std::time::Duration;
+
+use larder_client::{Batch, Copies, Hop, LoaderStats, LongestWait, SlowBatch};
 use pyo3::{prelude::*, types::PyDict};
 
 /// Bytes that this process was handed, by the way they came, and how often they were copied.
@@ -56,20 +58,43 @@ pub(crate) fn of_slow_batch<'py>(
     py: Python<'py>,
     batch: &SlowBatch,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let facts = PyDict::new(py);
-    facts.set_item("epoch", batch.epoch)?;
-    facts.set_item("batch", batch.batch)?;
-    facts.set_item("waiting_seconds", batch.waiting.as_secs_f64())?;
-    facts.set_item("fetching_seconds", batch.fetching.as_secs_f64())?;
-    let hops = PyDict::new(py);
-    for (hop, time) in batch.hops {
-        hops.set_item(hop.name(), time.as_secs_f64())?;
-    }
-    facts.set_item("hops", hops)?;
-    let longest = batch.longest.as_ref().map(|longest| {
-        let seconds = longest.waited.as_secs_f64();
-        (longest.hop.name(), seconds, longest.shard, longest.node.as_deref())
-    });
-    facts.set_item("longest", longest)?;
+    let SlowBatch { epoch, batch: number, waiting, fetching, hops, ref longest, .. } = *batch;
+    let facts = Fetched { fetching, hops, longest: longest.clone() }.facts(py)?;
+    facts.set_item("epoch", epoch)?;
+    facts.set_item("batch", number)?;
+    facts.set_item("waiting_seconds", waiting.as_secs_f64())?;
     Ok(facts)
+}
+
+/// What it took to fetch a batch.
+pub(crate) struct Fetched {
+    fetching: Duration,
+    hops: [(Hop, Duration); 6],
+    longest: Option<LongestWait>,
+}
+
+impl Fetched {
+    pub(crate) fn of(batch: &Batch) -> Self {
+        Self {
+            fetching: batch.fetching(),
+            hops: batch.sources().hops(),
+            longest: batch.longest_wait().cloned(),
+        }
+    }
+
+    pub(crate) fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let facts = PyDict::new(py);
+        facts.set_item("fetching_seconds", self.fetching.as_secs_f64())?;
+        let hops = PyDict::new(py);
+        for (hop, time) in self.hops {
+            hops.set_item(hop.name(), time.as_secs_f64())?;
+        }
+        facts.set_item("hops", hops)?;
+        let longest = self.longest.as_ref().map(|longest| {
+            let seconds = longest.waited.as_secs_f64();
+            (longest.hop.name(), seconds, longest.shard, longest.node.as_deref())
+        });
+        facts.set_item("longest", longest)?;
+        Ok(facts)
+    }
 }

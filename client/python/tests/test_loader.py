@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dis
 import itertools
 import signal
+import sys
 import threading
+import time
 import warnings
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import Mock
 
@@ -91,6 +96,74 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
     loader.load_state_dict(loader.state_dict())
     assert samples_of([*handed_out, *loader]) == samples_of(dataset.loader(30, seed=5))
     assert loader.state_dict() == {"larder": loader._native.state_at(1)}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
+def test_wherever_an_interrupt_comes_what_counts_is_what_the_loop_has(
+    dataset: larder.Dataset, options: dict[str, Any]
+) -> None:
+    """Python handles signals after calls, when a function is entered and where it goes back; here
+    it does so at each such place in turn.
+    """
+    package = str(Path(larder.__file__).parent)
+    loader = dataset.loader(30, seed=5, output="numpy", **options)
+
+    def next_batch(places: int) -> bool:
+        """Asks for a batch; whether it came before so many such places were passed."""
+        left = itertools.count(places, -1)
+        done: dict[FrameType, str] = {}
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                before = done.get(frame, "")
+                done[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+                if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD")) and next(left) == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        batches = iter(loader)
+        batch = next(batches)
+        sys.settrace(trace)
+        try:
+            for batch in batches:  # noqa: B007
+                return True
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(None)
+            assert loader.state_dict() == batch.state_dict(), f"at place {places}"
+        raise AssertionError("there are more batches")
+
+    assert next(places for places in itertools.count() if next_batch(places)) > 20
+
+
+def test_an_epoch_whose_workers_could_not_start_goes_on_where_it_stands(
+    dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, start = itertools.count(), threading.Thread.start
+
+    def start_one(thread: threading.Thread) -> None:
+        if next(started):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    loader = dataset.loader(30, seed=5, transform=transforms.same, workers=2)
+    loader.set_epoch(3)
+    batches = list(loader)
+    loader.load_state_dict(batches[3].state_dict())
+    saved = loader.state_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_one)
+        with pytest.raises(RuntimeError, match="new thread"):
+            next(iter(loader))
+    assert loader.state_dict() == saved
+    assert samples_of(loader) == samples_of(batches[4:])
+    assert loader.epoch == 3
+    next(iter(loader))
+    assert loader.epoch == 4
 
 
 def test_a_resumed_epoch_that_could_not_begin_goes_on_where_it_stands(
@@ -272,7 +345,20 @@ def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
     assert (stats["batches"], stats["samples"]) == (10, 300)
     explanation = loader.explain()
     assert len(explanation.slowest) == 10
-    assert "10 batches of 300 samples" in str(explanation)
+    assert "10 batches of 300 samples: the loop waited" in str(explanation)
+    assert str(dataset.loader(30).explain()) == "no batch was handed out yet"
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
+def test_the_time_of_a_loop_is_told_apart(dataset: larder.Dataset, options: dict[str, Any]) -> None:
+    loader = dataset.loader(30, output="numpy", **options)
+    begun = time.perf_counter()
+    for _ in loader:
+        time.sleep(0.01)
+    took, stats = time.perf_counter() - begun, loader.stats()
+    assert 0.1 <= stats["loop_using_seconds"] < took
+    assert 0 < stats["loop_waiting_seconds"] < took
+    assert stats["loop_waiting_seconds"] + stats["loop_using_seconds"] < took
 
 
 def test_an_epoch_is_iterated_by_one_thread_at_a_time(dataset: larder.Dataset) -> None:

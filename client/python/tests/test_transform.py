@@ -69,7 +69,14 @@ def test_samples_are_transformed_in_order(
             batch["image"], images["image"][batch.samples].astype(np.float32) + first
         )
     assert loader.stats()["transform_seconds"] > 0
-    assert "transforms worked" in str(loader.explain())
+    explanation = loader.explain()
+    assert "transforms worked" in str(explanation)
+    told = {(batch["epoch"], batch["batch"]) for batch in explanation.slowest}
+    assert told == {(0, number) for number in range(len(batches))}
+    assert all(batch["hops"]["transform"] > 0 for batch in explanation.slowest)
+    assert explanation.slowest == sorted(
+        explanation.slowest, key=lambda batch: -int(batch["waiting_seconds"] * 1000)
+    )
 
 
 def test_random_numbers_depend_on_seed_epoch_and_sample_only(dataset: larder.Dataset) -> None:

@@ -25,10 +25,11 @@ from larder._errors import (
     Unavailable,
     VersionMismatch,
 )
+from larder._explain import Explanation
 from larder._host import Node, serve
 from larder._index import IndexReport, index
 from larder._larder import Array, Locality, __version__, stats
-from larder._loader import Batch, Explanation, Loader
+from larder._loader import Batch, Loader
 from larder._mixture import Mixture, mix
 from larder._ragged import Ragged
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from larder._loader import Settings
 
 __version__: str
+
+_Item = TypeVar("_Item")
 
 class Array:
     """A tensor in writable memory of this host, exported without a copy."""
@@ -45,10 +47,19 @@ class Batch:
     @property
     def passes(self) -> Array | None: ...
     def state(self) -> str: ...
+    def fetched(self) -> dict[str, Any]: ...
 
 class Epoch(Iterator[Batch]):
     def __len__(self) -> int: ...
     def __next__(self) -> Batch: ...
+    def close(self) -> None: ...
+
+class _HasState(Protocol):
+    state: str
+
+class Iteration(Iterator[_Item]):
+    def __new__(cls, items: Iterator[_Item], turn: _HasState | None) -> Self: ...
+    def __next__(self) -> _Item: ...
     def close(self) -> None: ...
 
 class Schedule:

@@ -9,16 +9,17 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
-from larder._iteration import Iteration
+from larder._explain import Explanation
+from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
+from larder._seconds import Spent, Timed
 from larder._transform import Transform
-from larder._transformed import Facts, Transformed, WorkerKind
+from larder._transformed import Facts, Transformation, Transformed, WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -125,6 +126,11 @@ class Batch(dict[str, Any]):
         return cls.with_facts(convert_all(native.tensors, convert), Facts.of(native))
 
     @classmethod
+    def of_transformed(cls, batch: Transformation) -> Self:
+        """A batch after its transform."""
+        return cls.with_facts(batch.values, batch.facts)
+
+    @classmethod
     def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
         """A batch of these values."""
         batch = cls(values)
@@ -208,13 +214,10 @@ class _Turn:
     to be a batch.
     """
 
-    #: Where the job stands after what it handed out.
-    state: str
-
-    def hand_out(self, batch: Batch) -> Batch:
-        """Count a batch that is whole."""
-        self.state = batch._state
-        return batch
+    #: Where the job stands after what it handed out; nowhere before it has begun.
+    state: str = ""
+    #: The number of its epoch.
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,10 @@ class Loader:
         self._convert = converter(source.output)
         self._pinning = Pinning(source.pin_memory, source.output)
         transform = Transform(source.transform, source.batch_transform, source.output)
-        self._transformed = Transformed.of(transform, source.workers, source.worker_kind)
+        self._spent = Spent()
+        self._transformed = Transformed.of(
+            transform, source.workers, source.worker_kind, self._spent
+        )
         self._native = source.loads._native.loader(source.settings)
         #: The process that it was made in; of a copy none.
         self._owner: int | None = os.getpid()
@@ -271,43 +277,59 @@ class Loader:
         It begins when the first batch is asked for: an iterator that is only made, as frameworks
         do to see whether they can iterate, begins none.
         """
-        return Iteration(self._batches())
+        turn = _Turn()
+        return Iteration(self._batches(turn), turn)
 
-    def _batches(self) -> Generator[Batch, None, None]:
+    def _batches(self, turn: _Turn) -> Generator[Batch, None, None]:
         _distributed.confirm(self._coordinates)
         if self._owner != os.getpid():
             _distributed.refuse_inside_worker("made outside and iterated")
-        if self._transformed is not None:
-            yield from self._transforming(self._transformed)
-            return
+        if self._transformed is None:
+            yield from self._plain(turn)
+        else:
+            yield from self._transforming(self._transformed, turn)
+        turn.state = state_after(self._native, turn.epoch)
+
+    def _plain(self, turn: _Turn) -> Generator[Batch, None, None]:
+        """The batches of an epoch as they are."""
         pin = self._pinning.on
-        number, epoch, turn = self._begin(_pinned.allocate if pin else None)
+        epoch = self._begin(turn, _pinned.allocate if pin else None)
         convert = _pinned.to_pinned if pin else self._convert
         # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
-        yield from map(turn.hand_out, map(partial(Batch.of, convert=convert), epoch))
-        turn.state = state_after(self._native, number)
+        yield from Timed(map(partial(Batch.of, convert=convert), epoch), self._spent.add_loop)
 
-    def _transforming(self, transformed: Transformed) -> Generator[Batch, None, None]:
+    def _transforming(self, transformed: Transformed, turn: _Turn) -> Generator[Batch, None, None]:
         """The batches of an epoch, transformed."""
         pin = _pinned.pinned if self._pinning.on else None
-        number, epoch, turn = self._begin(None)
-        batches = transformed.batches(epoch, self._native.seed, number, pin)
+        epoch = self._begin(turn, None)
+        try:
+            batches = transformed.batches(epoch, self._native.seed, turn.epoch, pin)
+        except BaseException:
+            self._begin_again(turn)
+            raise
         # Closed with this iteration, not when it is collected.
         with closing(batches):
-            yield from map(turn.hand_out, starmap(Batch.with_facts, batches))
-        turn.state = state_after(self._native, number)
+            yield from Timed(map(Batch.of_transformed, batches), self._spent.add_loop)
 
-    def _begin(self, allocate: Callable[[int], Any] | None) -> tuple[int, _larder.Epoch, _Turn]:
-        """The epoch that comes next, with its number. If it can't begin, it still comes next."""
+    def _begin(self, turn: _Turn, allocate: Callable[[int], Any] | None) -> _larder.Epoch:
+        """The epoch that comes next. If it can't begin, it still comes next."""
         number = self._native.turn()
         try:
             epoch = self._native.epoch(number, allocate)
         except BaseException:
             self._native.turn_back(number)
             raise
-        self._epoch = number
-        self._turn = turn = _Turn(self._native.state())
-        return number, epoch, turn
+        turn.epoch, turn.state = number, self._native.state()
+        self._epoch, self._turn = number, turn
+        return epoch
+
+    def _begin_again(self, turn: _Turn) -> None:
+        """An epoch that has begun and will bring nothing comes next again, where it stands."""
+        if self._turn is turn:
+            self._turn = None
+            self._native.resume(turn.state)
+        else:
+            self._native.turn_back(turn.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next.
@@ -328,13 +350,14 @@ class Loader:
 
     def stats(self) -> dict[str, float]:
         """What was handed out so far, where it came from, and what it waited for (in seconds)."""
-        spent = (0.0, 0.0) if self._transformed is None else self._transformed.spent
-        names = ("transform_seconds", "transform_waiting_seconds")
-        return {**self._native.stats(), **dict(zip(names, spent, strict=True))}
+        return {**self._native.stats(), **self._spent.stats()}
 
     def explain(self) -> Explanation:
-        """For the slowest batches, what each waited for: print it."""
-        return Explanation(self.stats(), self._native.slowest())
+        """Whether the loop waits for batches, and for the slowest of them what each waited for:
+        print it.
+        """
+        kept = self._native if self._transformed is None else self._transformed
+        return Explanation(self.stats(), kept.slowest())
 
     def __reduce__(self) -> tuple[Callable[..., Loader], tuple[object, ...]]:
         return _copy, (self._source, self.state_dict())
@@ -349,52 +372,6 @@ def _copy(source: _Source, state: dict[str, Any]) -> Loader:
     loader._owner = None
     loader.load_state_dict(state)
     return loader
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a training loop waits for data.
-
-    Attributes:
-        stats: as :meth:`Loader.stats`.
-        slowest: for the slowest batches, the slowest first: epoch, batch, seconds for which it was
-            waited, seconds of fetching, where those went hop by hop, and the longest single wait.
-    """
-
-    stats: dict[str, float]
-    slowest: list[dict[str, Any]]
-
-    def __str__(self) -> str:
-        stats = self.stats
-        lines = [
-            f"{stats['batches']:.0f} batches of {stats['samples']:.0f} samples: "
-            f"waited {stats['waiting_seconds']:.3f} s for them, "
-            f"fetching took {stats['fetching_seconds']:.3f} s beside that",
-        ]
-        if stats["transform_seconds"] > 0:
-            lines.append(
-                f"transforms worked {stats['transform_seconds']:.3f} s, and were waited for "
-                f"{stats['transform_waiting_seconds']:.3f} s; what follows is what they waited for"
-            )
-        for batch in self.slowest[:_EXPLAINED]:
-            hops = sorted(batch["hops"].items(), key=lambda hop: -hop[1])
-            spent = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in hops if seconds > 0)
-            line = (
-                f"epoch {batch['epoch']} batch {batch['batch']}: "
-                f"waited {batch['waiting_seconds']:.3f} s, "
-                f"fetched in {batch['fetching_seconds']:.3f} s"
-            )
-            line += f" ({spent})" if spent else ""
-            if batch["longest"] is not None:
-                hop, seconds, shard, node = batch["longest"]
-                line += f"; longest {hop} {seconds:.3f} s, shard {shard}"
-                line += "" if node is None else f", node {node}"
-            lines.append(line)
-        return "\n".join(lines)
-
-
-#: Batches in the text of an explanation.
-_EXPLAINED = 8
 
 
 class Loads:

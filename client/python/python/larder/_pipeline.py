@@ -13,7 +13,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -47,30 +47,76 @@ class _Outcome(NamedTuple):
     seconds: float
 
 
-def ahead(
-    source: Source, jobs: Sequence[Job], depth: int, record: Callable[[float, float], None]
-) -> Generator[Any]:
-    """What ``jobs``, each in a thread, make of what ``source`` brings, in its order.
+class Took(NamedTuple):
+    """Seconds of a batch."""
 
-    At most ``depth`` are begun and not yet handed out. ``record`` is told of each the seconds that
-    it took, and those for which it was waited.
+    #: In which it was worked on.
+    working: float
+    #: For which the consumer waited because of that.
+    delaying: float
+    #: For which the consumer waited.
+    waiting: float
+
+
+class AtOnce(Iterator[Any]):
+    """What ``job`` makes of what ``source`` brings, when it is asked for. ``record`` is told of
+    each what it became, and what it took.
     """
-    run = _Run(source, depth)
-    try:
-        run.start(jobs)
-        while True:
-            begun = perf_counter()
-            outcome = run.take()
-            if outcome is None:
-                return
-            if outcome.error is not None:
-                raise outcome.error
-            record(outcome.seconds, perf_counter() - begun)
-            yield outcome.value
-    finally:
-        run.close()
-        for job in jobs:
-            job.close(finished=run.idle)
+
+    def __init__(
+        self, source: Source, job: Callable[[Any], Any], record: Callable[[Any, Took], None]
+    ) -> None:
+        self._source = source
+        self._job = job
+        self._record = record
+
+    def __next__(self) -> Any:
+        begun = perf_counter()
+        batch = next(self._source)
+        pulled = perf_counter()
+        value = self._job(batch)
+        ended = perf_counter()
+        self._record(value, Took(ended - pulled, ended - pulled, ended - begun))
+        return value
+
+    def close(self) -> None:
+        """End the source."""
+        self._source.close()
+
+
+class Ahead(Iterator[Any]):
+    """The same by several ``jobs``, each in a thread, which are started at once. At most ``depth``
+    batches are begun and not yet handed out.
+    """
+
+    def __init__(
+        self, source: Source, jobs: Sequence[Job], depth: int, record: Callable[[Any, Took], None]
+    ) -> None:
+        self._jobs = jobs
+        self._record = record
+        self._run = _Run(source, depth)
+        try:
+            self._run.start(jobs)
+        except BaseException:
+            self.close()
+            raise
+
+    def __next__(self) -> Any:
+        begun = perf_counter()
+        outcome = self._run.take()
+        if outcome is None:
+            raise StopIteration
+        if outcome.error is not None:
+            raise outcome.error
+        waited = perf_counter() - begun
+        self._record(outcome.value, Took(outcome.seconds, waited, waited))
+        return outcome.value
+
+    def close(self) -> None:
+        """End the threads, and what they are doing."""
+        self._run.close()
+        for job in self._jobs:
+            job.close(finished=self._run.idle)
 
 
 class _Run:

@@ -6,26 +6,24 @@ the next one.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
 from larder import _arguments, _process
 from larder._errors import InvalidArgument
+from larder._explain import Slowest
 from larder._output import convert_all, to_numpy
-from larder._pipeline import ahead
+from larder._pipeline import Ahead, AtOnce, Took
+from larder._seconds import Spent
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from larder import _larder
 
 #: Where transforms run.
@@ -54,7 +52,15 @@ class Facts(NamedTuple):
         return cls(to_numpy(native.samples), sources, passes, native.padding, native.state())
 
 
-Transformation = tuple[dict[str, Any], Facts]
+class Transformation(NamedTuple):
+    """A batch, transformed."""
+
+    values: dict[str, Any]
+    facts: Facts
+    #: What it took to fetch it.
+    fetched: dict[str, Any]
+
+
 #: What is done to a value last.
 Finish = Callable[[Any], Any]
 
@@ -62,18 +68,20 @@ Finish = Callable[[Any], Any]
 class Transformed:
     """A transform, and the workers that apply it."""
 
-    def __init__(self, transform: Transform, workers: int, payload: bytes | None) -> None:
+    def __init__(
+        self, transform: Transform, workers: int, payload: bytes | None, spent: Spent
+    ) -> None:
         self._transform = transform
         self._workers = workers
         #: For processes, what they are sent.
         self._payload = payload
         #: Processes that run and have nothing to do.
         self._idle: list[_process.Worker] = []
-        #: Seconds that transforms took, and for which the consumer waited.
-        self.spent = (0.0, 0.0)
+        self._spent = spent
+        self._slowest = Slowest()
 
     @classmethod
-    def of(cls, transform: Transform, workers: int, kind: WorkerKind) -> Self | None:
+    def of(cls, transform: Transform, workers: int, kind: WorkerKind, spent: Spent) -> Self | None:
         """What applies a transform; `None` if it does nothing."""
         workers = _arguments.integer("workers", workers, 0, WORKERS_MAX)
         kind = _arguments.choice("worker_kind", kind, get_args(WorkerKind))
@@ -86,27 +94,26 @@ class Transformed:
                 "leave them out: batches are fetched ahead without; or set prefetch",
             )
         in_processes = workers > 0 and kind == "process"
-        return cls(transform, workers, _process.pack(transform) if in_processes else None)
+        payload = _process.pack(transform) if in_processes else None
+        return cls(transform, workers, payload, spent)
 
     def batches(
         self, epoch: _larder.Epoch, seed: int, number: int, finish: Finish | None
-    ) -> Generator[Transformation, None, None]:
-        """The batches of an epoch, in order; ``finish`` is what is done to each value last."""
-        steps = _Steps(seed, number, self._transform, finish)
-        if self._workers == 0:
-            return self._at_once(epoch, steps)
-        jobs = [self._job(steps) for _ in range(self._workers)]
-        return ahead(epoch, jobs, _AHEAD * self._workers, self._record)
+    ) -> Ahead | AtOnce:
+        """The batches of an epoch, in order; ``finish`` is what is done to each value last.
 
-    def _at_once(
-        self, epoch: Iterator[_larder.Batch], steps: _Steps
-    ) -> Generator[Transformation, None, None]:
-        for batch in epoch:
-            begun = perf_counter()
-            done = steps.take(self._transform.apply, batch)
-            seconds = perf_counter() - begun
-            self._record(seconds, seconds)
-            yield done
+        If the workers can't be started it raises.
+        """
+        steps = _Steps(seed, number, self._transform, finish)
+        record = partial(self._record, number, count())
+        if self._workers == 0:
+            return AtOnce(epoch, partial(steps.take, self._transform.apply), record)
+        jobs = [self._job(steps) for _ in range(self._workers)]
+        return Ahead(epoch, jobs, _AHEAD * self._workers, record)
+
+    def slowest(self) -> list[dict[str, Any]]:
+        """The batches that took longest, the slowest first."""
+        return self._slowest.list()
 
     def _job(self, steps: _Steps) -> _Job:
         if self._payload is None:
@@ -123,22 +130,11 @@ class Transformed:
             return worker
         return None
 
-    def _record(self, working: float, waiting: float) -> None:
-        with _adding:
-            self.spent = (self.spent[0] + working, self.spent[1] + waiting)
-
-
-#: Held while seconds are added up.
-_adding = threading.Lock()
-
-
-def _after_fork() -> None:
-    """Makes a new lock: the parent's may be held, by a thread that is not in this child."""
-    global _adding
-    _adding = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def _record(self, epoch: int, numbers: Iterator[int], done: Transformation, took: Took) -> None:
+        self._spent.add_transform(took.working, took.delaying)
+        hops = {**done.fetched["hops"], "transform": took.working}
+        batch = {"epoch": epoch, "batch": next(numbers), "waiting_seconds": took.waiting}
+        self._slowest.offer({**done.fetched, **batch, "hops": hops})
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class _Steps:
         values = self.transform.as_output(apply(rows), rows)
         if self.finish is not None:
             values = {name: self.finish(value) for name, value in values.items()}
-        return values, facts
+        return Transformation(values, facts, native.fetched())
 
 
 class _Job:

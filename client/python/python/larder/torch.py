@@ -24,7 +24,7 @@ import torch.utils.data
 from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
-from larder._iteration import Iteration
+from larder._larder import Iteration
 from larder._loader import (
     Batch,
     Last,
@@ -245,18 +245,28 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         _distributed.confirm(self._plan.coordinates)
         shared = self._learn()
-        resume, self._resume = self._resume or shared, None
+        own, self._resume = self._resume, None
+        try:
+            return Iteration(self._items(own, shared), None)
+        except BaseException:
+            # It could not begin, so the states are not used up.
+            self._resume = own
+            raise
+
+    def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:
+        """The items of the next iteration, which has begun."""
+        resume = own or shared
         place = self._begin(resume)
         self._place = place
         native = self._plan.native(place.worker, place.workers)
         epoch = self.epoch if resume is None else native.resume(place.state)
         deliver = self._batches if self._batched else self._samples
         if not place.ended:
-            return Iteration(deliver(native.epoch(epoch, None), place, state_after(native, epoch)))
+            return deliver(native.epoch(epoch, None), place, state_after(native, epoch))
         if resume is shared:
             # This is the rest of the epoch before: the state's own comes next.
             self._epoch.fill_(epoch)
-        return Iteration(deliver((), place, place.state))
+        return deliver((), place, place.state)
 
     def _learn(self) -> _Place | None:
         """The place that the main process loaded, if this iteration is to begin there."""
@@ -459,7 +469,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._stand = begin
         native = self._plan.native(0, 1)
         schedule, end = native.schedule(begin.state), state_after(native, self._epoch)
-        return Iteration(self._batches(schedule, begin, end))
+        return Iteration(self._batches(schedule, begin, end), None)
 
     def _batches(
         self, schedule: _larder.Schedule, begin: _Stand, end: str

@@ -1,0 +1,103 @@
+"""Why a training loop waits for data.
+
+Thread rule: any thread offers batches and looks at them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from larder._seconds import counting
+
+#: Batches that are kept, as many as the native loader keeps.
+_KEPT_MAX = 32
+#: Batches in the text of an explanation.
+_EXPLAINED = 8
+#: What takes less is not told there.
+_TOLD_SECONDS = 0.001
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a training loop waits for data.
+
+    Attributes:
+        stats: as :meth:`Loader.stats`.
+        slowest: for the slowest batches, the slowest first: epoch, batch, seconds for which it was
+            waited, seconds of fetching, where those went hop by hop (with what its transform took),
+            and the longest single wait.
+    """
+
+    stats: dict[str, float]
+    slowest: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        if self.stats["batches"] == 0:
+            return "no batch was handed out yet"
+        delayed = [batch for batch in self.slowest if batch["waiting_seconds"] >= _TOLD_SECONDS]
+        lines = [*self._sums(), *map(_line, delayed[:_EXPLAINED])]
+        if not delayed:
+            lines.append(f"no batch was waited for {_TOLD_SECONDS} s or longer")
+        return "\n".join(lines)
+
+    def _sums(self) -> list[str]:
+        stats = self.stats
+        waiting, using = stats["loop_waiting_seconds"], stats["loop_using_seconds"]
+        lines = [
+            f"{stats['batches']:.0f} batches of {stats['samples']:.0f} samples: the loop waited "
+            f"{waiting:.3f} s for them, {waiting / (waiting + using):.0%} of its time, "
+            f"and used them for {using:.3f} s",
+        ]
+        if stats["transform_seconds"] > 0:
+            lines.append(
+                f"transforms worked {stats['transform_seconds']:.3f} s, and were waited for "
+                f"{stats['transform_waiting_seconds']:.3f} s; for rows they waited "
+                f"{stats['waiting_seconds']:.3f} s"
+            )
+        lines.append(f"fetching took {stats['fetching_seconds']:.3f} s, most of it ahead of time")
+        return lines
+
+
+def _line(batch: dict[str, Any]) -> str:
+    """A batch in words."""
+    hops = sorted(batch["hops"].items(), key=lambda hop: -hop[1])
+    told = [f"{name} {seconds:.3f} s" for name, seconds in hops if seconds >= _TOLD_SECONDS]
+    line = (
+        f"epoch {batch['epoch']} batch {batch['batch']}: "
+        f"waited {batch['waiting_seconds']:.3f} s, "
+        f"fetched in {batch['fetching_seconds']:.3f} s"
+    )
+    line += f" ({', '.join(told)})" if told else ""
+    if batch["longest"] is not None and batch["longest"][1] >= _TOLD_SECONDS:
+        hop, seconds, shard, node = batch["longest"]
+        line += f"; longest {hop} {seconds:.3f} s, shard {shard}"
+        line += "" if node is None else f", node {node}"
+    return line
+
+
+def _slowness(batch: dict[str, Any]) -> tuple[int, float]:
+    """By the whole milliseconds for which it was waited, then by what it took."""
+    took = batch["fetching_seconds"] + batch["hops"]["transform"]
+    return int(batch["waiting_seconds"] * 1000), took
+
+
+class Slowest:
+    """The slowest batches of those that are transformed, as the native loader keeps those that are
+    not.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[dict[str, Any]] = []
+
+    def offer(self, batch: dict[str, Any]) -> None:
+        """Keeps a batch if it is one of the slowest."""
+        with counting():
+            if len(self._kept) == _KEPT_MAX and _slowness(self._kept[-1]) >= _slowness(batch):
+                return
+            kept = sorted([*self._kept, batch], key=_slowness, reverse=True)
+            self._kept = kept[:_KEPT_MAX]
+
+    def list(self) -> list[dict[str, Any]]:
+        """The slowest first."""
+        return list(self._kept)

@@ -1,0 +1,84 @@
+"""Where the time of a loop goes.
+
+Thread rule: any thread adds to a sum; one iterates what is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+class Spent:
+    """What a loader's loops and transforms spent."""
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(
+            (
+                "loop_waiting_seconds",
+                "loop_using_seconds",
+                "transform_seconds",
+                "transform_waiting_seconds",
+            ),
+            0.0,
+        )
+
+    def add_loop(self, waiting: float, using: float) -> None:
+        """Add what a loop waited for a batch, and what it did with the one before."""
+        self._add(loop_waiting_seconds=waiting, loop_using_seconds=using)
+
+    def add_transform(self, working: float, waiting: float) -> None:
+        """Add what a batch's transform took, and what was waited for it."""
+        self._add(transform_seconds=working, transform_waiting_seconds=waiting)
+
+    def _add(self, **more: float) -> None:
+        with counting():
+            for kind, seconds in more.items():
+                self._seconds[kind] += seconds
+
+    def stats(self) -> dict[str, float]:
+        """All sums, as :meth:`Loader.stats` has them."""
+        with counting():
+            return dict(self._seconds)
+
+
+_lock = threading.Lock()
+
+
+def counting() -> threading.Lock:
+    """What is held while something is counted, for microseconds."""
+    return _lock
+
+
+def _after_fork() -> None:
+    """Makes a new lock: the parent's may be held, by a thread that is not in this child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Timed(Iterator[Item]):
+    """What an iterable brings. ``record`` is told, each time somebody asks for more, for how long
+    they waited, and how long they were busy with the item before.
+    """
+
+    def __init__(self, items: Iterable[Item], record: Callable[[float, float], None]) -> None:
+        self._items = iter(items)
+        self._record = record
+        self._left = perf_counter()
+
+    def __next__(self) -> Item:
+        asked, left = perf_counter(), self._left
+        try:
+            # Not kept in a name: its memory is that of whoever gets it.
+            return next(self._items)
+        finally:
+            self._left = perf_counter()
+            self._record(self._left - asked, asked - left)
