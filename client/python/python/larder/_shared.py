@@ -33,6 +33,13 @@ class Once:
         self._taker = _shared(torch.full((1,), _NONE, dtype=torch.int64))
         #: Which of its workers have.
         self._taken = _shared(torch.zeros(_WORKERS_MAX, dtype=torch.bool))
+        #: How many texts there were, and how many when this copy was made. A worker that begins its
+        #: first iteration late, when there is another text already, is not of the next one.
+        self._puts = _shared(torch.zeros(1, dtype=torch.int64))
+        self._known_puts = 0
+        self._begun = False
+        #: Whether one of them could not use it: then the others have, and nobody can take it again.
+        self._lost = _shared(torch.zeros(1, dtype=torch.bool))
 
     def put(self, text: str) -> None:
         """A text for the next iteration."""
@@ -40,12 +47,26 @@ class Once:
         if len(content) > _TEXT_BYTES:
             raise _arguments.no_state(text)
         self._text.copy_(torch.tensor(list(content.ljust(_TEXT_BYTES, b"\0")), dtype=torch.uint8))
+        self._known_puts += 1
+        self._puts.fill_(self._known_puts)
         self._taken.zero_()
+        self._lost.zero_()
         self._taker.fill_(_NEXT)
 
     def forget(self) -> None:
         """No iteration takes the text any more."""
+        self._lost.zero_()
         self._taker.fill_(_NONE)
+
+    def put_back(self) -> None:
+        """What was taken here could not be used: it is for the next iteration. Of some workers only
+        all together could take it, so their iterations fail until there is another text.
+        """
+        if torch.utils.data.get_worker_info() is None:
+            self._taken[0] = False
+            self._taker.fill_(_NEXT)
+        else:
+            self._lost.fill_(True)
 
     @property
     def text(self) -> str:
@@ -57,8 +78,10 @@ class Once:
         info = torch.utils.data.get_worker_info()
         # Workers of one iteration have a base seed in common.
         worker, taker = (0, _MAIN) if info is None else (info.id, info.seed - info.id)
-        if self._taker.item() not in (_NEXT, taker):
-            return False
+        begun, self._begun = self._begun, info is not None
+        late = not begun and self._puts.item() != self._known_puts
+        if late or self._taker.item() not in (_NEXT, taker):
+            return self._none()
         if worker >= _WORKERS_MAX:
             raise InvalidArgument(
                 f"the DataLoader has a worker {worker}",
@@ -66,10 +89,20 @@ class Once:
                 "say a smaller num_workers",
             )
         if self._taken[worker]:
-            return False
+            return self._none()
         self._taken[worker] = True
         self._taker.fill_(taker)
         return True
+
+    def _none(self) -> bool:
+        """That there is no text, unless there should be one."""
+        if self._lost.item():
+            raise InvalidArgument(
+                "the epoch of the loaded state could not begin in a worker",
+                "others have begun theirs, so what is left of it can't be divided again",
+                "load the state again",
+            )
+        return False
 
 
 def _shared(tensor: torch.Tensor) -> torch.Tensor:

@@ -251,6 +251,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         except BaseException:
             # It could not begin, so the states are not used up.
             self._resume = own
+            if shared is not None:
+                self._loaded.put_back()
             raise
 
     def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:

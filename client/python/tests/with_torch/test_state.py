@@ -3,10 +3,12 @@ else, at other numbers of ranks and workers."""
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import random
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import larder
 import larder.torch
 from harness import Node
+from larder._shared import Once
 from order import Job
 from test_data_loaders import iterable, iterable_of_samples, map_by_batches, map_collated
 
@@ -265,6 +268,63 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
     assert data.state_dict()["larder"] == state
     data.load_state_dict(data.state_dict())
     assert labels(data) == job.batches(0)[1:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
+    workers: int, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    saved = next(iter(ds.loader(**job.options(0)))).state_dict()
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    data.load_state_dict(saved)
+    make = type(data._plan).native
+
+    def make_but_the_last(plan: Any, worker: int, workers: int) -> Any:
+        if worker + 1 == workers:
+            raise MemoryError("all of it is taken")
+        return make(plan, worker, workers)
+
+    def iterated() -> Any:
+        return DataLoader(data, None, num_workers=workers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(data._plan), "native", make_but_the_last)
+        with pytest.raises(MemoryError):
+            labels(iterated())
+    if workers:
+        # One of them has begun, and what is left can't be divided anew.
+        with pytest.raises(larder.InvalidArgument, match="load the state again"):
+            labels(iterated())
+        data.load_state_dict(saved)
+    assert labels(iterated()) == job.batches(0)[1:]
+    assert labels(iterated()) == job.batches(0)
+
+
+def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once = Once()
+    late, persistent = copy.copy(once), copy.copy(once)
+    seeds = {late: 100, persistent: 200}
+
+    def take(worker: Once) -> bool:
+        info = SimpleNamespace(id=0, seed=seeds[worker])
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
+            return worker.take()
+
+    assert not take(persistent)
+    once.put("a")
+    assert not take(late)
+    assert take(persistent)
+    assert not take(persistent)
+    once.put("b")
+    next_one = copy.copy(once)
+    seeds[next_one] = 300
+    assert take(next_one)
+    assert not take(next_one)
 
 
 def told(loader: Any) -> Any:
