@@ -94,6 +94,23 @@ pub struct DatasetName {
 }
 
 impl DatasetName {
+    /// The end of its opening. One that takes long is warned of: nobody sees what is done.
+    pub(crate) async fn told_if_long<T>(&self, opening: impl Future<Output = T>) -> T {
+        let mut opening = pin!(opening);
+        let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
+        match soon {
+            Ok(opened) => opened,
+            Err(_) => {
+                let uri = self.reference.uri();
+                tracing::warn!(
+                    "{uri} is still being opened: one that nobody has indexed yet is indexed first, which reads \
+                     the header of every object; to see how far that is, index it beforehand"
+                );
+                opening.await
+            }
+        }
+    }
+
     /// The same dataset, pinned to one snapshot: a tag may be moved while a job runs.
     pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
         let reference = DatasetRef::parse(&format!("{}@{snapshot}", self.reference.uri()));
@@ -195,7 +212,7 @@ impl Cluster {
         self.on_any(name, |member| {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
-                told_if_long(name, self.control.open_dataset(&member.control, name)).await
+                name.told_if_long(self.control.open_dataset(&member.control, name)).await
             })?
         })
     }
@@ -339,23 +356,6 @@ impl View {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("members", &self.members()).finish_non_exhaustive()
-    }
-}
-
-/// The end of an opening. One that takes long is warned of: nobody sees what a node does.
-async fn told_if_long<T>(name: &DatasetName, opening: impl Future<Output = T>) -> T {
-    let mut opening = pin!(opening);
-    let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
-    match soon {
-        Ok(opened) => opened,
-        Err(_) => {
-            let uri = name.reference.uri();
-            tracing::warn!(
-                "{uri} is still being opened: one that nobody has indexed yet is indexed by a node first, \
-                 which reads the header of every object; to see how far that is, index it beforehand"
-            );
-            opening.await
-        }
     }
 }
 

@@ -161,7 +161,8 @@ fn through_cluster(
 
 fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
-    let opened = runtime::block_on(opened)?.map_err(|error| origin::open_error(name, error))?;
+    let opened = runtime::block_on(name.told_if_long(opened))?
+        .map_err(|error| origin::open_error(name, error))?;
     let indexed = IndexedNow::of(&opened);
     Ok((opened.manifest, indexed))
 }

@@ -90,8 +90,9 @@ class _Slow(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.parametrize("cluster", [None, "none"])
 def test_who_waits_long_for_an_opening_is_told_what_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -101,7 +102,7 @@ def test_who_waits_long_for_an_opening_is_told_what_for(
             monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
             monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
             with pytest.raises(larder.Error):
-                larder.open("s3://data/slow")
+                larder.open("s3://data/slow", cluster=cluster)
         finally:
             server.shutdown()
             thread.join()
