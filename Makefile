@@ -6,6 +6,10 @@ TORCH_VENV := target/venv-torch
 TORCH_PY   := $(TORCH_VENV)/bin/python
 PEERS_VENV := target/venv-peers
 PEERS_PY   := $(PEERS_VENV)/bin/python
+# Another CPython with a GIL, 3.11 or later, to test on.
+OTHER_PYTHON = python3.13
+OTHER_VENV   = target/venv-$(notdir $(OTHER_PYTHON))
+OTHER_PY     = $(OTHER_VENV)/bin/python
 # A CPython without a GIL, 3.14 or later, to build and test for.
 FREE_THREADED_PYTHON := python3.14t
 FREE_THREADED_VENV   := target/venv-free-threaded
@@ -23,7 +27,7 @@ GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
 SEEDS := 10000
 
-.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-free-threaded wheel test-wheel
+.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +44,14 @@ test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, ti
 	$(MAKE) pytest
 	LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
 
-test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, garage
+test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, other Pythons, garage
 	LARDER_TEST_FULL=1 $(MAKE) pytest
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
+	@for python in python3.12 python3.13 python3.14; do \
+		if $$python -c "" 2>/dev/null; then $(MAKE) pytest-other OTHER_PYTHON=$$python || exit; \
+		else echo "NOT TESTED on $$python, which is not here"; fi; done
+	@if $(FREE_THREADED_PYTHON) -c "" 2>/dev/null; then $(MAKE) pytest-free-threaded; \
+		else echo "NOT TESTED without a GIL: $(FREE_THREADED_PYTHON) is not here"; fi
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(READY) ## the Python package, built and importable in target/venv
@@ -55,6 +64,11 @@ pytest: python ## the tests of the Python package
 
 pytest-torch: python $(TORCH_READY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
 	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
+
+pytest-other: python ## the tests of the Python package on another Python (OTHER_PYTHON=/path/to/python3.13)
+	$(OTHER_PYTHON) -m venv $(OTHER_VENV)
+	$(OTHER_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r tests/python/requirements-any.txt grain
+	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(OTHER_PY)) -m pytest -rs $(PYTEST_ARGS)
 
 # It has no stable ABI in common with other Pythons, so its module is built apart and lies beside theirs.
 FREE_THREADED_TARGET := target/free-threaded
@@ -157,8 +171,8 @@ $(TORCH_READY): tests/python/requirements-torch.txt
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-# Versions that have wheels for this Python, where there are some: safetensors has none, and is built.
-$(FREE_THREADED_READY): tests/python/requirements-free-threaded.txt
+# safetensors has no wheel for it, and is built.
+$(FREE_THREADED_READY): tests/python/requirements-any.txt
 	$(FREE_THREADED_PYTHON) -c "import sys; sys.exit(sys._is_gil_enabled())"
 	$(FREE_THREADED_PYTHON) -m venv $(FREE_THREADED_VENV)
 	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r $<
@@ -173,4 +187,4 @@ $(PEERS_READY): benches/python/peers/requirements.txt $(TORCH_READY)
 	@touch $@
 
 clean-venv:
-	rm -rf $(VENV) $(TORCH_VENV) $(PEERS_VENV) $(FREE_THREADED_VENV)
+	rm -rf target/venv target/venv-*
