@@ -33,7 +33,8 @@ class Explanation:
     slowest: list[dict[str, Any]]
 
     def __str__(self) -> str:
-        if self.stats["batches"] == 0:
+        # A loop that has its first batch on the way has spent no time yet.
+        if self.stats["loop_waiting_seconds"] + self.stats["loop_using_seconds"] == 0:
             return "no batch was handed out yet"
         delayed = [batch for batch in self.slowest if batch["waiting_seconds"] >= _TOLD_SECONDS]
         lines = [*self._sums(), *map(_line, delayed[:_EXPLAINED])]

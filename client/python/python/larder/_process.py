@@ -231,7 +231,9 @@ class Worker:
         number = self._arena()
         arenas = (self._rows, self._arenas[number])
         new = (not arenas[0].sent, not arenas[1].sent)
-        connection.send(_Task(rows._replace(columns={}), fields, size, number, new))
+        # Not send(): what that leaves behind where it fails may crash CPython 3.12's collector.
+        task = _Task(rows._replace(columns={}), fields, size, number, new)
+        connection.send_bytes(pickle.dumps(task))
         for arena in arenas:
             if not arena.sent:
                 multiprocessing.reduction.send_handle(connection, arena.descriptor, process.pid)
