@@ -435,3 +435,40 @@ def test_arrays_of_jax_come_out_of_transforms(dataset: larder.Dataset) -> None:
 
     batch = next(iter(dataset.loader(16, transform=transforms.augment, output="jax")))
     assert all(isinstance(value, jax.Array) for value in batch.values())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stray_end_of_iteration_does_not_end_the_epoch(
+    dataset: larder.Dataset, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stray(*_: Any) -> None:
+        raise StopIteration
+
+    loader = dataset.loader(30, transform=transforms.same, workers=workers)
+    monkeypatch.setattr("larder._transform.Transform.apply", stray)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_signal_handler_may_ask_for_the_figures(dataset: larder.Dataset, workers: int) -> None:
+    loader = dataset.loader(2, transform=transforms.same, workers=workers)
+    asked = []
+    before = signal.signal(signal.SIGALRM, lambda *_: asked.append(str(loader.explain())))
+    signal.setitimer(signal.ITIMER_REAL, 1e-3, 2e-4)
+    try:
+        while len(asked) < 300:
+            assert len(list(loader)) == 150
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_workers_that_nobody_closed_end(dataset: larder.Dataset) -> None:
+    before = set(threading.enumerate())
+    loader = dataset.loader(2, transform=transforms.same, workers=2)
+    batches = loader._transformed.batches(loader._native.epoch(0, None), 0, 0, None)
+    next(batches)
+    assert set(threading.enumerate()) > before
+    del batches
+    wait_until(lambda: set(threading.enumerate()) <= before)

@@ -56,7 +56,9 @@ class Explanation:
                 f"{stats['transform_waiting_seconds']:.3f} s; for rows they waited "
                 f"{stats['waiting_seconds']:.3f} s"
             )
-        lines.append(f"fetching took {stats['fetching_seconds']:.3f} s, most of it ahead of time")
+        lines.append(
+            f"fetching took {stats['fetching_seconds']:.3f} s, ahead of time or waited for"
+        )
         return lines
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
@@ -22,7 +23,7 @@ from larder._transform import Transform
 from larder._transformed import Facts, Transformation, Transformed, WorkerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     import numpy as np
 
@@ -218,6 +219,8 @@ class _Turn:
     state: str = ""
     #: The number of its epoch.
     epoch: int = 0
+    #: When its first batch was asked for.
+    asked: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,7 @@ class Loader:
         return Iteration(self._batches(turn), turn)
 
     def _batches(self, turn: _Turn) -> Generator[Batch, None, None]:
+        turn.asked = perf_counter()
         _distributed.confirm(self._coordinates)
         if self._owner != os.getpid():
             _distributed.refuse_inside_worker("made outside and iterated")
@@ -296,7 +300,7 @@ class Loader:
         epoch = self._begin(turn, _pinned.allocate if pin else None)
         convert = _pinned.to_pinned if pin else self._convert
         # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
-        yield from Timed(map(partial(Batch.of, convert=convert), epoch), self._spent.add_loop)
+        yield from self._timed(turn, map(partial(Batch.of, convert=convert), epoch))
 
     def _transforming(self, transformed: Transformed, turn: _Turn) -> Generator[Batch, None, None]:
         """The batches of an epoch, transformed."""
@@ -309,7 +313,10 @@ class Loader:
             raise
         # Closed with this iteration, not when it is collected.
         with closing(batches):
-            yield from Timed(map(Batch.of_transformed, batches), self._spent.add_loop)
+            yield from self._timed(turn, map(Batch.of_transformed, batches))
+
+    def _timed(self, turn: _Turn, batches: Iterable[Batch]) -> Timed[Batch]:
+        return Timed(batches, self._spent.add_loop, turn.asked)
 
     def _begin(self, turn: _Turn, allocate: Callable[[int], Any] | None) -> _larder.Epoch:
         """The epoch that comes next. If it can't begin, it still comes next."""

@@ -52,7 +52,8 @@ class Took(NamedTuple):
 
     #: In which it was worked on.
     working: float
-    #: For which the consumer waited because of that.
+    #: For which the consumer waited because of that, at most: as batches are handed out in order,
+    #: one that was waited for longer was not there to be worked on.
     delaying: float
     #: For which the consumer waited.
     waiting: float
@@ -74,7 +75,7 @@ class AtOnce(Iterator[Any]):
         begun = perf_counter()
         batch = next(self._source)
         pulled = perf_counter()
-        value = self._job(batch)
+        value = _done(self._job, batch)
         ended = perf_counter()
         self._record(value, Took(ended - pulled, ended - pulled, ended - begun))
         return value
@@ -92,9 +93,9 @@ class Ahead(Iterator[Any]):
     def __init__(
         self, source: Source, jobs: Sequence[Job], depth: int, record: Callable[[Any, Took], None]
     ) -> None:
+        self._run = _Run(source, depth)
         self._jobs = jobs
         self._record = record
-        self._run = _Run(source, depth)
         try:
             self._run.start(jobs)
         except BaseException:
@@ -109,14 +110,28 @@ class Ahead(Iterator[Any]):
         if outcome.error is not None:
             raise outcome.error
         waited = perf_counter() - begun
-        self._record(outcome.value, Took(outcome.seconds, waited, waited))
+        self._record(outcome.value, Took(outcome.seconds, min(waited, outcome.seconds), waited))
         return outcome.value
 
     def close(self) -> None:
         """End the threads, and what they are doing."""
         self._run.close()
-        for job in self._jobs:
+        jobs, self._jobs = self._jobs, ()
+        for job in jobs:
             job.close(finished=self._run.idle)
+
+    def __del__(self) -> None:
+        # An interrupt may come before anybody else could close it.
+        self.close()
+
+
+def _done(job: Callable[[Any], Any], batch: Any) -> Any:
+    """What a job makes of a batch."""
+    try:
+        return job(batch)
+    except StopIteration as stray:
+        # It would be taken for the end of the epoch.
+        raise RuntimeError("a transform raised StopIteration") from stray
 
 
 class _Run:
@@ -162,11 +177,12 @@ class _Run:
             number, batch = pulled
             begun = perf_counter()
             try:
-                value, error = job(batch), None
+                value, error = _done(job, batch), None
             except BaseException as failure:
                 value, error = None, failure
             del batch, pulled
             self._put(number, _Outcome(value, error, perf_counter() - begun))
+            del value, error
 
     def _pull(self) -> tuple[int, Any] | None:
         with self._pulling:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import TypeVar
 
@@ -47,10 +48,11 @@ class Spent:
             return dict(self._seconds)
 
 
-_lock = threading.Lock()
+#: A signal handler that wants to know the figures may run while its own thread counts.
+_lock = threading.RLock()
 
 
-def counting() -> threading.Lock:
+def counting() -> AbstractContextManager[object]:
     """What is held while something is counted, for microseconds."""
     return _lock
 
@@ -58,7 +60,7 @@ def counting() -> threading.Lock:
 def _after_fork() -> None:
     """Makes a new lock: the parent's may be held, by a thread that is not in this child."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -66,16 +68,21 @@ os.register_at_fork(after_in_child=_after_fork)
 
 class Timed(Iterator[Item]):
     """What an iterable brings. ``record`` is told, each time somebody asks for more, for how long
-    they waited, and how long they were busy with the item before.
+    they waited, and how long they were busy with the item before. The first was ``asked`` for
+    before there was an iterable.
     """
 
-    def __init__(self, items: Iterable[Item], record: Callable[[float, float], None]) -> None:
+    def __init__(
+        self, items: Iterable[Item], record: Callable[[float, float], None], asked: float
+    ) -> None:
         self._items = iter(items)
         self._record = record
-        self._left = perf_counter()
+        self._asked: float | None = asked
+        self._left = asked
 
     def __next__(self) -> Item:
-        asked, left = perf_counter(), self._left
+        asked, left = self._asked or perf_counter(), self._left
+        self._asked = None
         try:
             # Not kept in a name: its memory is that of whoever gets it.
             return next(self._items)

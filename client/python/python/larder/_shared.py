@@ -33,10 +33,10 @@ class Once:
         self._taker = _shared(torch.full((1,), _NONE, dtype=torch.int64))
         #: Which of its workers have.
         self._taken = _shared(torch.zeros(_WORKERS_MAX, dtype=torch.bool))
-        #: How many texts there were, and how many when this copy was made. A worker that begins its
-        #: first iteration late, when there is another text already, is not of the next one.
+        #: How many texts there were, and how many when this copy was made.
         self._puts = _shared(torch.zeros(1, dtype=torch.int64))
         self._known_puts = 0
+        #: Whether this copy, a worker's, has begun an iteration.
         self._begun = False
         #: Whether one of them could not use it: then the others have, and nobody can take it again.
         self._lost = _shared(torch.zeros(1, dtype=torch.bool))
@@ -58,12 +58,14 @@ class Once:
         self._lost.zero_()
         self._taker.fill_(_NONE)
 
-    def put_back(self) -> None:
-        """What was taken here could not be used: it is for the next iteration. Of some workers only
-        all together could take it, so their iterations fail until there is another text.
+    def put_back(self, *, alike: bool) -> None:
+        """What was taken here could not be used: it is for the next iteration. Where there are
+        other workers, and they do not fail ``alike``, iterations fail until there is another text:
+        those have begun, and only all together could take it.
         """
-        if torch.utils.data.get_worker_info() is None:
-            self._taken[0] = False
+        info = torch.utils.data.get_worker_info()
+        if info is None or info.num_workers == 1 or alike:
+            self._taken[0 if info is None else info.id] = False
             self._taker.fill_(_NEXT)
         else:
             self._lost.fill_(True)
@@ -73,14 +75,25 @@ class Once:
         """What was put last, whoever took it; at first empty."""
         return bytes(self._text.tolist()).rstrip(b"\0").decode()
 
+    def refuse_late(self) -> None:
+        """Raises in a worker that begins its first iteration when there is another text already: it
+        would take part in that of the next one, or others of its own go another way.
+        """
+        in_worker = torch.utils.data.get_worker_info() is not None
+        begun, self._begun = self._begun, in_worker
+        if in_worker and not begun and self._puts.item() != self._known_puts:
+            raise InvalidArgument(
+                "a state was loaded while this iteration began",
+                "some of its workers might go by it and some not",
+                "load a state before the iterator is made, or after it has ended",
+            )
+
     def take(self) -> bool:
         """Whether the text is for the iteration that begins here, in a worker or without any."""
         info = torch.utils.data.get_worker_info()
         # Workers of one iteration have a base seed in common.
         worker, taker = (0, _MAIN) if info is None else (info.id, info.seed - info.id)
-        begun, self._begun = self._begun, info is not None
-        late = not begun and self._puts.item() != self._known_puts
-        if late or self._taker.item() not in (_NEXT, taker):
+        if self._taker.item() not in (_NEXT, taker):
             return self._none()
         if worker >= _WORKERS_MAX:
             raise InvalidArgument(

@@ -248,11 +248,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         own, self._resume = self._resume, None
         try:
             return Iteration(self._items(own, shared), None)
-        except BaseException:
-            # It could not begin, so the states are not used up.
+        except BaseException as error:
+            # It could not begin, so the states are not used up. A refusal is alike in all workers.
             self._resume = own
             if shared is not None:
-                self._loaded.put_back()
+                self._loaded.put_back(alike=isinstance(error, InvalidArgument))
             raise
 
     def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:
@@ -272,6 +272,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def _learn(self) -> _Place | None:
         """The place that the main process loaded, if this iteration is to begin there."""
+        self._loaded.refuse_late()
         text = self._loaded.text
         if text != self._learnt:
             # This worker ran already when it was loaded.
@@ -353,6 +354,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if torch.utils.data.get_worker_info() is not None:
             self._resume = place
             return
+        _check_workers(place.workers, 1)
         self._learnt = json.dumps(place)
         self._loaded.put(self._learnt)
         # The state of an ended place is that of the next epoch, and set_epoch() says this one.

@@ -270,7 +270,7 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
     assert labels(data) == job.batches(0)[1:]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
     workers: int, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,13 +293,32 @@ def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
         patch.setattr(type(data._plan), "native", make_but_the_last)
         with pytest.raises(MemoryError):
             labels(iterated())
-    if workers:
+    if workers > 1:
         # One of them has begun, and what is left can't be divided anew.
         with pytest.raises(larder.InvalidArgument, match="load the state again"):
             labels(iterated())
         data.load_state_dict(saved)
     assert labels(iterated()) == job.batches(0)[1:]
     assert labels(iterated()) == job.batches(0)
+
+
+def test_a_state_that_workers_refuse_is_not_used_up(node: Node) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    data = larder.torch.IterableDataset(ds, 30, shuffle="none", batched=False)
+    samples = iter(data)
+    assert [next(samples)["label"].item() for _ in range(7)] == list(range(7))
+    data.load_state_dict(data.state_dict())
+    with pytest.raises(larder.InvalidArgument, match="saved by one of 1 workers"):
+        labels(DataLoader(data, 1, num_workers=2))
+    assert labels(DataLoader(data, 1, num_workers=1))[0] == [7]
+
+
+def test_a_state_of_one_of_several_workers_is_for_that_worker(node: Node) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    data = larder.torch.IterableDataset(ds, 30)
+    state = next(iter(data)).state_dict()
+    with pytest.raises(larder.InvalidArgument, match="saved by one of 2 workers"):
+        data.load_state_dict({**state, "place": [1, 2, 0, False, 30, 1]})
 
 
 def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own(
@@ -310,14 +329,16 @@ def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own
     seeds = {late: 100, persistent: 200}
 
     def take(worker: Once) -> bool:
-        info = SimpleNamespace(id=0, seed=seeds[worker])
+        info = SimpleNamespace(id=0, num_workers=2, seed=seeds[worker])
         with monkeypatch.context() as patch:
             patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
+            worker.refuse_late()
             return worker.take()
 
     assert not take(persistent)
     once.put("a")
-    assert not take(late)
+    with pytest.raises(larder.InvalidArgument, match="loaded while this iteration began"):
+        take(late)
     assert take(persistent)
     assert not take(persistent)
     once.put("b")
