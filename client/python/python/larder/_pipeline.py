@@ -93,9 +93,9 @@ class Ahead(Iterator[Any]):
     def __init__(
         self, source: Source, jobs: Sequence[Job], depth: int, record: Callable[[Any, Took], None]
     ) -> None:
-        self._run = _Run(source, depth)
-        self._jobs = jobs
+        self._jobs = list(jobs)
         self._record = record
+        self._run = _Run(source, depth)
         try:
             self._run.start(jobs)
         except BaseException:
@@ -116,13 +116,15 @@ class Ahead(Iterator[Any]):
     def close(self) -> None:
         """End the threads, and what they are doing."""
         self._run.close()
-        jobs, self._jobs = self._jobs, ()
-        for job in jobs:
-            job.close(finished=self._run.idle)
+        # One that an interrupt keeps from ending is there when it is closed again.
+        while self._jobs:
+            self._jobs[-1].close(finished=self._run.idle)
+            self._jobs.pop()
 
     def __del__(self) -> None:
-        # An interrupt may come before anybody else could close it.
-        self.close()
+        # An interrupt may come before anybody else could close it, or before there is anything.
+        if hasattr(self, "_run"):
+            self.close()
 
 
 def _done(job: Callable[[Any], Any], batch: Any) -> Any:

@@ -179,6 +179,8 @@ class _Job:
         if self._worker is None:
             return
         if finished and self._worker.usable:
-            self._idle.append(self._worker)
+            # Kept once, however often it is closed.
+            worker, self._worker = self._worker, None
+            self._idle.append(worker)
         else:
             self._worker.close()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -248,11 +249,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         own, self._resume = self._resume, None
         try:
             return Iteration(self._items(own, shared), None)
-        except BaseException as error:
-            # It could not begin, so the states are not used up. A refusal is alike in all workers.
+        except BaseException:
+            # It could not begin, so the states are not used up.
             self._resume = own
             if shared is not None:
-                self._loaded.put_back(alike=isinstance(error, InvalidArgument))
+                self._loaded.put_back()
             raise
 
     def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:
@@ -272,26 +273,27 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def _learn(self) -> _Place | None:
         """The place that the main process loaded, if this iteration is to begin there."""
-        self._loaded.refuse_late()
+        self._loaded.begin()
         text = self._loaded.text
         if text != self._learnt:
             # This worker ran already when it was loaded.
             self._plan.resume(json.loads(text)[0])
             self._learnt = text
-        return _Place(*json.loads(text)) if self._loaded.take() else None
+        if not text:
+            return None
+        place = _Place(*json.loads(text))
+        return place if self._loaded.take(partial(_check_fits, place)) else None
 
     def _begin(self, resume: _Place | None) -> _Place:
         """Where this process begins, alone or as one of some workers."""
-        info = torch.utils.data.get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         if resume is None:
             state = self._plan.native(0, 1).state_at(self.epoch)
         elif resume.is_the_jobs():
             state = resume.state
         else:
-            _check_workers(resume.workers, workers)
+            _check_fits(resume)
             return resume
-        return _Place(state, worker, workers, 0, ended=False)
+        return _Place(state, *_worker(), 0, ended=False)
 
     def _batches(
         self, batches: _larder.Epoch | tuple[()], place: _Place, end: str
@@ -348,13 +350,20 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             place, cut = _place(state, text)
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
+        in_worker = torch.utils.data.get_worker_info() is not None
+        if place.workers > 1 and not in_worker:
+            raise InvalidArgument(
+                f"the state was saved by one of {place.workers} workers",
+                "each worker's state says only what that worker has done",
+                "let a StatefulDataLoader load it, or load batch.state_dict() of the batch used "
+                "last",
+            )
         epoch = self._plan.resume(text)
         if epoch < place.ended:
             raise _arguments.no_state(state)
-        if torch.utils.data.get_worker_info() is not None:
+        if in_worker:
             self._resume = place
             return
-        _check_workers(place.workers, 1)
         self._learnt = json.dumps(place)
         self._loaded.put(self._learnt)
         # The state of an ended place is that of the next epoch, and set_epoch() says this one.
@@ -376,10 +385,17 @@ def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
     raise _arguments.no_state(state)
 
 
-def _check_workers(saved: int, workers: int) -> None:
-    if saved != workers:
+def _worker() -> tuple[int, int]:
+    """Which of how many workers this is."""
+    info = torch.utils.data.get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _check_fits(place: _Place) -> None:
+    _, workers = _worker()
+    if not place.is_the_jobs() and place.workers != workers:
         raise InvalidArgument(
-            f"the state was saved by one of {saved} workers, and now there are {workers}",
+            f"the state was saved by one of {place.workers} workers, and now there are {workers}",
             "each worker's state says only what that worker has done",
             "resume with the same num_workers, or from batch.state_dict() of the batch used last",
         )

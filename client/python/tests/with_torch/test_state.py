@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
+import os
 import pickle
 import random
 import signal
@@ -321,31 +323,65 @@ def test_a_state_of_one_of_several_workers_is_for_that_worker(node: Node) -> Non
         data.load_state_dict({**state, "place": [1, 2, 0, False, 30, 1]})
 
 
+class Workers:
+    """Iterations of workers, one step after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.once = Once()
+        self._patch = monkeypatch
+        parent = SimpleNamespace(pid=os.getpid())
+        monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+
+    def begin(self, worker: Once, number: int, seed: int) -> bool:
+        """An iteration begins; whether it takes the text."""
+        info = SimpleNamespace(id=number, num_workers=2, seed=seed + number)
+        with self._patch.context() as patch:
+            patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
+            worker.begin()
+            return worker.take(lambda: None)
+
+    def two(self) -> list[Once]:
+        """What two workers that start now have."""
+        return [copy.copy(self.once), copy.copy(self.once)]
+
+
 def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    once = Once()
-    late, persistent = copy.copy(once), copy.copy(once)
-    seeds = {late: 100, persistent: 200}
-
-    def take(worker: Once) -> bool:
-        info = SimpleNamespace(id=0, num_workers=2, seed=seeds[worker])
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
-            worker.refuse_late()
-            return worker.take()
-
-    assert not take(persistent)
-    once.put("a")
+    workers = Workers(monkeypatch)
+    old = workers.two()
+    assert not workers.begin(old[0], 0, seed=100)
+    workers.once.put("a")
     with pytest.raises(larder.InvalidArgument, match="loaded while this iteration began"):
-        take(late)
-    assert take(persistent)
-    assert not take(persistent)
-    once.put("b")
-    next_one = copy.copy(once)
-    seeds[next_one] = 300
-    assert take(next_one)
-    assert not take(next_one)
+        workers.begin(old[1], 1, seed=100)
+    new = workers.two()
+    assert [workers.begin(new[number], number, seed=200) for number in (0, 1)] == [True, True]
+    assert [workers.begin(new[number], number, seed=200) for number in (1, 0)] == [False, False]
+    # What another process loaded says nothing of this one's workers.
+    workers.once.put("b")
+    workers.once._put[0] = 1
+    assert workers.begin(copy.copy(new[0]), 0, seed=300) is True
+
+
+def test_workers_that_persist_and_take_a_state_in_part_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers(monkeypatch)
+    persistent = workers.two()
+    assert not any([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
+    workers.once.put("a")
+    assert all([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
+    assert not any([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
+    assert not workers.begin(persistent[0], 0, seed=100)
+    workers.once.put("b")
+    # The other of the same iteration is late, and so takes what is for the next.
+    assert workers.begin(persistent[1], 1, seed=100)
+    with pytest.raises(larder.InvalidArgument, match="load the state again"):
+        workers.begin(persistent[0], 0, seed=100)
+    with pytest.raises(larder.InvalidArgument, match="load the state again"):
+        workers.begin(persistent[1], 1, seed=100)
+    workers.once.put("b")
+    assert all([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
 
 
 def told(loader: Any) -> Any:
