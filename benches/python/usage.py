@@ -33,8 +33,9 @@ def tree(pid: int) -> list[int]:
     """A process and all that descend from it."""
     found = [pid]
     for parent in found:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += [int(child) for child in _read(children).split()]
+        tasks = Path(f"/proc/{parent}/task")
+        for task in _entries(tasks):
+            found += [int(child) for child in _read(tasks / task / "children").split()]
     return found
 
 
@@ -78,6 +79,14 @@ def _reaped_seconds(pid: int) -> float:
     """Time of descendants that have ended, in ticks of a hundredth of a second."""
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _entries(folder: Path) -> list[str]:
+    """What is in a folder of /proc; nothing when its process has ended."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _read(path: Path) -> str:
