@@ -24,8 +24,8 @@ from larder._errors import InvalidArgument
 _TEXT_BYTES = 4096
 #: Workers of a DataLoader: many times the cores of any host.
 _WORKERS_MAX = 4096
-#: Of the name of an iteration, those that say which of its workers' it is.
-_COUNT_BITS = 16
+#: Bits of the name of an iteration: which workers, which text, which of these workers' iterations.
+_WORKERS_BITS, _TEXT_BITS, _COUNT_BITS = 34, 12, 16
 
 #: Which iteration takes the text, where it is not that of some workers.
 _NEXT, _NONE, _MAIN = -1, -2, -3
@@ -36,16 +36,19 @@ class Once:
 
     def __init__(self) -> None:
         self._text = _shared(torch.zeros(_TEXT_BYTES, dtype=torch.uint8))
+        #: How many texts there were, and which process put the last.
+        self._number = _shared(torch.zeros(1, dtype=torch.int64))
+        self._putter = _shared(torch.zeros(1, dtype=torch.int64))
         #: Which iteration takes it.
         self._taker = _shared(torch.full((1,), _NONE, dtype=torch.int64))
-        #: Which of its workers have.
-        self._taken = _shared(torch.zeros(_WORKERS_MAX, dtype=torch.bool))
-        #: Whether one of them could not use it: then the others have, and nobody can take it again.
-        self._lost = _shared(torch.zeros(1, dtype=torch.bool))
-        #: Which process put it, and how many it had put by then.
-        self._put = _shared(torch.zeros(2, dtype=torch.int64))
-        #: How many this process had put, or that of which this is a copy when it was made.
-        self._known_puts = 0
+        #: The number of the text that each of its workers took last.
+        self._taken = _shared(torch.zeros(_WORKERS_MAX, dtype=torch.int64))
+        #: The number of a text that a worker could not use: then others have, and nobody can again.
+        self._lost = _shared(torch.zeros(1, dtype=torch.int64))
+        #: How many texts there were when this copy of it was made.
+        self._known = 0
+        #: And when the iteration began that began last.
+        self._seen = 0
         #: Iterations that were begun in this worker.
         self._begun = 0
 
@@ -55,16 +58,17 @@ class Once:
         if len(content) > _TEXT_BYTES:
             raise _arguments.no_state(text)
         self._text.copy_(torch.tensor(list(content.ljust(_TEXT_BYTES, b"\0")), dtype=torch.uint8))
-        self._known_puts += 1
-        self._put.copy_(torch.tensor([os.getpid(), self._known_puts]))
-        self._taken.zero_()
-        self._lost.zero_()
+        self._known = int(self._number.item()) + 1
+        self._number.fill_(self._known)
+        self._putter.fill_(os.getpid())
         self._taker.fill_(_NEXT)
 
-    def forget(self) -> None:
-        """No iteration takes the text any more."""
+    def forget(self) -> bool:
+        """No iteration takes the text any more; whether one would have."""
+        pending = bool(self._taker.item() == _NEXT)
         self._lost.zero_()
         self._taker.fill_(_NONE)
+        return pending
 
     def put_back(self) -> None:
         """What was taken here could not be used: it is for the next iteration. Where there are
@@ -73,10 +77,10 @@ class Once:
         """
         info = torch.utils.data.get_worker_info()
         if info is None or info.num_workers == 1:
-            self._taken[0] = False
+            self._taken[0] = 0
             self._taker.fill_(_NEXT)
         else:
-            self._lost.fill_(True)
+            self._lost.fill_(self._seen)
 
     @property
     def text(self) -> str:
@@ -88,43 +92,39 @@ class Once:
         than there was when the worker started: that is for the next iteration, but others of its
         own may have taken it.
         """
+        self._seen = int(self._number.item())
         if torch.utils.data.get_worker_info() is None:
             return
         self._begun += 1
         parent = multiprocessing.parent_process()
-        if self._begun > 1 or parent is None:
-            return
-        process, puts = self._put.tolist()
-        if process == parent.pid and puts != self._known_puts:
-            raise InvalidArgument(
-                "a state was loaded while this iteration began",
-                "some of its workers might go by it and some not",
-                "load a state before the iterator is made, or after it has ended",
-            )
+        if self._begun == 1 and parent is not None and self._putter.item() == parent.pid:
+            self._refuse_if_later_than(self._known)
 
     def take(self, check: Callable[[], None]) -> bool:
-        """Whether the text is for the iteration that begins here, in a worker or without any. If
+        """Whether the text is for the iteration that has begun here, in a worker or without any. If
         ``check`` raises, it is not taken.
         """
         info = torch.utils.data.get_worker_info()
         worker, taker = (0, _MAIN) if info is None else (info.id, self._name(info))
-        now = int(self._taker.item())
-        if now in (_NEXT, taker):
-            if worker >= _WORKERS_MAX:
-                raise InvalidArgument(
-                    f"the DataLoader has a worker {worker}",
-                    f"a state can be loaded for {_WORKERS_MAX} workers",
-                    "say a smaller num_workers",
-                )
-            if not self._taken[worker]:
-                check()
-                self._taken[worker] = True
-                self._taker.fill_(taker)
-                return True
-        elif now >= 0 and now >> _COUNT_BITS == taker >> _COUNT_BITS and not self._taken[worker]:
+        if worker >= _WORKERS_MAX:
+            raise InvalidArgument(
+                f"the DataLoader has a worker {worker}",
+                f"a state can be loaded for {_WORKERS_MAX} workers",
+                "say a smaller num_workers",
+            )
+        self._refuse_if_later_than(self._seen)
+        now, took = int(self._taker.item()), self._taken[worker].item() == self._seen
+        # A name of another text is that of a late worker, which did not see the one there is now.
+        free = now == _NEXT or (now >= 0 and _text_of(now) != self._seen % (1 << _TEXT_BITS))
+        if (free or now == taker) and not took:
+            check()
+            self._taken[worker] = self._seen
+            self._taker.fill_(taker)
+            return True
+        if now >= 0 and _workers_of(now) == _workers_of(taker) and not took:
             # Others of these workers were late in an iteration before, and took it.
-            self._lost.fill_(True)
-        if self._lost.item():
+            self._lost.fill_(self._seen)
+        if self._seen and self._lost.item() == self._seen:
             raise InvalidArgument(
                 "the epoch of the loaded state could not begin in a worker",
                 "others have begun theirs, so what is left of it can't be divided again",
@@ -132,10 +132,32 @@ class Once:
             )
         return False
 
+    def _refuse_if_later_than(self, number: int) -> None:
+        if self._number.item() != number:
+            raise InvalidArgument(
+                "a state was loaded while this iteration began",
+                "some of its workers might go by it and some not",
+                "load a state before the iterator is made, or after it has ended",
+            )
+
     def _name(self, info: Any) -> int:
-        """The name of an iteration, which its workers have in common, and no other has."""
-        name = hash((info.seed - info.id, info.num_workers)) % (1 << 62 - _COUNT_BITS)
-        return name << _COUNT_BITS | self._begun % (1 << _COUNT_BITS)
+        """The name of an iteration in view of a text: its workers have it in common, and no other
+        has it.
+        """
+        # Workers of one loader have a base seed in common.
+        workers = hash((info.seed - info.id, info.num_workers)) % (1 << _WORKERS_BITS)
+        text, count = self._seen % (1 << _TEXT_BITS), self._begun % (1 << _COUNT_BITS)
+        return (workers << _TEXT_BITS | text) << _COUNT_BITS | count
+
+
+def _text_of(name: int) -> int:
+    """The number of the text in the name of an iteration."""
+    return name >> _COUNT_BITS & (1 << _TEXT_BITS) - 1
+
+
+def _workers_of(name: int) -> int:
+    """What names its workers; of a taker that is none, a negative number."""
+    return name >> _COUNT_BITS + _TEXT_BITS
 
 
 def _shared(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ is iterated.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -233,10 +234,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return int(self._epoch.item())
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next; a loaded state of another epoch is forgotten."""
+        """Say which epoch is iterated next; a loaded state of another epoch is forgotten, with a
+        warning if nothing of it was iterated yet.
+        """
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
-        if epoch != self.epoch:
-            self._loaded.forget()
+        if epoch != self.epoch and self._loaded.forget():
+            _warn_forgotten(self.epoch, epoch, ended=_Place(*json.loads(self._learnt)).ended)
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -401,6 +404,17 @@ def _check_fits(place: _Place) -> None:
         )
 
 
+def _warn_forgotten(stands: int, said: int, *, ended: bool) -> None:
+    """Say that a loaded state is forgotten, unless nothing is lost: its epoch had ended."""
+    if ended and said == stands + 1:
+        return
+    warnings.warn(
+        f"the loaded state stands in epoch {stands}, and set_epoch({said}) forgets it; to go on "
+        f"where it stands, begin with epoch {stands}",
+        stacklevel=3,
+    )
+
+
 def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
     return InvalidArgument(
         f"the state was saved with batch_size {saved[0]} on {saved[1]} ranks, and now they are "
@@ -469,13 +483,15 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._stand: _Stand | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next; a loaded state of another epoch is forgotten.
+        """Say which epoch is iterated next; a loaded state of another epoch is forgotten, with a
+        warning if nothing of it was iterated yet.
 
         If a state is loaded after that, the rest of its epoch comes first, and then the epoch that
         was said, if that is a later one.
         """
         epoch = _arguments.integer("epoch", epoch)
-        if epoch != self._epoch:
+        if epoch != self._epoch and self._resume is not None:
+            _warn_forgotten(self._epoch, epoch, ended=self._resume.ended)
             self._resume = None
         self._epoch = self._said = epoch
 

@@ -357,10 +357,28 @@ def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own
     new = workers.two()
     assert [workers.begin(new[number], number, seed=200) for number in (0, 1)] == [True, True]
     assert [workers.begin(new[number], number, seed=200) for number in (1, 0)] == [False, False]
+    workers.once.begin()
+    assert not workers.once.take(lambda: None), "it is the main process's turn, and they have it"
     # What another process loaded says nothing of this one's workers.
     workers.once.put("b")
-    workers.once._put[0] = 1
+    workers.once._putter[0] = 1
     assert workers.begin(copy.copy(new[0]), 0, seed=300) is True
+
+
+def test_a_worker_that_is_late_between_two_steps_takes_nothing_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers(monkeypatch)
+    workers.once.put("a")
+    old, late = workers.two()
+    assert workers.begin(old, 0, seed=100)
+    monkeypatch.setattr(late, "begin", lambda: (Once.begin(late), workers.once.put("b")))
+    with pytest.raises(larder.InvalidArgument, match="loaded while this iteration began"):
+        workers.begin(late, 1, seed=100)
+    # Or between the last look and the claim.
+    new = workers.two()
+    workers.once._taker.fill_(late._name(SimpleNamespace(id=1, num_workers=2, seed=101)))
+    assert [workers.begin(new[number], number, seed=200) for number in (0, 1)] == [True, True]
 
 
 def test_workers_that_persist_and_take_a_state_in_part_say_so(
@@ -465,7 +483,9 @@ def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
         for _ in range(2):
             assert labels(loader) == job.batches(0)
     data.load_state_dict(batches[3].state_dict())
-    data.set_epoch(2)
+    data.set_epoch(0)
+    with pytest.warns(UserWarning, match=r"stands in epoch 0, and set_epoch\(2\) forgets it"):
+        data.set_epoch(2)
     assert labels(loader) == job.batches(0, 2)
 
 
