@@ -433,10 +433,12 @@ class Loads:
 
         Args:
             batch_size: samples of a batch on each rank.
-            shuffle: ``"global"`` shuffles all samples, ``"window"`` or ``"window:64"`` those of
-                some shards at a time, ``"none"`` nothing; ``"auto"`` takes ``"global"`` if the
-                dataset fits the memory of the cluster, else ``"window"``; that too for several
-                ranks without a cluster, whose hosts may have unlike memory.
+            shuffle: ``"global"`` shuffles all samples, ``"window:64"`` (or ``"window"``) those of
+                64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
+                dataset and a quarter more fit the memory of the nodes, else a window of 64 shards,
+                or of as many as fill a quarter of that memory; without nodes, and for several ranks
+                whose hosts each have a node of their own, ``"window:64"``. For several ranks of a
+                named cluster all its nodes must answer. True is ``"auto"``, False ``"none"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
                 torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.

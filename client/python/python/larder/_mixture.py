@@ -42,7 +42,7 @@ class Mixture(Loads):
     """Several datasets in fixed proportions; made by :func:`larder.mix`.
 
     Of each row of a batch, ``batch.sources`` says which of :attr:`datasets` it is of, and
-    ``batch.samples`` which sample of that.
+    ``batch.samples`` which sample: its number in what :func:`larder.open` returned.
     """
 
     def __init__(self, weighted: tuple[tuple[Dataset, float], ...], seed: int, stop: Stop) -> None:
