@@ -52,6 +52,13 @@ class Once:
         #: Iterations that were begun in this worker.
         self._begun = 0
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A deep copy, and one that was pickled by whoever knows nothing of torch, is not shared.
+        self.__dict__.update(state)
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                _shared(value)
+
     def put(self, text: str) -> None:
         """A text for the next iteration."""
         content = text.encode()
@@ -63,12 +70,15 @@ class Once:
         self._putter.fill_(os.getpid())
         self._taker.fill_(_NEXT)
 
-    def forget(self) -> bool:
-        """No iteration takes the text any more; whether one would have."""
-        pending = bool(self._taker.item() == _NEXT)
+    @property
+    def pending(self) -> bool:
+        """Whether the next iteration would take a text."""
+        return bool(self._taker.item() == _NEXT)
+
+    def forget(self) -> None:
+        """No iteration takes the text any more."""
         self._lost.zero_()
         self._taker.fill_(_NONE)
-        return pending
 
     def put_back(self) -> None:
         """What was taken here could not be used: it is for the next iteration. Where there are
@@ -121,8 +131,12 @@ class Once:
             self._taken[worker] = self._seen
             self._taker.fill_(taker)
             return True
+        workers = 1 if info is None else info.num_workers
         if now >= 0 and _workers_of(now) == _workers_of(taker) and not took:
             # Others of these workers were late in an iteration before, and took it.
+            self._lost.fill_(self._seen)
+        elif now == taker and not (self._taken[:workers] == self._seen).all():
+            # Workers that were seeded alike took it before these, but not all of them.
             self._lost.fill_(self._seen)
         if self._seen and self._lost.item() == self._seen:
             raise InvalidArgument(

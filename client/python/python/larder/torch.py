@@ -238,29 +238,46 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         warning if nothing of it was iterated yet.
         """
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
-        if epoch != self.epoch and self._loaded.forget():
-            _warn_forgotten(self.epoch, epoch, ended=_Place(*json.loads(self._learnt)).ended)
+        if epoch != self.epoch:
+            if self._loaded.pending:
+                loaded = _Place(*json.loads(self._loaded.text))
+                _warn_forgotten(self.epoch, epoch, ended=loaded.ended)
+            self._loaded.forget()
         self._epoch.fill_(epoch)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # As what was loaded, a copy's epoch is shared with its workers.
+        self.__dict__.update(state)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, or samples if it delivers samples."""
         return self._plan.batches if self._batched else self._plan.samples()
 
     def __iter__(self) -> Iterator[Any]:
+        try:
+            return Iteration(self._begun(), None)
+        except Exception as error:
+            if torch.utils.data.get_worker_info() is None:
+                raise
+            # A worker that persists would end, and the main process not hear why.
+            return Iteration(_raising(error), None)
+
+    def _begun(self) -> Generator[Any, None, None]:
+        """The items of the next iteration. If it can't begin, the states are not used up."""
         _distributed.confirm(self._plan.coordinates)
         shared = self._learn()
         own, self._resume = self._resume, None
         try:
-            return Iteration(self._items(own, shared), None)
+            return self._items(own, shared)
         except BaseException:
-            # It could not begin, so the states are not used up.
             self._resume = own
             if shared is not None:
                 self._loaded.put_back()
             raise
 
     def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:
-        """The items of the next iteration, which has begun."""
+        """The items from where a state stands, this worker's own or one for all."""
         resume = own or shared
         place = self._begin(resume)
         self._place = place
@@ -402,6 +419,11 @@ def _check_fits(place: _Place) -> None:
             "each worker's state says only what that worker has done",
             "resume with the same num_workers, or from batch.state_dict() of the batch used last",
         )
+
+
+def _raising(error: Exception) -> Generator[Any, None, None]:
+    raise error
+    yield
 
 
 def _warn_forgotten(stands: int, said: int, *, ended: bool) -> None:

@@ -323,6 +323,64 @@ def test_a_state_of_one_of_several_workers_is_for_that_worker(node: Node) -> Non
         data.load_state_dict({**state, "place": [1, 2, 0, False, 30, 1]})
 
 
+COPIES = {
+    "deep": copy.deepcopy,
+    "pickled": lambda data: pickle.loads(pickle.dumps(data)),
+    "shallow": copy.copy,
+}
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_tells_its_workers_too(how: str, persistent: bool, node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    saved = next(iter(ds.loader(**job.options(0)))).state_dict()
+    data = COPIES[how](larder.torch.IterableDataset(ds, **job.options(0)))
+    workers = {"num_workers": 2, "multiprocessing_context": "fork"}
+    loader = DataLoader(data, None, persistent_workers=persistent, **workers)
+    assert labels(loader) == job.batches(0)
+    data.load_state_dict(saved)
+    assert labels(loader) == job.batches(0)[1:]
+    assert labels(loader) == job.batches(0)
+    data.set_epoch(2)
+    assert labels(loader) == job.batches(0, 2)
+
+
+def test_a_worker_that_persists_says_why_and_goes_on(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    saved = next(iter(ds.loader(**job.options(0)))).state_dict()
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    loader = DataLoader(data, None, num_workers=2, persistent_workers=True)
+    assert labels(loader) == job.batches(0)
+    # What stands at the end of an epoch of one worker does not fit two.
+    data.load_state_dict({**saved, "place": [0, 1, 0, True, 30, 1]} | {"larder": ended(saved)})
+    with pytest.raises(larder.InvalidArgument, match="saved by one of 1 workers"):
+        labels(loader)
+    data.load_state_dict(saved)
+    assert labels(loader) == job.batches(0)[1:]
+
+
+def ended(state: dict[str, Any]) -> str:
+    """The state at the end of its epoch."""
+    parts = state["larder"].split("/")
+    parts[4], parts[-1] = str(int(parts[4]) + 1), "0"
+    return "/".join(parts)
+
+
+def test_of_workers_that_are_seeded_alike_some_do_not_go_on_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers(monkeypatch)
+    workers.once.put("a")
+    first, again = workers.two(), workers.two()
+    assert workers.begin(first[0], 0, seed=100)
+    # The other one of these never began.
+    with pytest.raises(larder.InvalidArgument, match="load the state again"):
+        workers.begin(again[0], 0, seed=100)
+
+
 class Workers:
     """Iterations of workers, one step after the other."""
 
