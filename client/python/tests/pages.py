@@ -59,8 +59,18 @@ def _program(folder: Path, name: str, code: str) -> str:
     return str(folder / name)
 
 
+#: How ranks that use gloo end now and then, after all they had to do: torch alone does so too (in 2
+#: of 14 runs of a program that trains under DDP without Larder).
+_TORCH_ENDS_BADLY = "terminate called without an active exception"
+#: Runs of a program that ends so.
+_RUNS_MAX = 4
+
+
 def _run(arguments: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+    for _ in range(_RUNS_MAX):
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        )
+        if done.returncode == 0 or _TORCH_ENDS_BADLY not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
