@@ -46,6 +46,8 @@ impl Scene {
         let scene = Self { cluster, uri, folder };
         let index = ["dataset", "index", &scene.uri, "--shard-bytes", "256KiB"];
         assert!(scene.larder(&index).status.success());
+        let all: Vec<usize> = (0..nodes).collect();
+        scene.cluster.until_ring(&all);
         scene
     }
 
