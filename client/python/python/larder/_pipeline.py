@@ -1,4 +1,4 @@
-"""Transforms run ahead: batches are pulled by some workers, and handed out in order.
+"""Batches pulled and transformed in order: each when it is asked for, or ahead by some workers.
 
 Each worker is a thread that pulls a batch, has it transformed (by itself, or by a process of its
 own) and puts it where the consumer takes them in order. How far they run ahead is bounded.

@@ -3,8 +3,9 @@
 A worker is a copy of the main process: of what changes there later it learns through memory that
 both see.
 
-Thread rule: the main process writes while no worker begins an iteration; a worker writes only in
-its own place, and what all workers of its iteration write alike.
+Thread rule: the main process writes while no worker begins an iteration, or workers that are late
+refuse to begin; a worker writes only in its own place, what all workers of its iteration write
+alike, and that a text is lost.
 """
 
 from __future__ import annotations
