@@ -108,7 +108,7 @@ impl Loader {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn epoch(&mut self, epoch: u64) -> Result<Epoch, Error> {
-        Epoch::begin(self.start(epoch)?, None)
+        Epoch::on_host(self.start(epoch)?, None)
     }
 
     /// As [`epoch`](Self::epoch), for batches in memory of the caller's: a device's framework may want them in

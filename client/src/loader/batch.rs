@@ -11,14 +11,16 @@ use super::{
     ragged::Ragged,
 };
 use crate::{
-    Error, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer, sampler::LoaderState,
+    Error, GivenMemory, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer,
+    sampler::LoaderState,
 };
 
-/// The rows of some samples, in their order. Its memory goes back to the loader when it is dropped.
-pub struct Batch {
+/// The rows of some samples, in their order, in the memory of the host or of a device. Its memory goes
+/// back to the loader when it is dropped.
+pub struct Batch<P = OnHost> {
     pub(super) layout: Arc<Layout>,
     pub(super) ragged: Ragged,
-    pub(super) body: Body,
+    pub(super) place: P,
     /// One a row.
     pub(super) samples: Samples,
     /// Below or equal to the number of rows.
@@ -29,15 +31,28 @@ pub struct Batch {
     pub(super) longest: Option<LongestWait>,
 }
 
-/// Where the rows of a batch are.
-pub(super) enum Body {
+/// The rows of a batch in the memory of the host.
+pub struct OnHost(pub(super) HostRows);
+
+/// Where in the memory of the host.
+pub(super) enum HostRows {
     /// Side by side in one buffer, as the layout says.
     Gathered(Buffer),
     /// Where they lie, one view a tensor: consecutive rows of a shard that is mapped.
     Viewed(Box<[RowsView]>),
 }
 
-impl Batch {
+/// Where the rows of a batch are: see [`Batch`].
+pub trait Place: Send + 'static {
+    /// Memory of the caller's for such a batch.
+    type Given: Send + 'static;
+}
+
+impl Place for OnHost {
+    type Given = Box<dyn GivenMemory>;
+}
+
+impl<P> Batch<P> {
     /// Number of rows, padding included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -78,50 +93,6 @@ impl Batch {
         self.padding
     }
 
-    /// The tensor with this name.
-    ///
-    /// # Panics
-    /// If the loader was not asked for it; see [`get`](Self::get).
-    #[must_use]
-    pub fn tensor(&self, name: &str) -> BatchTensor<'_> {
-        self.get(name).unwrap_or_else(|| panic!("the batch has no tensor '{name}'"))
-    }
-
-    /// The tensor with this name, if the batch has it.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<BatchTensor<'_>> {
-        self.tensors().find(|tensor| tensor.name() == name)
-    }
-
-    /// The tensors, in the order in which the loader was asked for them.
-    pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
-        let rows = self.len();
-        self.layout.columns().iter().enumerate().map(move |(index, column)| {
-            let rows = ColumnRows { rows, ragged: self.ragged.of(index) };
-            let bytes = match &self.body {
-                Body::Gathered(buffer) => column.of(buffer, rows),
-                Body::Viewed(views) => &views[index],
-            };
-            BatchTensor { column, rows, bytes }
-        })
-    }
-
-    /// Its tensors as memory for another language, in the order in which the loader was asked for
-    /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
-    /// memory goes back where it came from when the last of them is dropped.
-    ///
-    /// # Errors
-    /// `ResourceExhausted` when rows are to be copied and this process has no memory for that.
-    pub fn into_tensors(self) -> Result<Vec<HostTensor>, Error> {
-        let rows = self.len();
-        match self.body {
-            Body::Gathered(buffer) => {
-                Ok(self.layout.lift(&Memory::buffer(buffer), rows, &self.ragged))
-            }
-            Body::Viewed(views) => self.layout.lift_views(&views, rows, &self.ragged),
-        }
-    }
-
     /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
     /// this batch, whatever was fetched or handed out after it.
     #[must_use]
@@ -148,12 +119,59 @@ impl Batch {
     }
 }
 
-impl fmt::Debug for Batch {
+impl Batch {
+    /// The tensor with this name.
+    ///
+    /// # Panics
+    /// If the loader was not asked for it; see [`get`](Self::get).
+    #[must_use]
+    pub fn tensor(&self, name: &str) -> BatchTensor<'_> {
+        self.get(name).unwrap_or_else(|| panic!("the batch has no tensor '{name}'"))
+    }
+
+    /// The tensor with this name, if the batch has it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<BatchTensor<'_>> {
+        self.tensors().find(|tensor| tensor.name() == name)
+    }
+
+    /// The tensors, in the order in which the loader was asked for them.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
+        let rows = self.len();
+        self.layout.columns().iter().enumerate().map(move |(index, column)| {
+            let rows = ColumnRows { rows, ragged: self.ragged.of(index) };
+            let bytes = match &self.place.0 {
+                HostRows::Gathered(buffer) => column.of(buffer, rows),
+                HostRows::Viewed(views) => &views[index],
+            };
+            BatchTensor { column, rows, bytes }
+        })
+    }
+
+    /// Its tensors as memory for another language, in the order in which the loader was asked for
+    /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
+    /// memory goes back where it came from when the last of them is dropped.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when rows are to be copied and this process has no memory for that.
+    pub fn into_tensors(self) -> Result<Vec<HostTensor>, Error> {
+        let rows = self.len();
+        match self.place.0 {
+            HostRows::Gathered(buffer) => {
+                Ok(self.layout.lift(&Memory::buffer(buffer), rows, &self.ragged))
+            }
+            HostRows::Viewed(views) => self.layout.lift_views(&views, rows, &self.ragged),
+        }
+    }
+}
+
+impl<P> fmt::Debug for Batch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.layout.columns().iter().map(|column| &*column.name).collect();
         f.debug_struct("Batch")
             .field("rows", &self.len())
             .field("padding", &self.padding)
-            .field("tensors", &self.tensors().collect::<Vec<_>>())
+            .field("tensors", &names)
             .finish_non_exhaustive()
     }
 }

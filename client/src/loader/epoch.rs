@@ -5,15 +5,15 @@ use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    batch::Batch,
-    fetch::BatchFetcher,
+    batch::{Batch, OnHost, Place},
+    fetch::{BatchFetcher, HostChoice},
     giving::Giving,
     pass::Pass,
     prefetch::Prefetch,
     slowest::{SlowBatch, Slowest},
 };
 use crate::{
-    Error, GivenMemory,
+    Error,
     patience::CancelToken,
     process,
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
@@ -35,11 +35,11 @@ pub(super) struct Progress {
 /// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its threads
 /// are fetching, and does not wait for them: they end within about a tenth of a second, whatever
 /// they waited for (within a second if that was a host that does not answer).
-pub struct Epoch {
+pub struct Epoch<P: Place = OnHost> {
     pass: Arc<Pass>,
-    prefetch: Prefetch<Batch>,
+    prefetch: Prefetch<Batch<P>>,
     /// Present if batches come in memory of the caller.
-    giving: Option<Giving>,
+    giving: Option<Giving<P::Given>>,
     /// Of all that is fetched ahead.
     cancel: CancelToken,
     /// Batches handed out.
@@ -59,6 +59,13 @@ pub(super) struct Ahead {
     pub(super) threads: usize,
     /// Batches that may lie ready beside those.
     pub(super) ready: usize,
+}
+
+impl Ahead {
+    /// Batches that may be in flight or ready.
+    pub(super) fn batches(self) -> usize {
+        self.threads + self.ready
+    }
 }
 
 impl Progress {
@@ -82,26 +89,28 @@ pub(super) struct Start {
 /// An epoch that is not begun yet, whose batches are to come in memory of the caller. Made by
 /// [`Loader::prepare`](super::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
-pub struct PreparedEpoch {
+pub struct PreparedEpoch<P: Place = OnHost> {
     start: Start,
-    giving: Giving,
+    giving: Giving<P::Given>,
 }
 
-impl PreparedEpoch {
-    pub(super) fn new(start: Start) -> Self {
-        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let ahead = start.ahead.threads + start.ahead.ready;
-        Self { giving: Giving::new(pass, fetcher, ahead), start }
-    }
-
+impl<P: Place> PreparedEpoch<P> {
     /// As [`Epoch::wanted`].
     pub fn wanted(&mut self) -> Option<usize> {
         self.giving.wanted(0)
     }
 
     /// As [`Epoch::give`].
-    pub fn give(&mut self, memory: Box<dyn GivenMemory>) {
+    pub fn give(&mut self, memory: P::Given) {
         self.giving.give(0, memory);
+    }
+}
+
+impl PreparedEpoch {
+    pub(super) fn new(start: Start) -> Self {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let giving = Giving::new(pass, fetcher, start.ahead.batches(), BatchFetcher::buffer_bytes);
+        Self { giving, start }
     }
 
     /// Begins it: fetching begins at once.
@@ -109,11 +118,11 @@ impl PreparedEpoch {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn begin(self) -> Result<Epoch, Error> {
-        Epoch::begin(self.start, Some(self.giving))
+        Epoch::on_host(self.start, Some(self.giving))
     }
 }
 
-impl fmt::Debug for PreparedEpoch {
+impl<P: Place> fmt::Debug for PreparedEpoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedEpoch")
             .field("plan", &self.start.pass.plan())
@@ -122,13 +131,35 @@ impl fmt::Debug for PreparedEpoch {
 }
 
 impl Epoch {
-    pub(super) fn begin(start: Start, giving: Option<Giving>) -> Result<Self, Error> {
-        let Start { pass, resumed, ahead, fetcher, published, slowest } = start;
+    /// Begins an epoch whose batches are in the memory of the host.
+    pub(super) fn on_host(
+        start: Start,
+        giving: Option<Giving<<OnHost as Place>::Given>>,
+    ) -> Result<Self, Error> {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let given = giving.as_ref().map(Giving::given);
+        Self::begin(start, giving, move |batch, cancel| {
+            let choice = match &given {
+                None => HostChoice::Any,
+                Some(given) => HostChoice::Given(given.take(batch)),
+            };
+            fetcher.batch(&pass, batch, |samples| fetcher.to_host(samples, choice, cancel))
+        })
+    }
+}
+
+impl<P: Place> Epoch<P> {
+    /// Begins an epoch: `fetch` brings each of its batches, unless the token is used first.
+    pub(super) fn begin(
+        start: Start,
+        giving: Option<Giving<P::Given>>,
+        fetch: impl Fn(u64, &CancelToken) -> Result<Batch<P>, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let Start { pass, resumed, ahead, published, slowest, .. } = start;
         let (progress, cancel) = (**published.load(), CancelToken::new());
         let work = {
-            let (pass, cancel) = (Arc::clone(&pass), cancel.clone());
-            let given = giving.as_ref().map(Giving::given);
-            move |batch| fetcher.fetch(&pass, batch, given.as_deref(), &cancel)
+            let cancel = cancel.clone();
+            move |batch| fetch(batch, &cancel)
         };
         let prefetch = Prefetch::start(pass.count(), ahead.threads, ahead.ready, work)?;
         // Only now is a resume used up: a beginning that fails can be tried again.
@@ -156,7 +187,7 @@ impl Epoch {
 
     /// Gives memory for a batch to come, of as many bytes as were [wanted](Self::wanted). A batch that has none, or
     /// too little, comes in memory of the loader's.
-    pub fn give(&mut self, memory: Box<dyn GivenMemory>) {
+    pub fn give(&mut self, memory: P::Given) {
         if let Some(giving) = &mut self.giving {
             giving.give(self.handed_out, memory);
         }
@@ -182,7 +213,7 @@ impl Epoch {
 
     /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must look
     /// up from waiting now and then, as an interpreter that handles signals must.
-    pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch, Error>>> {
+    pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch<P>, Error>>> {
         let begun = process::now();
         let ready = self.prefetch.wait(patience);
         self.waited += process::now().saturating_duration_since(begun);
@@ -190,7 +221,7 @@ impl Epoch {
     }
 
     /// Counts a batch that is handed out.
-    fn record(&mut self, batch: &Batch, waiting: Duration) {
+    fn record(&mut self, batch: &Batch<P>, waiting: Duration) {
         let counted = batch.len() - batch.padding();
         batch.samples.count(counted, &mut self.progress.digest);
         self.progress.stats.record(&BatchCost {
@@ -218,8 +249,8 @@ impl Epoch {
     }
 }
 
-impl Iterator for Epoch {
-    type Item = Result<Batch, Error>;
+impl<P: Place> Iterator for Epoch<P> {
+    type Item = Result<Batch<P>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let begun = process::now();
@@ -240,15 +271,15 @@ impl Iterator for Epoch {
     }
 }
 
-impl std::iter::FusedIterator for Epoch {}
+impl<P: Place> std::iter::FusedIterator for Epoch<P> {}
 
-impl Drop for Epoch {
+impl<P: Place> Drop for Epoch<P> {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
 }
 
-impl fmt::Debug for Epoch {
+impl<P: Place> fmt::Debug for Epoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epoch")
             .field("plan", &self.plan())

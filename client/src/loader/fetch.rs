@@ -5,9 +5,8 @@ use std::{ops::Range, sync::Arc};
 use larder_dataset::Manifest;
 
 use super::{
-    batch::{Batch, Body},
+    batch::{Batch, HostRows, OnHost},
     content::Samples,
-    giving::Given,
     layout::{Layout, check_rows},
     pass::Pass,
     ragged::Ragged,
@@ -93,39 +92,35 @@ impl Shelf {
 }
 
 /// What was fetched of a batch.
-struct Fetched {
-    body: Body,
-    ragged: Ragged,
-    gathered: Gathered,
+pub(super) struct Fetched<P> {
+    pub(super) place: P,
+    pub(super) ragged: Ragged,
+    pub(super) gathered: Gathered,
+}
+
+/// Where a batch on the host may be.
+pub(super) enum HostChoice {
+    /// Where its rows lie, or in a buffer of the loader.
+    Any,
+    /// In this memory of the caller's. Without it, in a buffer of the loader.
+    Given(Option<Box<dyn GivenMemory>>),
 }
 
 impl BatchFetcher {
-    /// Fetches a batch of a pass, unless `cancel` is used first; into memory that was given for it, if the
-    /// caller gives any in this epoch.
-    pub(super) fn fetch(
+    /// A batch of a pass, whose samples `fetch` brings to their place.
+    pub(super) fn batch<P>(
         &self,
         pass: &Pass,
         batch: u64,
-        given: Option<&Given>,
-        cancel: &CancelToken,
-    ) -> Result<Batch, Error> {
+        fetch: impl FnOnce(&Samples) -> Result<Fetched<P>, Error>,
+    ) -> Result<Batch<P>, Error> {
         let begun = process::now();
         let (samples, padding) = pass.samples(batch);
-        // Rows seen where they lie would not be in the caller's memory.
-        let seen = if given.is_none() { self.see(&samples) } else { None };
-        let fetched = match seen {
-            Some(seen) => seen?,
-            None => {
-                let given = given.and_then(|given| given.take(batch));
-                let (buffer, ragged, gathered) = self.read(&samples, given, cancel)?;
-                Fetched { body: Body::Gathered(buffer), ragged, gathered }
-            }
-        };
-        let Fetched { body, ragged, gathered } = fetched;
+        let Fetched { place, ragged, gathered } = fetch(&samples)?;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
             ragged,
-            body,
+            place,
             padding: usize::try_from(padding).expect("no more than rows in memory"),
             samples,
             state: pass.state_after(batch),
@@ -135,8 +130,26 @@ impl BatchFetcher {
         })
     }
 
+    /// Brings samples to the memory of the host, unless `cancel` is used first.
+    pub(super) fn to_host(
+        &self,
+        samples: &Samples,
+        choice: HostChoice,
+        cancel: &CancelToken,
+    ) -> Result<Fetched<OnHost>, Error> {
+        let given = match choice {
+            HostChoice::Given(given) => given,
+            HostChoice::Any => match self.see(samples) {
+                Some(seen) => return seen,
+                None => None,
+            },
+        };
+        let (buffer, ragged, gathered) = self.read(samples, given, cancel)?;
+        Ok(Fetched { place: OnHost(HostRows::Gathered(buffer)), ragged, gathered })
+    }
+
     /// These samples where they lie, if that can be.
-    fn see(&self, samples: &Samples) -> Option<Result<Fetched, Error>> {
+    fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
         let [shelf] = &*self.shelves else {
             return None;
         };
@@ -149,7 +162,7 @@ impl BatchFetcher {
         let ragged = Ragged::new(&self.layout, rows, row_at);
         Some(ragged.map(|ragged| {
             let gathered = seen(&views, rows);
-            Fetched { body: Body::Viewed(views.into()), ragged, gathered }
+            Fetched { place: OnHost(HostRows::Viewed(views.into())), ragged, gathered }
         }))
     }
 

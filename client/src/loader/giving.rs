@@ -22,13 +22,17 @@ use std::{
 use larder_extent::fork_count;
 
 use super::{fetch::BatchFetcher, pass::Pass};
-use crate::GivenMemory;
+use crate::Error;
 
-/// The consumer's end.
-pub(super) struct Giving {
+/// Bytes of the memory that a batch of a pass needs.
+pub(super) type BytesOf = fn(&BatchFetcher, &Pass, u64) -> Result<usize, Error>;
+
+/// The consumer's end; `M` is memory for one batch.
+pub(super) struct Giving<M> {
     pass: Arc<Pass>,
     fetcher: Arc<BatchFetcher>,
-    given: Arc<Given>,
+    bytes_of: BytesOf,
+    given: Arc<Given<M>>,
     /// Batches that may be in flight or ready.
     ahead: u64,
     /// The first batch that nothing was given for.
@@ -38,26 +42,31 @@ pub(super) struct Giving {
 }
 
 /// What was given and not yet taken, by number of the batch: for one more than are fetched ahead at most.
-#[derive(Default)]
-pub(super) struct Given {
-    memory: Mutex<BTreeMap<u64, Box<dyn GivenMemory>>>,
+pub(super) struct Given<M> {
+    memory: Mutex<BTreeMap<u64, M>>,
 }
 
-impl Giving {
-    pub(super) fn new(pass: Arc<Pass>, fetcher: Arc<BatchFetcher>, ahead: usize) -> Self {
-        let (given, ahead) = (Arc::default(), ahead as u64);
-        Self { pass, fetcher, given, ahead, next: 0, process: fork_count() }
+impl<M> Giving<M> {
+    /// For a pass. `bytes_of` says how many bytes a batch of it needs.
+    pub(super) fn new(
+        pass: Arc<Pass>,
+        fetcher: Arc<BatchFetcher>,
+        ahead: usize,
+        bytes_of: BytesOf,
+    ) -> Self {
+        let (given, ahead) = (Arc::new(Given::new()), ahead as u64);
+        Self { pass, fetcher, bytes_of, given, ahead, next: 0, process: fork_count() }
     }
 
     /// What the threads take from.
-    pub(super) fn given(&self) -> Arc<Given> {
+    pub(super) fn given(&self) -> Arc<Given<M>> {
         Arc::clone(&self.given)
     }
 
     /// Bytes of the memory to be given next, if any is to be given before another batch is waited for.
     pub(super) fn wanted(&mut self, handed_out: u64) -> Option<usize> {
         while self.is_due(handed_out) {
-            match self.fetcher.buffer_bytes(&self.pass, self.next) {
+            match (self.bytes_of)(&self.fetcher, &self.pass, self.next) {
                 Ok(bytes) if bytes > 0 => return Some(bytes),
                 // Of nothing none is needed; and what is wrong is said by who fetches the batch.
                 Ok(_) | Err(_) => self.next += 1,
@@ -67,7 +76,7 @@ impl Giving {
     }
 
     /// Memory for the next batch; what is not wanted is dropped.
-    pub(super) fn give(&mut self, handed_out: u64, memory: Box<dyn GivenMemory>) {
+    pub(super) fn give(&mut self, handed_out: u64, memory: M) {
         if self.is_due(handed_out) {
             let mut given = self.given.lock();
             given.insert(self.next, memory);
@@ -87,7 +96,7 @@ impl Giving {
     }
 }
 
-impl Drop for Giving {
+impl<M> Drop for Giving<M> {
     fn drop(&mut self) {
         if self.process == fork_count() {
             let left = mem::take(&mut *self.given.lock());
@@ -96,13 +105,17 @@ impl Drop for Giving {
     }
 }
 
-impl Given {
+impl<M> Given<M> {
+    fn new() -> Self {
+        Self { memory: Mutex::default() }
+    }
+
     /// The memory that was given for a batch.
-    pub(super) fn take(&self, batch: u64) -> Option<Box<dyn GivenMemory>> {
+    pub(super) fn take(&self, batch: u64) -> Option<M> {
         self.lock().remove(&batch)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Box<dyn GivenMemory>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, M>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
