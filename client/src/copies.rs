@@ -26,22 +26,28 @@ pub struct Copies {
     pub origin_bytes: u64,
     /// Copied for all these: a byte that was moved twice counts twice.
     pub copied_bytes: u64,
+    /// Copied to devices, by the device itself.
+    pub device_bytes: u64,
+    /// Of those, through page-locked buffers: the rest came directly from the pages of the cache.
+    pub staged_bytes: u64,
 }
 
 /// Since the process, or the one that it was forked from, began.
-static PROCESS: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+static PROCESS: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
 impl Copies {
     /// Those of this process, and of the one that it was forked from until then.
     #[must_use]
     pub fn of_process() -> Self {
-        let [viewed, local, remote, origin, copied] = &PROCESS;
+        let [viewed, local, remote, origin, copied, device, staged] = &PROCESS;
         Self {
             viewed_bytes: viewed.load(Relaxed),
             local_bytes: local.load(Relaxed),
             remote_bytes: remote.load(Relaxed),
             origin_bytes: origin.load(Relaxed),
             copied_bytes: copied.load(Relaxed),
+            device_bytes: device.load(Relaxed),
+            staged_bytes: staged.load(Relaxed),
         }
     }
 
@@ -82,6 +88,11 @@ impl Copies {
         Self { origin_bytes: bytes, copied_bytes: bytes * times, ..Self::default() }
     }
 
+    /// Bytes copied to a device, so many of them through a page-locked buffer.
+    pub(crate) fn sent(device_bytes: u64, staged_bytes: u64) -> Self {
+        Self { device_bytes, staged_bytes, ..Self::default() }
+    }
+
     /// Adds these to the counters of the process.
     pub(crate) fn count(&self) {
         let parts = [
@@ -90,6 +101,8 @@ impl Copies {
             self.remote_bytes,
             self.origin_bytes,
             self.copied_bytes,
+            self.device_bytes,
+            self.staged_bytes,
         ];
         for (counter, bytes) in PROCESS.iter().zip(parts).filter(|(_, bytes)| *bytes > 0) {
             counter.fetch_add(bytes, Relaxed);
@@ -107,6 +120,8 @@ impl Add for Copies {
             remote_bytes: self.remote_bytes + other.remote_bytes,
             origin_bytes: self.origin_bytes + other.origin_bytes,
             copied_bytes: self.copied_bytes + other.copied_bytes,
+            device_bytes: self.device_bytes + other.device_bytes,
+            staged_bytes: self.staged_bytes + other.staged_bytes,
         }
     }
 }

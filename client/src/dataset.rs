@@ -19,7 +19,7 @@ use crate::{
     buffer::no_memory,
     fetch::{self, Asking},
     files, hints,
-    loader::{self, Gather, Look, Source, tensor_index},
+    loader::{self, Gather, Look, Mapped, Source, tensor_index},
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -493,11 +493,16 @@ impl Dataset {
         let fetcher = Arc::clone(&self.fetcher);
         let look: Arc<Look> =
             Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody));
+        let fetcher = Arc::clone(&self.fetcher);
+        let mapped: Arc<Mapped> = Arc::new(move |shard, cancel| {
+            fetcher.mapped(shard, cancel.map_or(Asking::Nobody, Asking::Node))
+        });
         Source {
             manifest: self.manifest().clone(),
             view: self.view.clone(),
             gather: self.gather(),
             look: Some(look),
+            mapped: Some(mapped),
             cluster: self.cluster().cloned(),
         }
     }

@@ -37,6 +37,7 @@ pub mod host;
 
 mod buffer;
 mod dataset;
+mod device;
 mod given;
 mod loader;
 mod locality;
@@ -50,6 +51,9 @@ pub mod admin;
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use copies::Copies;
 pub use dataset::{Dataset, IndexedNow, OpenOptions};
+pub use device::{
+    ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, GivenBlock, Pump, ReadyBlock,
+};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use given::GivenMemory;
@@ -57,8 +61,8 @@ pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef, printable, printable_line};
 pub use loader::{
-    Batch, BatchTensor, Epoch, Loader, LoaderBuilder, PreparedEpoch, Schedule, ScheduledBatch,
-    ShuffleMode, SlowBatch,
+    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost, PreparedEpoch,
+    Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
 pub use locality::Locality;
 pub use memory::{HostTensor, Memory};

@@ -19,6 +19,7 @@
 mod batch;
 mod builder;
 mod content;
+mod direct;
 mod divider;
 mod epoch;
 mod fetch;
@@ -28,6 +29,7 @@ mod pass;
 mod prefetch;
 mod ragged;
 mod schedule;
+mod send;
 mod shuffle;
 mod slowest;
 
@@ -36,7 +38,7 @@ use std::{fmt, sync::Arc};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::{
-    Error, ErrorKind,
+    Device, DeviceWay, Error, ErrorKind, Pump,
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
     stats::LoaderStats,
 };
@@ -45,13 +47,14 @@ use fetch::BatchFetcher;
 use pass::{Job, Pass};
 use slowest::Slowest;
 
-pub use batch::{Batch, BatchTensor};
+pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Gather, Look, lend, take};
+pub(crate) use fetch::{Gather, Look, Mapped, lend, take};
 pub(crate) use layout::{common_tensors, tensor_index};
 pub use schedule::{Schedule, ScheduledBatch};
+pub use send::{DeviceTensor, OnDevice};
 pub use shuffle::ShuffleMode;
 pub use slowest::SlowBatch;
 
@@ -137,7 +140,53 @@ impl Loader {
     /// # Errors
     /// None is known: it is [`PreparedEpoch::begin`] that starts threads.
     pub fn prepare(&mut self, epoch: u64) -> Result<PreparedEpoch, Error> {
-        Ok(PreparedEpoch::new(self.start(epoch)?))
+        Ok(PreparedEpoch::<OnHost>::new(self.start(epoch)?))
+    }
+
+    /// What copies this loader's batches to a device: its own stream, and page-locked buffers for as many
+    /// batches as are fetched at once, and two. To be made once.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn pump(&self, device: &Device, way: DeviceWay) -> Result<Arc<Pump>, Error> {
+        Pump::new(device, way, self.ahead.threads, self.ahead.batches())
+    }
+
+    /// As [`epoch`](Self::epoch), for batches in the memory of a device. Each is copied there while the program uses
+    /// those before it. A program has its streams wait for a batch by
+    /// [`DeviceSlice::begin_use`](crate::DeviceSlice::begin_use).
+    ///
+    /// ```no_run
+    /// # use larder_client::{ConsumerStream, Device, DeviceTensor, DeviceWay, Error, Loader};
+    /// # fn example(mut loader: Loader, train: fn(Vec<DeviceTensor>)) -> Result<(), Error> {
+    /// let pump = loader.pump(&Device::cuda(0)?, DeviceWay::Auto)?;
+    /// for batch in loader.epoch_on(0, &pump)? {
+    ///     let batch = batch?;
+    ///     let memory = batch.memory().clone();
+    ///     memory.begin_use(ConsumerStream::DEFAULT)?;
+    ///     train(batch.into_tensors());
+    ///     memory.end_use(ConsumerStream::DEFAULT);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when no thread can be started.
+    pub fn epoch_on(&mut self, epoch: u64, pump: &Arc<Pump>) -> Result<Epoch<OnDevice>, Error> {
+        Epoch::on_device(self.start(epoch)?, None, Arc::clone(pump))
+    }
+
+    /// As [`prepare`](Self::prepare), for device memory of the caller's.
+    ///
+    /// # Errors
+    /// None is known: it is [`PreparedEpoch::begin`] that starts threads.
+    pub fn prepare_on(
+        &mut self,
+        epoch: u64,
+        pump: &Arc<Pump>,
+    ) -> Result<PreparedEpoch<OnDevice>, Error> {
+        Ok(PreparedEpoch::<OnDevice>::new(self.start(epoch)?, Arc::clone(pump)))
     }
 
     /// What an epoch begins with; from now on the loader speaks of that epoch.

@@ -128,6 +128,12 @@ impl AddAssign for Gathered {
 }
 
 impl Gathered {
+    /// Adds what became of other columns of the same rows, each of which counts once.
+    pub(crate) fn add_columns(&mut self, other: Self) {
+        self.sources.rows_local = 0;
+        *self += other;
+    }
+
     /// Keeps a wait if none was longer.
     pub(super) fn note(&mut self, hop: Hop, waited: Duration, shard: u32, node: Option<&str>) {
         if self.longest.as_ref().is_none_or(|longest| longest.waited < waited) {

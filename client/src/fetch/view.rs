@@ -61,14 +61,7 @@ impl Fetcher {
                 Stretch::Bytes(begin(rows.start).0..last + bytes)
             }
         };
-        let session = self.session();
-        let extent = match session.slots.get(shard) {
-            Some(extent) => extent,
-            None => match asking {
-                Asking::Node(cancel) => session.attach(&self.target, shard, cancel)?,
-                Asking::Nobody => return None,
-            },
-        };
+        let extent = self.mapped(shard, asking)?;
         match wanted.verified(&extent, tensor) {
             Ok(bytes) => {
                 bytes?;
@@ -76,10 +69,19 @@ impl Fetcher {
             }
             Err(corrupt) => {
                 tracing::warn!(shard, %corrupt, "a mapped row is damaged: it is fetched anew");
-                session.slots.take(shard, process::uptime() + ASK_AGAIN_CORRUPT);
+                self.session().slots.take(shard, process::uptime() + ASK_AGAIN_CORRUPT);
                 None
             }
         }
+    }
+
+    /// The mapped extent of a shard.
+    pub(crate) fn mapped(&self, shard: u32, asking: Asking<'_>) -> Option<Arc<Attached>> {
+        let session = self.session();
+        session.slots.get(shard).or_else(|| match asking {
+            Asking::Node(cancel) => session.attach(&self.target, shard, cancel),
+            Asking::Nobody => None,
+        })
     }
 }
 

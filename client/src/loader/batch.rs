@@ -46,10 +46,13 @@ pub(super) enum HostRows {
 pub trait Place: Send + 'static {
     /// Memory of the caller's for such a batch.
     type Given: Send + 'static;
+    /// What brings them there.
+    type By: Send;
 }
 
 impl Place for OnHost {
     type Given = Box<dyn GivenMemory>;
+    type By = ();
 }
 
 impl<P> Batch<P> {

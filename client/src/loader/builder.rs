@@ -10,7 +10,7 @@ use super::{
     content::Content,
     divider::Divider,
     epoch::Ahead,
-    fetch::{BatchFetcher, Gather, Look, Shelf},
+    fetch::{BatchFetcher, Gather, Look, Mapped, Shelf},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
     shuffle::{Extent, narrower, resolve_auto},
@@ -32,6 +32,8 @@ pub(crate) struct Source {
     pub(crate) gather: Arc<Gather>,
     /// Absent when rows are to be gathered always.
     pub(crate) look: Option<Arc<Look>>,
+    /// Absent when nothing is to be read where it lies.
+    pub(crate) mapped: Option<Arc<Mapped>>,
     pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
@@ -186,8 +188,9 @@ impl LoaderBuilder {
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One more than are fetched ahead: the one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
-        let shelf =
-            |source: Source| Shelf::new(source.manifest, source.gather, source.look, &layout);
+        let shelf = |Source { manifest, gather, look, mapped, .. }: Source| {
+            Shelf::new(manifest, gather, look, mapped, &layout)
+        };
         let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { shelves, layout, buffers });
         let mut loader = Loader::new(job, fetcher, ahead)?;

@@ -90,8 +90,9 @@ pub(super) struct Start {
 /// [`Loader::prepare`](super::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
 pub struct PreparedEpoch<P: Place = OnHost> {
-    start: Start,
-    giving: Giving<P::Given>,
+    pub(super) start: Start,
+    pub(super) giving: Giving<P::Given>,
+    pub(super) by: P::By,
 }
 
 impl<P: Place> PreparedEpoch<P> {
@@ -110,7 +111,7 @@ impl PreparedEpoch {
     pub(super) fn new(start: Start) -> Self {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
         let giving = Giving::new(pass, fetcher, start.ahead.batches(), BatchFetcher::buffer_bytes);
-        Self { giving, start }
+        Self { start, giving, by: () }
     }
 
     /// Begins it: fetching begins at once.

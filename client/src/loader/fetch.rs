@@ -1,8 +1,9 @@
 //! From the number of a batch to the batch: which rows of which dataset, into which buffer.
 
-use std::{ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use larder_dataset::Manifest;
+use larder_extent::Attached;
 
 use super::{
     batch::{Batch, HostRows, OnHost},
@@ -28,6 +29,9 @@ pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelT
 /// Sees consecutive rows of a shard where they lie, one tensor, if nobody need be asked for that.
 pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Send + Sync;
 
+/// The mapped extent of a shard. With a token it asks the node of this host for it, unless that is used.
+pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
+
 /// A snapshot that rows are read from.
 pub(super) struct Shelf {
     manifest: Manifest,
@@ -36,6 +40,7 @@ pub(super) struct Shelf {
     gather: Arc<Gather>,
     /// Absent when rows are to be gathered always.
     look: Option<Arc<Look>>,
+    mapped: Option<Arc<Mapped>>,
 }
 
 /// Everything that fetching a batch takes, shared by the threads that do.
@@ -55,9 +60,33 @@ impl Shelf {
         manifest: Manifest,
         gather: Arc<Gather>,
         look: Option<Arc<Look>>,
+        mapped: Option<Arc<Mapped>>,
         layout: &Layout,
     ) -> Result<Self, Error> {
-        Ok(Self { tensors: layout.tensors_in(&manifest)?, manifest, gather, look })
+        Ok(Self { tensors: layout.tensors_in(&manifest)?, manifest, gather, look, mapped })
+    }
+
+    /// The extent of a shard: see [`Mapped`].
+    pub(super) fn mapped(&self, shard: u32, ask: Option<&CancelToken>) -> Option<Arc<Attached>> {
+        self.mapped.as_ref()?(shard, ask)
+    }
+
+    /// The tensor of a column.
+    pub(super) fn tensor(&self, column: usize) -> usize {
+        self.tensors[column]
+    }
+
+    /// Where in the region of a column a row begins, and its bytes.
+    pub(super) fn place(&self, column: usize, RowRef { shard, row }: RowRef) -> (u64, u64) {
+        self.manifest.row_in_region(shard, row, self.tensors[column])
+    }
+
+    /// The tensors of some columns.
+    fn tensors_of(&self, columns: &[usize]) -> Cow<'_, [usize]> {
+        match columns.len() == self.tensors.len() {
+            true => Cow::Borrowed(&self.tensors),
+            false => columns.iter().map(|&column| self.tensors[column]).collect(),
+        }
     }
 
     fn locate(&self, sample: u64) -> RowRef {
@@ -89,6 +118,13 @@ impl Shelf {
         views.first().into_iter().for_each(RowsView::settle_loans);
         Some((views, begin))
     }
+}
+
+/// The columns of a gather, and where their ragged rows begin.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    columns: &'a [usize],
+    begins: &'a [Option<&'a [usize]>],
 }
 
 /// What was fetched of a batch.
@@ -191,20 +227,41 @@ impl BatchFetcher {
         let bytes = ragged.buffer_bytes(&self.layout);
         let given = given.and_then(|memory| Buffer::given(memory, bytes));
         let mut buffer = given.map_or_else(|| self.buffers.take(bytes), Ok)?;
-        let mut parts = self.layout.split(&mut buffer, rows.len(), &ragged);
-        let begins = ragged.begins();
-        let gathered = match &*self.shelves {
-            [shelf] => {
-                let placed = Placed::all(&rows).beginning(&begins);
-                (shelf.gather)(placed, &shelf.tensors, &mut parts, cancel)?
-            }
-            _ => self.read_mixed(&rows, &samples.datasets, &begins, &mut parts, cancel)?,
-        };
+        let gathered = self.gather(samples, &rows, &ragged, &mut buffer, |_| true, cancel)?;
         Ok((buffer, ragged, gathered))
     }
 
+    /// Brings the rows of some columns to their places in a buffer.
+    pub(super) fn gather(
+        &self,
+        samples: &Samples,
+        rows: &[RowRef],
+        ragged: &Ragged,
+        buffer: &mut [u8],
+        is_wanted: impl Fn(usize) -> bool,
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let mut columns: Vec<usize> = (0..self.layout.columns().len()).collect();
+        columns.retain(|&column| is_wanted(column));
+        let mut parts = self.layout.split(buffer, rows.len(), ragged);
+        let mut index = 0..;
+        parts.retain(|_| index.next().is_some_and(&is_wanted));
+        let begins: Vec<Option<&[usize]>> = match self.layout.is_ragged() {
+            true => columns.iter().map(|&column| ragged.begins(column)).collect(),
+            false => Vec::new(),
+        };
+        let wanted = Wanted { columns: &columns, begins: &begins };
+        match &*self.shelves {
+            [shelf] => {
+                let placed = Placed::all(rows).beginning(&begins);
+                (shelf.gather)(placed, &shelf.tensors_of(&columns), &mut parts, cancel)
+            }
+            _ => self.gather_mixed(rows, &samples.datasets, wanted, &mut parts, cancel),
+        }
+    }
+
     /// The shelf of the sample at a place of a batch.
-    fn shelf_of(&self, samples: &Samples, place: usize) -> &Shelf {
+    pub(super) fn shelf_of(&self, samples: &Samples, place: usize) -> &Shelf {
         match samples.datasets.get(place) {
             Some(&dataset) => &self.shelves[dataset as usize],
             None => &self.shelves[0],
@@ -212,23 +269,23 @@ impl BatchFetcher {
     }
 
     /// Which row each sample is, in its snapshot.
-    fn locate(&self, samples: &Samples) -> Vec<RowRef> {
+    pub(super) fn locate(&self, samples: &Samples) -> Vec<RowRef> {
         let located = samples.samples.iter().enumerate();
         located.map(|(place, &sample)| self.shelf_of(samples, place).locate(sample)).collect()
     }
 
     /// Where the ragged ones of these rows lie in their buffer.
-    fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
+    pub(super) fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
         let row_at = |place: usize| self.shelf_of(samples, place).row(rows[place]);
         Ragged::new(&self.layout, rows.len(), row_at)
     }
 
     /// Rows of several snapshots, one after the other: each row to its own place.
-    fn read_mixed(
+    fn gather_mixed(
         &self,
         rows: &[RowRef],
         datasets: &[u32],
-        begins: &[Option<&[usize]>],
+        wanted: Wanted<'_>,
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
@@ -243,8 +300,9 @@ impl BatchFetcher {
                 continue;
             }
             let rows: Vec<RowRef> = places.iter().map(|&place| rows[place as usize]).collect();
-            let placed = Placed::at(&rows, &places).beginning(begins);
-            gathered += (shelf.gather)(placed, &shelf.tensors, parts, cancel)?;
+            let placed = Placed::at(&rows, &places).beginning(wanted.begins);
+            let tensors = shelf.tensors_of(wanted.columns);
+            gathered += (shelf.gather)(placed, &tensors, parts, cancel)?;
         }
         Ok(gathered)
     }
@@ -278,7 +336,7 @@ pub(crate) fn take(
     check_rows(rows)?;
     let layout = Layout::new(manifest, tensors, rows)?;
     let buffers = BufferPool::new(0);
-    let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, &layout)?;
+    let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, None, &layout)?;
     let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
     let (buffer, ragged, _) = fetcher.read(&samples, None, cancel)?;

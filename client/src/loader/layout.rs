@@ -1,7 +1,7 @@
 //! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those whose rows
 //! differ in length lie behind the others: see [`Ragged`].
 
-use std::{iter, sync::Arc};
+use std::{iter, ops::Range, sync::Arc};
 
 use larder_dataset::{Dtype, Manifest, Tensor};
 use larder_wire::limits;
@@ -105,6 +105,15 @@ impl Layout {
             )))
         };
         self.columns.iter().map(number).collect()
+    }
+
+    /// Where in a buffer `rows` rows of each tensor lie.
+    pub(super) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
+        let range = |(index, column): (usize, &Column)| match ragged.of(index) {
+            None => column.offset..column.offset + rows * column.row_bytes,
+            Some(of) => of.at..of.at + of.bytes(),
+        };
+        self.columns.iter().enumerate().map(range).collect()
     }
 
     /// The parts of a buffer that `rows` rows of each tensor go into.

@@ -86,9 +86,9 @@ impl Ragged {
         self.columns.get(column)?.as_ref()
     }
 
-    /// Where the rows of each column begin, as a gather wants it said.
-    pub(super) fn begins(&self) -> Vec<Option<&[usize]>> {
-        self.columns.iter().map(|of| of.as_ref().map(|of| &*of.begins)).collect()
+    /// Where the rows of a column begin, as a gather wants it said.
+    pub(super) fn begins(&self, column: usize) -> Option<&[usize]> {
+        self.of(column).map(|of| &*of.begins)
     }
 
     /// Bytes of a buffer for them and for the other tensors. Batches differ, so that a buffer which is

@@ -87,7 +87,7 @@ fn builder() -> LoaderBuilder {
 
 fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
     let view = all_samples(&manifest).unwrap();
-    Source { manifest, view, gather, look: None, cluster: None }
+    Source { manifest, view, gather, look: None, mapped: None, cluster: None }
 }
 
 /// A loader of all samples.

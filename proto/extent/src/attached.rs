@@ -1,10 +1,12 @@
 //! An extent that another process filled, as its readers see it.
 
 use std::any::Any;
+use std::fmt;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
 use crate::lend::Lender;
@@ -20,6 +22,8 @@ use crate::{ExtentError, ExtentId, ExtentView, memfd};
 /// one its regions come to.
 #[derive(Debug)]
 pub struct Attached {
+    /// The first to be dropped.
+    companion: Slot,
     view: ExtentView,
     pub(crate) lender: Option<Lender>,
     /// The last to be dropped.
@@ -49,6 +53,18 @@ impl Attached {
         Ok(attached)
     }
 
+    /// Has something dropped right before the memory is unmapped: a registration of its addresses, say.
+    /// Returns the companion that this one replaces.
+    pub fn accompany(&self, companion: Option<Companion>) -> Option<Companion> {
+        std::mem::replace(&mut *self.companion.lock(), companion)
+    }
+
+    /// What accompanies it now.
+    #[must_use]
+    pub fn companion(&self) -> Option<Companion> {
+        self.companion.lock().clone()
+    }
+
     /// The same extent, which drops this once the memory is unmapped.
     #[must_use]
     pub fn kept_with(self, kept: impl Any + Send + Sync) -> Self {
@@ -59,7 +75,26 @@ impl Attached {
         memfd::check_sealed(file)?;
         let layout = read_header(file, id)?;
         let map = ReadMap::shared(file).map_err(ExtentError::os("mapping the extent"))?;
-        Ok(Self { view: ExtentView::new(id, layout, map), lender: None, _kept: None })
+        let view = ExtentView::new(id, layout, map);
+        Ok(Self { companion: Slot::default(), view, lender: None, _kept: None })
+    }
+}
+
+/// What is bound to the addresses of a mapping, and so must end before it.
+pub type Companion = Arc<dyn Any + Send + Sync>;
+
+#[derive(Default)]
+struct Slot(Mutex<Option<Companion>>);
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Option<Companion>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Slot")
     }
 }
 

@@ -57,7 +57,7 @@ pub mod socket;
 pub mod testing;
 
 pub use anonymous::AnonymousMap;
-pub use attached::Attached;
+pub use attached::{Attached, Companion};
 pub use error::ExtentError;
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;

@@ -76,6 +76,12 @@ impl ExtentView {
         placed.offset + row.start..placed.offset + row.end
     }
 
+    /// All bytes of the file: the addresses to register for DMA.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.map.bytes()
+    }
+
     /// All bytes of a region.
     #[must_use]
     pub fn region(&self, region: usize) -> &[u8] {

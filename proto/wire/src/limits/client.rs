@@ -100,3 +100,7 @@ pub const SPLIT_PARTS_MAX: usize = 1_024;
 
 /// Datasets of one mixture: each has its connections, its manifest and its own part of every batch.
 pub const MIXTURE_DATASETS_MAX: usize = 256;
+
+/// Bytes of mapped extents that a process registers with the driver of a GPU at once: registered pages
+/// can't be swapped or moved. A quarter of the host's memory if that is less.
+pub const REGISTERED_BYTES_MAX: u64 = 16 << 30;

@@ -1,0 +1,297 @@
+//! GPUs by the CUDA driver.
+//!
+//! The driver is found when a device is opened, and not before: without one everything else works. Each
+//! device is opened once in a process, in its primary context, which torch and JAX use too.
+//!
+//! What the driver answers is looked at once, by [`Cuda::did`]. After an error that the device does not
+//! get over, no call reaches the driver any more: not to ask, and not to free.
+//!
+//! Thread rule: any thread. Each call binds the context to its thread first.
+//! Non-goals: rules of order and lifetime (see [`pump`](super::pump)).
+
+mod library;
+mod memory;
+mod stream;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use larder_extent::{Attached, Companion, fork_count};
+
+use super::{
+    ConsumerStream, Device, DeviceFacts, DeviceMemory, Driver, PageLocked, Stream, forked,
+    registrar::Registrar,
+};
+use crate::{Error, ErrorKind, process::PerProcess};
+use library::Library;
+
+/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only read are
+/// registered.
+const REGISTERS_READ_ONLY: sys::CUdevice_attribute =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+
+/// A GPU in use by this process.
+pub(super) struct Cuda {
+    context: Guarded<Arc<CudaContext>>,
+    state: Arc<State>,
+    ordinal: u32,
+    registers_pages: bool,
+    copies_batches: bool,
+}
+
+/// Whether the driver may be called.
+struct State {
+    name: String,
+    /// Its [`fork_count`].
+    process: u32,
+    /// What the device does not get over.
+    lost: OnceLock<Error>,
+}
+
+/// Something of the driver's, which is freed by its drop. In a forked child, and after the device was
+/// lost, it is left alone.
+struct Guarded<T> {
+    value: Option<T>,
+    state: Arc<State>,
+}
+
+/// The devices of this process.
+#[derive(Default)]
+struct Opened {
+    devices: Mutex<BTreeMap<u32, WeakDevice>>,
+    /// Registered pages are those of all devices.
+    registrar: OnceLock<Arc<Registrar>>,
+}
+
+struct WeakDevice {
+    driver: Weak<Cuda>,
+    lot: Weak<super::Lot>,
+}
+
+/// The fork count of the process that called the driver first, and one; 0 before.
+static CALLED_IN: AtomicU32 = AtomicU32::new(0);
+
+static OPENED: PerProcess<Opened> = PerProcess::new();
+
+/// See [`Device::cuda`].
+pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
+    let name = format!("cuda:{ordinal}");
+    let library = begin(&name).map_err(|error| cannot_use(error, &name))?;
+    let opened = OPENED.get(|_| Opened::default());
+    let registrar = Arc::clone(opened.registrar.get_or_init(Registrar::new));
+    let mut devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(WeakDevice { driver, lot }) = devices.get(&ordinal)
+        && let (Some(driver), Some(lot)) = (driver.upgrade(), lot.upgrade())
+        && driver.check().is_ok()
+    {
+        return Ok(Device { driver, lot, registrar });
+    }
+    let driver = Arc::new(Cuda::open(ordinal, name, &library)?);
+    let device = Device::new(Arc::clone(&driver) as Arc<dyn Driver>, registrar);
+    let weak = WeakDevice { driver: Arc::downgrade(&driver), lot: Arc::downgrade(&device.lot) };
+    devices.insert(ordinal, weak);
+    Ok(device)
+}
+
+/// See [`Device::list`].
+pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
+    let library = begin("cuda")?;
+    (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
+}
+
+/// Finds the driver, in a process that may call it.
+fn begin(name: &str) -> Result<Library, Error> {
+    let process = fork_count() + 1;
+    match CALLED_IN.compare_exchange(0, process, Relaxed, Relaxed) {
+        Err(first) if first != process => return Err(forked(name)),
+        _ => {}
+    }
+    Library::find(name)
+}
+
+fn cannot_use(error: Error, name: &str) -> Error {
+    let what = format!("device '{name}' can't be used");
+    if error.what() == what { error } else { error.context(what) }
+}
+
+fn facts(ordinal: u32, library: &Library) -> Result<DeviceFacts, Error> {
+    let did = |call: &str, error: DriverError| failure("GPUs can't be listed", call, error);
+    let device = result::device::get(ordinal.cast_signed()).map_err(|e| did("cuDeviceGet", e))?;
+    let name = result::device::get_name(device).map_err(|e| did("cuDeviceGetName", e))?;
+    let (bytes, registers_pages) = memory::facts(device).map_err(|e| did("cuDeviceTotalMem", e))?;
+    Ok(DeviceFacts {
+        ordinal,
+        name,
+        memory_bytes: bytes,
+        driver: library.version_text(),
+        registers_pages,
+    })
+}
+
+impl Cuda {
+    fn open(ordinal: u32, name: String, library: &Library) -> Result<Self, Error> {
+        if ordinal >= library.devices {
+            return Err(no_such_device(&name, library.devices));
+        }
+        let state = State { name, process: fork_count(), lost: OnceLock::new() };
+        let state = Arc::new(state);
+        let context = CudaContext::new(ordinal as usize);
+        let context = state.did("cuDevicePrimaryCtxRetain", context)?;
+        memory::leave_order_to_caller(&context);
+        let registers = context.attribute(REGISTERS_READ_ONLY);
+        let registers_pages = state.did("cuDeviceGetAttribute", registers)? == 1;
+        Ok(Self {
+            context: Guarded::new(context, &state),
+            state,
+            ordinal,
+            registers_pages,
+            copies_batches: library.copies_batches(),
+        })
+    }
+
+    /// The context, bound to this thread.
+    fn bound(&self) -> Result<&Arc<CudaContext>, Error> {
+        self.state.check()?;
+        self.did("cuCtxSetCurrent", self.context.bind_to_thread())?;
+        Ok(&self.context)
+    }
+
+    /// What a call of the driver came to.
+    fn did<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, Error> {
+        self.state.did(call, result)
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<(), Error> {
+        if self.process != fork_count() {
+            return Err(forked(&self.name));
+        }
+        self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn did<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, Error> {
+        result.map_err(|error| {
+            if !is_sticky(error.0) {
+                let what = format!("device '{}' can't be used", self.name);
+                return failure(&what, call, error);
+            }
+            let lost = failure(&format!("device '{}' is lost", self.name), call, error);
+            let hint = "start this process again: the device answers nothing else until then";
+            self.lost.get_or_init(|| lost.hint(hint)).clone()
+        })
+    }
+}
+
+impl<T> Guarded<T> {
+    fn new(value: T, state: &Arc<State>) -> Self {
+        Self { value: Some(value), state: Arc::clone(state) }
+    }
+}
+
+impl<T> std::ops::Deref for Guarded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        if self.state.check().is_err() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+impl Driver for Cuda {
+    fn name(&self) -> String {
+        self.state.name.clone()
+    }
+
+    fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    fn page_locked(&self, bytes: usize) -> Result<Box<dyn PageLocked>, Error> {
+        self.allocate_page_locked(bytes)
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+        self.allocate(bytes)
+    }
+
+    fn register(&self, extent: &Attached) -> Result<Companion, Error> {
+        self.register_pages(extent)
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, Error> {
+        self.new_stream()
+    }
+
+    fn consumer(&self, stream: ConsumerStream) -> Result<Box<dyn Stream>, Error> {
+        self.borrow_stream(stream)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.state.check()
+    }
+
+    fn swallowed(&self) -> Result<(), Error> {
+        self.did("a call that frees", self.context.check_err())
+    }
+}
+
+/// Errors that a device, or this process, does not get over.
+fn is_sticky(code: sys::CUresult) -> bool {
+    use sys::CUresult as Code;
+    matches!(
+        code,
+        Code::CUDA_ERROR_DEINITIALIZED
+            | Code::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | Code::CUDA_ERROR_ECC_UNCORRECTABLE
+            | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | Code::CUDA_ERROR_ILLEGAL_ADDRESS
+            | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+            | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | Code::CUDA_ERROR_ASSERT
+            | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+            | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | Code::CUDA_ERROR_INVALID_PC
+            | Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_UNKNOWN
+    )
+}
+
+/// `what` could not be done, because of what a call came to.
+fn failure(what: &str, call: &str, error: DriverError) -> Error {
+    let name = error.error_name().ok().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(|| format!("error {}", error.0 as u32));
+    Error::new(ErrorKind::Internal, what).because(format!("{call} returned {name}"))
+}
+
+fn no_such_device(name: &str, count: u32) -> Error {
+    let found = match count {
+        1 => "this process sees 1 GPU, cuda:0".to_owned(),
+        _ => format!("this process sees {count} GPUs, cuda:0 to cuda:{}", count - 1),
+    };
+    Error::new(ErrorKind::NotFound, format!("device '{name}' can't be used"))
+        .because(found)
+        .hint("choose one of them, or name more in CUDA_VISIBLE_DEVICES")
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cuda({})", self.state.name)
+    }
+}

@@ -1,0 +1,163 @@
+//! Finding the driver's library, and seeing that it is one that can be used.
+//!
+//! A missing library or symbol panics inside of `cudarc`. So both are looked for here before the first
+//! call, and each becomes an error with the path of what was found.
+//!
+//! Thread rule: any thread; the library is loaded once in a process.
+//! Non-goals: installing drivers.
+
+#![expect(unsafe_code, reason = "symbols of a library are untyped; none is called here untyped")]
+
+use std::{ffi::c_void, fs};
+
+use cudarc::driver::{DriverError, result, sys};
+
+use crate::{Error, ErrorKind};
+
+/// The oldest CUDA version that a driver must be for, as the driver counts: 12.0.
+const VERSION_MIN: i32 = 12_000;
+
+/// The first with `cuMemcpyBatchAsync`.
+const BATCHES_VERSION: i32 = 12_080;
+
+/// What this crate calls, and every driver of [`VERSION_MIN`] has.
+const SYMBOLS: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuGetErrorName",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemFreeHost",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamWaitEvent",
+];
+
+/// The driver, initialised.
+pub(super) struct Library {
+    version: i32,
+    pub(super) devices: u32,
+}
+
+impl Library {
+    /// Finds and initialises it.
+    ///
+    /// # Errors
+    /// `NotFound` for each thing that can be wrong with it, with what to do.
+    pub(super) fn find(device: &str) -> Result<Self, Error> {
+        // SAFETY: loads a library that the system has under the driver's name. That runs its
+        // constructors, as any program that uses a GPU does.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(not_found("no NVIDIA driver (libcuda.so) was found").hint(
+                "install the driver, start the container with GPUs, or leave `device` out",
+            ));
+        }
+        let path = path();
+        if let Some(symbol) = SYMBOLS.iter().find(|symbol| !has(symbol)) {
+            return Err(too_old(&path, &format!("lacks {symbol}")));
+        }
+        let mut version = 0;
+        // SAFETY: the driver writes one integer, to a place that lives until then.
+        let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
+        asked.map_err(|error| cannot_begin(&path, version, error, device))?;
+        if version < VERSION_MIN {
+            return Err(too_old(&path, &format!("is for CUDA {}", text(version))));
+        }
+        let begun = result::init().and_then(|()| result::device::get_count());
+        let count = begun.map_err(|error| cannot_begin(&path, version, error, device))?;
+        match u32::try_from(count).unwrap_or(0) {
+            0 => Err(no_device()),
+            devices => Ok(Self { version, devices }),
+        }
+    }
+
+    /// The CUDA version that it is for.
+    pub(super) fn version_text(&self) -> String {
+        text(self.version)
+    }
+
+    /// Whether it queues many copies by one call.
+    pub(super) fn copies_batches(&self) -> bool {
+        self.version >= BATCHES_VERSION && has("cuMemcpyBatchAsync")
+    }
+}
+
+/// Whether the library has a function.
+fn has(symbol: &str) -> bool {
+    address(symbol).is_some()
+}
+
+fn address(symbol: &str) -> Option<*const c_void> {
+    // SAFETY: the library was found, and the symbol is not called by this type.
+    let found = unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
+    found.ok().map(|function| *function as *const c_void)
+}
+
+/// Where the library lies, as the kernel lists it.
+fn path() -> String {
+    let address = address("cuInit").map_or(0, <*const c_void>::addr);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let found = maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (begin, end) = range.split_once('-')?;
+        let begin = usize::from_str_radix(begin, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        let path = rest.find('/').map(|at| &rest[at..])?;
+        (begin..end).contains(&address).then(|| path.to_owned())
+    });
+    found.unwrap_or_else(|| "libcuda.so".to_owned())
+}
+
+/// 12080 is 12.8.
+fn text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn not_found(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::NotFound, "the NVIDIA driver can't be used").because(why.into())
+}
+
+fn too_old(path: &str, why: &str) -> Error {
+    not_found(format!("{path} {why}, and a driver for CUDA 12.0 or later is needed"))
+        .hint("install a newer driver, or leave `device` out")
+}
+
+fn no_device() -> Error {
+    not_found("the driver finds 0 GPUs")
+        .hint("look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or leave `device` out")
+}
+
+fn cannot_begin(path: &str, version: i32, error: DriverError, device: &str) -> Error {
+    use sys::CUresult as Code;
+    match error.0 {
+        Code::CUDA_ERROR_STUB_LIBRARY => not_found(format!(
+            "{path} (CUDA {}) is the toolkit's stub for linking, and no driver; \
+             a driver for CUDA 12.0 or later is needed",
+            text(version)
+        ))
+        .hint("take the folder of stubs out of LD_LIBRARY_PATH, or leave `device` out"),
+        Code::CUDA_ERROR_NO_DEVICE => no_device(),
+        Code::CUDA_ERROR_NOT_INITIALIZED => super::forked(device),
+        _ => super::failure("the NVIDIA driver can't be used", "cuInit", error)
+            .hint(format!("look at nvidia-smi: the library is {path}")),
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory under copies that are still running: parked until the events of its copies are done.
+//!
+//! A loop may end, a batch may be dropped and an epoch may be left while the device still copies. The
+//! memory of such a copy goes to the lot, and whoever next looks frees what is done. A thread looks too
+//! while anything is parked, so that a program that stops using Larder gets its memory back.
+//!
+//! After the device was lost, or in a forked child, nothing is freed any more.
+//!
+//! Thread rule: any thread parks and sweeps. What is freed is dropped after the lock.
+//! Non-goals: waiting for the device on behalf of the program.
+
+use std::{
+    any::Any,
+    mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::Duration,
+};
+
+use larder_extent::fork_count;
+
+use super::{Driver, Event, planted};
+
+/// How often the thread of a lot looks while something is parked.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A thread that has nothing to look at ends after this.
+const LINGER: Duration = Duration::from_millis(100);
+
+pub(crate) struct Lot {
+    driver: Arc<dyn Driver>,
+    state: Mutex<State>,
+    parked: Condvar,
+    /// Its [`fork_count`].
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    parked: Vec<Parked>,
+    /// Whether a thread looks.
+    is_watched: bool,
+}
+
+struct Parked {
+    until: Vec<Event>,
+    held: Box<dyn Any + Send>,
+}
+
+impl Lot {
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
+        let (state, parked) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { driver, state, parked, process: fork_count() })
+    }
+
+    /// Holds `held` until all events are done.
+    pub(super) fn park(self: &Arc<Self>, mut until: Vec<Event>, held: impl Any + Send) {
+        if !self.is_of_this_process() {
+            return mem::forget(held);
+        }
+        if planted::is(planted::HOLD_NOTHING) {
+            until.clear();
+        }
+        let mut state = self.lock();
+        state.parked.push(Parked { until, held: Box::new(held) });
+        let is_watched = mem::replace(&mut state.is_watched, true);
+        drop(state);
+        if is_watched {
+            self.parked.notify_one();
+        } else {
+            self.watch();
+        }
+    }
+
+    /// Frees what is done.
+    pub(super) fn sweep(&self) {
+        if !self.is_of_this_process() {
+            return;
+        }
+        let mut state = self.lock();
+        let (mut done, mut lost) = (Vec::new(), Vec::new());
+        let mut index = 0;
+        while index < state.parked.len() {
+            match state.parked[index].is_done() {
+                Ok(true) => done.push(state.parked.swap_remove(index)),
+                Ok(false) => index += 1,
+                Err(_) => lost.push(state.parked.swap_remove(index)),
+            }
+        }
+        drop(state);
+        mem::forget(lost);
+        if self.driver.check().is_ok() { drop(done) } else { mem::forget(done) }
+    }
+
+    /// Whether this process made it: a forked child has none of the threads, and maybe not the lock.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process == fork_count()
+    }
+
+    /// Starts a thread that looks. Without one, those that take memory look.
+    fn watch(self: &Arc<Self>) {
+        let lot = Arc::downgrade(self);
+        let thread = thread::Builder::new().name("larder-device".to_owned());
+        if thread.spawn(move || while Self::look(&lot) {}).is_err() {
+            self.lock().is_watched = false;
+        }
+    }
+
+    /// Looks once, after a while. Whether there may be more to look at.
+    fn look(lot: &Weak<Self>) -> bool {
+        let Some(lot) = lot.upgrade() else { return false };
+        lot.sweep();
+        let state = lot.lock();
+        let pause = if state.parked.is_empty() { LINGER } else { LOOK };
+        let waited = lot.parked.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+        let (mut state, timeout) = waited;
+        state.is_watched = !(timeout.timed_out() && state.parked.is_empty());
+        state.is_watched
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parked {
+    fn is_done(&mut self) -> Result<bool, crate::Error> {
+        while let Some(event) = self.until.last() {
+            if !event.is_done()? {
+                return Ok(false);
+            }
+            self.until.pop();
+        }
+        let _ = &self.held;
+        Ok(true)
+    }
+}

@@ -1,0 +1,253 @@
+//! Registrations of mapped extents: the driver page-locks them where they lie, so that a device reads the
+//! cache itself.
+//!
+//! A batch asks for the registration of each extent that it reads. What has none is put in line, and a
+//! thread registers one extent after the other: the batch goes its other way meanwhile. Before that the
+//! thread compares all checksums of the extent, once, because nothing looks at the bytes later.
+//!
+//! A registration is bound to its extent (see [`Attached::accompany`]): it ends before the extent is
+//! unmapped. Beyond a budget, those go that were not used for longest; in use, they are kept.
+//!
+//! Thread rule: any thread asks. One thread registers, and ends when nothing is left in line.
+//! Non-goals: which rows pay to be copied directly.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs, mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::Duration,
+};
+
+use larder_extent::{Attached, Companion, fork_count};
+use larder_wire::limits;
+
+use super::Driver;
+use crate::{Error, ErrorKind, patience::CancelToken, process};
+
+/// An extent that was used within this time is not unregistered to make room: it would be next in line.
+const IN_USE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Registrar {
+    state: Mutex<State>,
+    /// An extent was registered, or refused.
+    settled: Condvar,
+    bytes_max: u64,
+    /// Its [`fork_count`].
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    /// By address of the extent.
+    known: BTreeMap<usize, Known>,
+    line: VecDeque<(Weak<Attached>, Arc<dyn Driver>)>,
+    is_running: bool,
+    /// The first refusal.
+    refused: Option<Error>,
+}
+
+/// An extent that was asked for.
+struct Known {
+    extent: Weak<Attached>,
+    used: Duration,
+    stand: Stand,
+}
+
+#[derive(Clone)]
+enum Stand {
+    InLine,
+    Registered,
+    Refused(Error),
+}
+
+impl Registrar {
+    pub(super) fn new() -> Arc<Self> {
+        Self::within(budget())
+    }
+
+    fn within(bytes_max: u64) -> Arc<Self> {
+        let (state, settled, process) = (Mutex::default(), Condvar::new(), fork_count());
+        Arc::new(Self { state, settled, bytes_max, process })
+    }
+
+    /// Why an extent was not registered, if one was not.
+    pub(super) fn refused(&self) -> Option<Error> {
+        if self.process == fork_count() { self.lock().refused.clone() } else { None }
+    }
+
+    /// The registration of an extent. Without one, the extent is put in line.
+    pub(super) fn get(
+        self: &Arc<Self>,
+        extent: &Arc<Attached>,
+        driver: &Arc<dyn Driver>,
+    ) -> Option<Companion> {
+        match self.stand(extent, driver)? {
+            Stand::Registered => extent.companion(),
+            Stand::InLine | Stand::Refused(_) => None,
+        }
+    }
+
+    /// The same, waiting until it is registered.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) fn wait_for(
+        self: &Arc<Self>,
+        extent: &Arc<Attached>,
+        driver: &Arc<dyn Driver>,
+        cancel: &CancelToken,
+    ) -> Result<Companion, Error> {
+        loop {
+            match self.stand(extent, driver) {
+                Some(Stand::Registered) => {
+                    if let Some(registration) = extent.companion() {
+                        return Ok(registration);
+                    }
+                }
+                Some(Stand::Refused(error)) => return Err(error),
+                Some(Stand::InLine) => {}
+                None => driver.check()?,
+            }
+            cancel.check()?;
+            driver.check()?;
+            let waited =
+                self.settled.wait_timeout(self.lock(), limits::CANCEL_CHECK_INTERVAL);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// How it stands with an extent, which is used now. `None` in a forked child.
+    fn stand(
+        self: &Arc<Self>,
+        extent: &Arc<Attached>,
+        driver: &Arc<dyn Driver>,
+    ) -> Option<Stand> {
+        if self.process != fork_count() {
+            return None;
+        }
+        let (key, now) = (Arc::as_ptr(extent).addr(), process::uptime());
+        let mut state = self.lock();
+        if let Some(known) = state.known.get_mut(&key).filter(|known| known.is(extent)) {
+            known.used = now;
+            return Some(known.stand.clone());
+        }
+        let known = Known { extent: Arc::downgrade(extent), used: now, stand: Stand::InLine };
+        state.known.insert(key, known);
+        state.line.push_back((Arc::downgrade(extent), Arc::clone(driver)));
+        let is_running = mem::replace(&mut state.is_running, true);
+        drop(state);
+        if !is_running {
+            self.run_aside();
+        }
+        Some(Stand::InLine)
+    }
+
+    fn run_aside(self: &Arc<Self>) {
+        let registrar = Arc::clone(self);
+        let thread = thread::Builder::new().name("larder-register".to_owned());
+        if thread.spawn(move || while registrar.register_next() {}).is_err() {
+            // The extents stay in line until a thread can be started.
+            self.lock().is_running = false;
+        }
+    }
+
+    /// Registers the next in line. Whether there was one.
+    fn register_next(&self) -> bool {
+        let next = {
+            let mut state = self.lock();
+            let next = state.line.pop_front();
+            state.is_running = next.is_some();
+            next
+        };
+        let Some((extent, driver)) = next else { return false };
+        if let Some(extent) = extent.upgrade() {
+            let stand = match self.make_room(&extent).and_then(|()| register(&extent, &*driver)) {
+                Ok(()) => Stand::Registered,
+                Err(error) => Stand::Refused(error),
+            };
+            self.settle(&extent, stand);
+        }
+        true
+    }
+
+    fn settle(&self, extent: &Arc<Attached>, stand: Stand) {
+        let mut state = self.lock();
+        if let Stand::Refused(error) = &stand {
+            state.refused.get_or_insert_with(|| error.clone());
+        }
+        if let Some(known) = state.known.get_mut(&Arc::as_ptr(extent).addr()) {
+            known.stand = stand;
+        }
+        drop(state);
+        self.settled.notify_all();
+    }
+
+    /// Unregisters what was not used for longest, until an extent fits the budget.
+    fn make_room(&self, extent: &Attached) -> Result<(), Error> {
+        let now = process::uptime();
+        loop {
+            let mut state = self.lock();
+            state.known.retain(|_, known| known.extent.strong_count() > 0);
+            let registered = state.known.iter().filter(|(_, known)| known.is_registered());
+            let bytes: u64 = registered.clone().map(|(_, known)| known.total_bytes()).sum();
+            if bytes + extent.total_bytes() <= self.bytes_max {
+                return Ok(());
+            }
+            let idle = registered.filter(|(_, known)| known.used + IN_USE < now);
+            let oldest = idle.min_by_key(|(_, known)| known.used).map(|(&key, _)| key);
+            let Some(known) = oldest.and_then(|key| state.known.remove(&key)) else {
+                return Err(over_budget(self.bytes_max));
+            };
+            drop(state);
+            // Copies that run keep their registration.
+            drop(known.extent.upgrade().map(|extent| extent.accompany(None)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn is(&self, extent: &Arc<Attached>) -> bool {
+        self.extent.as_ptr() == Arc::as_ptr(extent) && self.extent.strong_count() > 0
+    }
+
+    fn is_registered(&self) -> bool {
+        matches!(self.stand, Stand::Registered)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.extent.upgrade().map_or(0, |extent| extent.total_bytes())
+    }
+}
+
+fn register(extent: &Arc<Attached>, driver: &dyn Driver) -> Result<(), Error> {
+    extent.verify().map_err(|corrupt| {
+        Error::new(ErrorKind::DataLoss, "a mapped shard is damaged").with_source(corrupt)
+    })?;
+    extent.accompany(Some(driver.register(extent)?));
+    Ok(())
+}
+
+fn over_budget(bytes_max: u64) -> Error {
+    let what = format!("pages of the cache beyond {} GiB are not registered", bytes_max >> 30);
+    Error::new(ErrorKind::ResourceExhausted, what)
+        .because("registered pages are locked in memory: 16 GiB of them at most, and a quarter of it")
+        .hint("shuffle in windows, which use fewer shards at a time")
+}
+
+/// Bytes that may be registered at once.
+fn budget() -> u64 {
+    limits::REGISTERED_BYTES_MAX.min(memory_bytes() / 4)
+}
+
+/// Bytes of memory of this host.
+fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.map_or(0, |kib| kib << 10)
+}

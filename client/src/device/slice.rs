@@ -1,0 +1,100 @@
+//! Bytes of a block, as a tensor has them.
+//!
+//! Thread rule: plain data, shared and dropped in any thread.
+//! Non-goals: the type and shape of elements.
+
+use std::{any::Any, fmt, sync::Arc};
+
+use super::{Block, ConsumerStream};
+use crate::Error;
+
+/// Bytes in device memory, which stay there as long as a clone of this lives.
+#[derive(Clone)]
+pub struct DeviceSlice {
+    block: Arc<Block>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl DeviceSlice {
+    /// All of a block.
+    pub(crate) fn whole(block: Arc<Block>) -> Self {
+        let bytes = block.bytes();
+        Self { block, offset: 0, bytes }
+    }
+
+    /// A part of it, which keeps all of the block.
+    ///
+    /// # Panics
+    /// If it reaches beyond the end.
+    #[must_use]
+    pub fn part(&self, offset: usize, bytes: usize) -> Self {
+        let end = offset.checked_add(bytes).expect("a part that can be addressed");
+        assert!(end <= self.bytes, "bytes {offset}..{end} of {} bytes", self.bytes);
+        Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
+    }
+
+    /// The device address at which it begins.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.block.address() + self.offset as u64
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The number of its device.
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        self.block.ordinal()
+    }
+
+    /// The [`GivenBlock`](crate::GivenBlock) that it is in and at which byte of that it begins, if the caller
+    /// gave it.
+    #[must_use]
+    pub fn given(&self) -> Option<(&dyn Any, usize)> {
+        self.block.given().map(|block| (block as &dyn Any, self.offset))
+    }
+
+    /// Has a stream of the program wait, on the device, until the bytes are there. Each such call needs an
+    /// [`end_use`](Self::end_use), if the block is one of Larder's own.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn begin_use(&self, stream: ConsumerStream) -> Result<(), Error> {
+        self.block.begin_use(stream)
+    }
+
+    /// Says that all uses on this stream are queued. Larder writes to the bytes after the stream is done with
+    /// them.
+    pub fn end_use(&self, stream: ConsumerStream) {
+        self.block.end_use(stream);
+    }
+
+    /// Copies the bytes back to the host, after all uses that are queued now. Waits for that.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Panics
+    /// If `out` is not as long.
+    pub fn read(&self, out: &mut [u8]) -> Result<(), Error> {
+        assert_eq!(out.len(), self.bytes, "the target is as long as the slice");
+        if out.is_empty() { Ok(()) } else { self.block.read(self.offset, out) }
+    }
+}
+
+impl fmt::Debug for DeviceSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceSlice({} bytes at {:#x})", self.bytes, self.address())
+    }
+}

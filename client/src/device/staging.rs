@@ -1,0 +1,142 @@
+//! Page-locked buffers of one loader: a fixed number, each used again when its copy is done.
+//!
+//! Page-locking memory takes tens of milliseconds, so a buffer is kept for the life of the loader. The
+//! number of buffers bounds the page-locked memory: a thread that wants one more waits for a copy to end.
+//!
+//! Thread rule: threads that fetch take buffers; any thread drops them. The lock is held for moments.
+//! Non-goals: which copies read a buffer. The [`Lot`] holds it until they are done.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{Driver, PageLocked, lot::Lot};
+use crate::{Error, patience::CancelToken};
+
+/// How often a thread that waits for a buffer looks whether a copy has ended.
+const LOOK: Duration = Duration::from_micros(500);
+
+pub(super) struct Staging {
+    driver: Arc<dyn Driver>,
+    lot: Arc<Lot>,
+    /// Buffers at most.
+    buffers_max: usize,
+    buffers: Mutex<Buffers>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Buffers {
+    idle: Vec<Box<dyn PageLocked>>,
+    /// In use, or being made.
+    used: usize,
+}
+
+/// A page-locked buffer in use. Goes back when dropped.
+pub(crate) struct Staged {
+    /// Taken when dropped.
+    memory: Option<Box<dyn PageLocked>>,
+    bytes: usize,
+    home: Arc<Staging>,
+}
+
+/// What a thread that wants a buffer gets.
+enum Turn {
+    Idle(Box<dyn PageLocked>),
+    /// It may make a buffer, after this one was freed.
+    Make(Option<Box<dyn PageLocked>>),
+    Wait,
+}
+
+impl Staging {
+    pub(super) fn new(driver: Arc<dyn Driver>, lot: Arc<Lot>, buffers_max: usize) -> Arc<Self> {
+        let (buffers, returned) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { driver, lot, buffers_max, buffers, returned })
+    }
+
+    /// A buffer of `bytes` bytes. Waits while all buffers are in use, unless `cancel` is used.
+    ///
+    /// # Errors
+    /// The driver's: within [`LOOK`] when the device is lost.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancel: &CancelToken,
+    ) -> Result<Staged, Error> {
+        loop {
+            self.lot.sweep();
+            match self.turn(bytes) {
+                Turn::Idle(memory) => return Ok(self.staged(memory, bytes)),
+                Turn::Make(too_small) => {
+                    drop(too_small);
+                    let made = self.driver.page_locked(bytes);
+                    let memory = made.inspect_err(|_| self.put_back(None))?;
+                    return Ok(self.staged(memory, bytes));
+                }
+                Turn::Wait => {
+                    cancel.check()?;
+                    self.driver.check()?;
+                    let waited = self.returned.wait_timeout(self.lock(), LOOK);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+    }
+
+    fn turn(&self, bytes: usize) -> Turn {
+        let mut buffers = self.lock();
+        let turn = match buffers.idle.iter().rposition(|memory| memory.bytes().len() >= bytes) {
+            Some(index) => Turn::Idle(buffers.idle.swap_remove(index)),
+            None if buffers.used + buffers.idle.len() < self.buffers_max => Turn::Make(None),
+            None => buffers.idle.pop().map_or(Turn::Wait, |small| Turn::Make(Some(small))),
+        };
+        if !matches!(turn, Turn::Wait) {
+            buffers.used += 1;
+        }
+        turn
+    }
+
+    fn staged(self: &Arc<Self>, memory: Box<dyn PageLocked>, bytes: usize) -> Staged {
+        Staged { memory: Some(memory), bytes, home: Arc::clone(self) }
+    }
+
+    fn put_back(&self, memory: Option<Box<dyn PageLocked>>) {
+        let mut buffers = self.lock();
+        buffers.used -= 1;
+        buffers.idle.extend(memory);
+        drop(buffers);
+        self.returned.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Buffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deref for Staged {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory.as_ref().expect("taken only when dropped").bytes()[..self.bytes]
+    }
+}
+
+impl DerefMut for Staged {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory.as_mut().expect("taken only when dropped").bytes_mut()[..self.bytes]
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let memory = self.memory.take();
+        // In a forked child the lock may be held for ever, by a thread that the child does not have.
+        if self.home.lot.is_of_this_process() {
+            self.home.put_back(memory);
+        } else {
+            std::mem::forget(memory);
+        }
+    }
+}

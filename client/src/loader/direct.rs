@@ -1,0 +1,209 @@
+//! Columns that a device copies from the pages of the cache, without a copy on the host.
+//!
+//! A column goes directly if all its rows are in mapped extents that the driver has registered, and if
+//! its runs are long: rows that lie side by side are one run, and so is each row of 32 KiB or more.
+//! Anything else is staged. The first batch that reads an extent has it registered, for later ones.
+//!
+//! Thread rule: threads that fetch do this side by side. Non-goals: registering (see `registrar`).
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use larder_extent::{Attached, Companion};
+
+use super::{
+    content::Samples,
+    fetch::{BatchFetcher, Shelf},
+};
+use crate::{
+    Copies, DeviceWay, Error, Pump, RowRef, Sources,
+    device::Source,
+    fetch::Gathered,
+    patience::CancelToken,
+};
+
+/// The length from which on a run is as fast as a large copy.
+const RUN_BYTES_MIN: u64 = 32 << 10;
+
+/// The direct columns of a batch.
+#[derive(Default)]
+pub(super) struct Direct {
+    sources: Vec<Source>,
+    /// Of each column that goes directly.
+    columns: BTreeMap<usize, Vec<DirectRun>>,
+}
+
+/// Neighbouring rows of one column in one extent.
+pub(super) struct DirectRun {
+    pub(super) source: usize,
+    pub(super) from: Range<usize>,
+    /// Where in the column.
+    pub(super) to: usize,
+}
+
+/// Extents by dataset and shard, as sources of a transfer. `None` for those that can't be read directly.
+#[derive(Default)]
+struct Extents {
+    known: BTreeMap<(u32, u32), Option<usize>>,
+    sources: Vec<(Companion, Arc<Attached>)>,
+}
+
+impl BatchFetcher {
+    /// The columns of these rows that go directly.
+    ///
+    /// # Errors
+    /// If it was asked for that rows go directly, and the driver refuses.
+    pub(super) fn direct(
+        &self,
+        samples: &Samples,
+        rows: &[RowRef],
+        pump: &Pump,
+        cancel: &CancelToken,
+    ) -> Result<Direct, Error> {
+        if pump.way() == DeviceWay::Staged {
+            return Ok(Direct::default());
+        }
+        let (mut extents, mut columns) = (Extents::default(), BTreeMap::new());
+        for (column, _) in self.layout.columns().iter().enumerate() {
+            if !self.may_pay(column, samples, rows) {
+                continue;
+            }
+            let runs = self.runs(column, samples, rows, &mut |of, shelf, shard| {
+                extents.find(of, shelf, shard, pump, cancel)
+            })?;
+            if let Some(runs) = runs.filter(|runs| pays(runs, &extents)) {
+                columns.insert(column, runs);
+            }
+        }
+        let source = |(registration, extent)| Source::Extent { registration, extent };
+        Ok(Direct { sources: extents.sources.into_iter().map(source).collect(), columns })
+    }
+
+    /// Whether the rows of a column could be long runs, by what the manifest says alone.
+    fn may_pay(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> bool {
+        let side_by_side = || samples.samples.is_sorted_by(|before, after| before + 1 == *after);
+        let long = || {
+            let bytes = self.row_bytes(column, samples, rows);
+            bytes >= RUN_BYTES_MIN * rows.len() as u64
+        };
+        !rows.is_empty() && (long() || (samples.datasets.is_empty() && side_by_side()))
+    }
+
+    /// Bytes of these rows of a column.
+    fn row_bytes(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> u64 {
+        let even = self.layout.columns()[column].row_bytes as u64;
+        if even > 0 {
+            return even * rows.len() as u64;
+        }
+        let bytes = |(place, row): (usize, &RowRef)| self.shelf_of(samples, place).place(column, *row).1;
+        rows.iter().enumerate().map(bytes).sum()
+    }
+
+    /// The runs of a column, if all its rows are where `find` finds a source.
+    fn runs(
+        &self,
+        column: usize,
+        samples: &Samples,
+        rows: &[RowRef],
+        find: &mut dyn FnMut(u32, &Shelf, u32) -> Result<Option<(usize, Arc<Attached>)>, Error>,
+    ) -> Result<Option<Vec<DirectRun>>, Error> {
+        let (mut runs, mut to) = (Vec::<DirectRun>::new(), 0);
+        for (place, &row) in rows.iter().enumerate() {
+            let shelf = self.shelf_of(samples, place);
+            let dataset = samples.datasets.get(place).copied().unwrap_or(0);
+            let Some((source, extent)) = find(dataset, shelf, row.shard)? else {
+                return Ok(None);
+            };
+            let (begin, bytes) = shelf.place(column, row);
+            let begin = extent.file_offset(shelf.tensor(column)) + begin;
+            let from = usize::try_from(begin).expect("within a mapping");
+            let bytes = usize::try_from(bytes).expect("within a mapping");
+            match runs.last_mut() {
+                Some(run) if run.source == source && run.from.end == from => run.from.end += bytes,
+                _ => runs.push(DirectRun { source, from: from..from + bytes, to }),
+            }
+            to += bytes;
+        }
+        runs.retain(|run| !run.from.is_empty());
+        Ok(Some(runs))
+    }
+}
+
+impl Extents {
+    /// The extent of a shard, if it is mapped and registered.
+    fn find(
+        &mut self,
+        dataset: u32,
+        shelf: &Shelf,
+        shard: u32,
+        pump: &Pump,
+        cancel: &CancelToken,
+    ) -> Result<Option<(usize, Arc<Attached>)>, Error> {
+        let index = match self.known.get(&(dataset, shard)) {
+            Some(&known) => known,
+            None => {
+                let found = registered(shelf, shard, pump, cancel)?;
+                let index = found.map(|source| {
+                    self.sources.push(source);
+                    self.sources.len() - 1
+                });
+                self.known.insert((dataset, shard), index);
+                index
+            }
+        };
+        Ok(index.map(|index| (index, Arc::clone(&self.sources[index].1))))
+    }
+}
+
+fn registered(
+    shelf: &Shelf,
+    shard: u32,
+    pump: &Pump,
+    cancel: &CancelToken,
+) -> Result<Option<(Companion, Arc<Attached>)>, Error> {
+    let waits = pump.way() == DeviceWay::Direct;
+    let Some(extent) = shelf.mapped(shard, waits.then_some(cancel)) else { return Ok(None) };
+    let registration = match waits {
+        true => Some(pump.registered(&extent, cancel)?),
+        false => pump.registration(&extent),
+    };
+    Ok(registration.map(|registration| (registration, extent)))
+}
+
+/// Whether runs are long, or as few as there are extents.
+fn pays(runs: &[DirectRun], extents: &Extents) -> bool {
+    let bytes: u64 = runs.iter().map(|run| run.from.len() as u64).sum();
+    runs.len() <= extents.sources.len() || bytes >= RUN_BYTES_MIN * runs.len() as u64
+}
+
+impl Direct {
+    /// Whether a column goes directly.
+    pub(super) fn has(&self, column: usize) -> bool {
+        self.columns.contains_key(&column)
+    }
+
+    /// What became of the rows of these columns.
+    pub(super) fn gathered(&self, rows: usize) -> Gathered {
+        let runs = self.columns.values().flatten();
+        let bytes = runs.map(|run| run.from.len() as u64).sum();
+        if self.columns.is_empty() {
+            return Gathered::default();
+        }
+        let copies = Copies::viewed(bytes);
+        copies.count();
+        let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
+        Gathered { sources, longest: None }
+    }
+
+    /// What is read, and the runs of each column.
+    pub(super) fn take(&mut self) -> (Vec<Source>, Vec<(usize, DirectRun)>) {
+        let columns = std::mem::take(&mut self.columns);
+        let sources = match columns.is_empty() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.sources),
+        };
+        let runs = columns
+            .into_iter()
+            .flat_map(|(column, runs)| runs.into_iter().map(move |run| (column, run)));
+        (sources, runs.collect())
+    }
+}

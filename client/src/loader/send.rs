@@ -1,0 +1,263 @@
+//! Batches to a device: rows into a block, each column by one of two ways.
+//!
+//! ```text
+//!  block   │ column 0 │ column 1 │ ... │ ragged columns │ their offsets │
+//!              ▲ direct: runs of registered extents          ▲
+//!              └ staged: a buffer with the same places ──────┘
+//! ```
+//!
+//! A staged column is gathered into a page-locked buffer, at the place that it has in the block. So
+//! neighbours go in one copy, and a batch that is staged as a whole is one copy. Of ragged columns the
+//! offsets go along, as 64-bit integers.
+//!
+//! Thread rule: threads that fetch do this side by side. Non-goals: when memory may be used again (see
+//! [`Pump`]).
+
+use std::{ops::Range, sync::Arc};
+
+use larder_dataset::Dtype;
+
+use super::{
+    Start,
+    batch::{Batch, Place},
+    content::Samples,
+    direct::Direct,
+    epoch::{Epoch, PreparedEpoch},
+    fetch::{BatchFetcher, Fetched},
+    giving::Giving,
+    layout::{ColumnRows, Layout},
+    pass::Pass,
+    ragged::Ragged,
+};
+use crate::{
+    Copies, DeviceSlice, Error, Pump, ReadyBlock,
+    buffer::ALIGNMENT,
+    device::{Block, Run, Source, Transfer},
+    patience::CancelToken,
+};
+
+/// The rows of a batch in the memory of a device.
+pub struct OnDevice {
+    memory: DeviceSlice,
+    places: Places,
+}
+
+impl Place for OnDevice {
+    type Given = ReadyBlock;
+    type By = Arc<Pump>;
+}
+
+/// A tensor in the memory of a device: elements of `dtype`, little-endian, in C order.
+#[derive(Debug, Clone)]
+pub struct DeviceTensor {
+    /// Its name in the dataset.
+    pub name: Arc<str>,
+    /// The type of an element.
+    pub dtype: Dtype,
+    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all rows,
+    /// then the shape of an element.
+    pub shape: Vec<u64>,
+    /// Its elements.
+    pub memory: DeviceSlice,
+    /// Of a ragged tensor, 64-bit integers: row `r` is its elements `offsets[r]` to `offsets[r + 1]`.
+    pub offsets: Option<DeviceSlice>,
+}
+
+/// Where in a block everything lies.
+struct Places {
+    /// The rows of each column.
+    rows: Box<[Range<usize>]>,
+    /// The offsets of each ragged column.
+    offsets: Box<[Option<Range<usize>>]>,
+    /// Bytes of all.
+    end: usize,
+}
+
+impl Places {
+    fn new(layout: &Layout, rows: usize, ragged: &Ragged) -> Self {
+        let rows = layout.ranges(rows, ragged);
+        let mut end = ragged.buffer_bytes(layout);
+        let mut after = |bytes: usize| {
+            let begin = end;
+            end += bytes.next_multiple_of(ALIGNMENT);
+            begin..begin + bytes
+        };
+        let columns = 0..rows.len();
+        let offsets = columns
+            .map(|column| ragged.of(column).map(|of| after(size_of_val(&*of.offsets))))
+            .collect();
+        Self { rows, offsets, end }
+    }
+}
+
+impl Batch<OnDevice> {
+    /// Its tensors, in the order in which the loader was asked for them. The memory goes back to the loader, or
+    /// to the caller that gave it, when the last of them is dropped.
+    #[must_use]
+    pub fn into_tensors(self) -> Vec<DeviceTensor> {
+        let (count, OnDevice { memory, places }) = (self.len(), &self.place);
+        let part = |range: &Range<usize>| memory.part(range.start, range.len());
+        let columns = self.layout.columns().iter().enumerate();
+        let tensor = |(index, column): (usize, &super::layout::Column)| DeviceTensor {
+            name: Arc::clone(&column.name),
+            dtype: column.dtype,
+            shape: column.shape_of(ColumnRows { rows: count, ragged: self.ragged.of(index) }),
+            memory: part(&places.rows[index]),
+            offsets: places.offsets[index].as_ref().map(part),
+        };
+        columns.map(tensor).collect()
+    }
+
+    /// All memory of the batch, for a program that has its streams wait once a batch.
+    #[must_use]
+    pub fn memory(&self) -> &DeviceSlice {
+        &self.place.memory
+    }
+}
+
+impl Epoch<OnDevice> {
+    /// Begins an epoch whose batches are in the memory of a device.
+    pub(super) fn on_device(
+        start: Start,
+        giving: Option<Giving<ReadyBlock>>,
+        pump: Arc<Pump>,
+    ) -> Result<Self, Error> {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let given = giving.as_ref().map(Giving::given);
+        Self::begin(start, giving, move |batch, cancel| {
+            let given = given.as_ref().and_then(|given| given.take(batch));
+            fetcher.batch(&pass, batch, |samples| fetcher.to_device(samples, given, &pump, cancel))
+        })
+    }
+}
+
+impl PreparedEpoch<OnDevice> {
+    pub(super) fn new(start: Start, by: Arc<Pump>) -> Self {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let giving = Giving::new(pass, fetcher, start.ahead.batches(), BatchFetcher::block_bytes);
+        Self { start, giving, by }
+    }
+
+    /// Begins it: fetching begins at once.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when no thread can be started.
+    pub fn begin(self) -> Result<Epoch<OnDevice>, Error> {
+        Epoch::on_device(self.start, Some(self.giving), self.by)
+    }
+}
+
+impl BatchFetcher {
+    /// Bytes of the block that a batch of a pass will be in. Of ragged rows this puts the batch in order.
+    ///
+    /// # Errors
+    /// As [`Ragged::new`].
+    pub(super) fn block_bytes(&self, pass: &Pass, batch: u64) -> Result<usize, Error> {
+        if !self.layout.is_ragged() {
+            return Ok(self.layout.buffer_bytes());
+        }
+        let (samples, _) = pass.samples(batch);
+        let ragged = self.ragged(&samples, &self.locate(&samples))?;
+        Ok(Places::new(&self.layout, samples.len(), &ragged).end)
+    }
+
+    /// Brings samples to a device, unless `cancel` is used first. What they are copied from is held until
+    /// that is done; nobody waits for it here.
+    fn to_device(
+        &self,
+        samples: &Samples,
+        given: Option<ReadyBlock>,
+        pump: &Pump,
+        cancel: &CancelToken,
+    ) -> Result<Fetched<OnDevice>, Error> {
+        let rows = self.locate(samples);
+        let ragged = self.ragged(samples, &rows)?;
+        let places = Places::new(&self.layout, rows.len(), &ragged);
+        let mut direct = self.direct(samples, &rows, pump, cancel)?;
+        let mut gathered = direct.gathered(rows.len());
+        let staged = places.staged(|column| direct.has(column));
+        let mut buffer = None;
+        if let Some(end) = staged.last().map(|range| range.end) {
+            let staging = buffer.insert(pump.stage(end.max(1), cancel)?);
+            let is_staged = |column| !direct.has(column);
+            let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
+            gathered.add_columns(read);
+            places.write_offsets(&ragged, staging);
+        }
+        let mut block = pump.block(places.end, given)?;
+        let mut transfer = direct.transfer(&block, &places.rows);
+        let staged_bytes = staged.iter().map(|range| range.len() as u64).sum();
+        if let Some(buffer) = buffer {
+            stage(&mut transfer, buffer, staged, &block);
+        }
+        pump.send(transfer, &mut block)?;
+        let sent = Copies::sent(places.bytes(), staged_bytes);
+        sent.count();
+        gathered.sources.copies += sent;
+        let memory = DeviceSlice::whole(Arc::new(block));
+        Ok(Fetched { place: OnDevice { memory, places }, ragged, gathered })
+    }
+}
+
+/// Adds the copies of what was staged.
+fn stage(
+    transfer: &mut Transfer,
+    buffer: crate::device::Staged,
+    staged: Vec<Range<usize>>,
+    block: &Block,
+) {
+    let source = transfer.sources.len();
+    transfer.sources.push(Source::Staged(buffer));
+    transfer.runs.extend(staged.into_iter().map(|from| {
+        let to = block.address() + from.start as u64;
+        Run { source, from, to }
+    }));
+}
+
+impl Places {
+    /// Bytes of rows and offsets.
+    fn bytes(&self) -> u64 {
+        let offsets = self.offsets.iter().flatten();
+        self.rows.iter().chain(offsets).map(|range| range.len() as u64).sum()
+    }
+
+    /// What is staged: the columns that are not direct, and all offsets. What lies in neighbouring pages is one
+    /// range.
+    fn staged(&self, is_direct: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+        let columns = self.rows.iter().enumerate().filter(|(column, _)| !is_direct(*column));
+        let ranges = columns.map(|(_, range)| range).chain(self.offsets.iter().flatten());
+        let mut ranges: Vec<Range<usize>> =
+            ranges.filter(|range| !range.is_empty()).cloned().collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.dedup_by(|next, before| {
+            let is_near = next.start <= before.end.next_multiple_of(ALIGNMENT);
+            if is_near {
+                before.end = next.end;
+            }
+            is_near
+        });
+        ranges
+    }
+
+    fn write_offsets(&self, ragged: &Ragged, buffer: &mut [u8]) {
+        for (column, range) in self.offsets.iter().enumerate() {
+            let (Some(range), Some(of)) = (range, ragged.of(column)) else { continue };
+            let places = buffer[range.clone()].as_chunks_mut::<8>().0;
+            places.iter_mut().zip(&*of.offsets).for_each(|(place, offset)| {
+                *place = offset.to_le_bytes();
+            });
+        }
+    }
+}
+
+impl Direct {
+    /// The copies of the columns that go directly, into a block.
+    fn transfer(&mut self, block: &Block, places: &[Range<usize>]) -> Transfer {
+        let (sources, runs) = self.take();
+        let runs = runs.into_iter().map(|(column, run)| {
+            let to = block.address() + (places[column].start + run.to) as u64;
+            Run { source: run.source, from: run.from, to }
+        });
+        Transfer { sources, runs: runs.collect() }
+    }
+}
