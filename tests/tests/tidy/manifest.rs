@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("client/python", &["larder-client"]),
+    ("tests/cuda", &[]),
     ("tests/origin", &[]),
     ("tests/sim", &["larder-cluster", "larder-dataset", "larder-plan", "larder-wire"]),
 ];
@@ -32,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HOMES: &[(&str, &[&str])] = &[
     ("hashring", &["proto/wire"]),
     ("memmap2", &["proto/extent"]),
-    ("libc", &["proto/extent"]),
+    ("libc", &["proto/extent", "tests/cuda"]),
     ("cudarc", &["client"]),
     ("pyo3", &["client/python"]),
     ("object_store", &["proto/dataset"]),

@@ -1,0 +1,415 @@
+//! Copies: what each row reads and writes, the judgement of its order, and the bytes themselves.
+//!
+//! [`State::copy`] looks up both ends of each row, judges the row against earlier uses of the same
+//! bytes, and queues one task. A row from page-locked or registered memory reads its source when
+//! the task runs. A row from pageable memory takes the bytes at the call.
+//! Thread rule: judging is under the state's mutex; [`Move::run`] runs outside of it.
+//! Non-goals: reads and writes by host code.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::clock::Tick;
+use crate::codes::{self, Code};
+use crate::memory::{PORTABLE, Place, READ_ONLY};
+use crate::mistakes;
+use crate::pages::{self, Twin};
+use crate::state::State;
+use crate::stream::Work;
+use crate::uses::{Access, Conflict, Use};
+
+/// One contiguous copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    pub(crate) bytes: usize,
+    /// The call asks the driver to take the bytes before it returns.
+    pub(crate) at_call: bool,
+}
+
+/// The ends that a call allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToDevice,
+    ToHost,
+    OnDevice,
+    Any,
+}
+
+/// A call that copies.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) call: &'static str,
+    pub(crate) stream: u64,
+    pub(crate) way: Way,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) kind: RequestKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// The host waits.
+    Synchronous,
+    Asynchronous,
+    /// Asynchronous, and each row counts as a batched copy.
+    Batch,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    /// Some row writes pageable memory, so the call must wait even if it is asynchronous.
+    pub(crate) to_pageable: bool,
+    /// Every source was read at the call.
+    pub(crate) all_taken: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Bytes that were read at the call.
+    Taken(Vec<u8>),
+    Memory {
+        twin: Arc<Twin>,
+        offset: usize,
+        held: bool,
+    },
+    /// Memory of the program.
+    Host(u64),
+}
+
+#[derive(Debug)]
+enum Target {
+    Memory { twin: Arc<Twin>, offset: usize },
+    Host(u64),
+}
+
+/// The bytes of a row on their way.
+#[derive(Debug)]
+pub(crate) struct Move {
+    from: Source,
+    to: Target,
+    bytes: usize,
+}
+
+impl Move {
+    /// Copies the bytes. An error says that pages of the program are not mapped.
+    pub(crate) fn run(&self) -> io::Result<()> {
+        match (&self.from, &self.to) {
+            (Source::Taken(bytes), Target::Memory { twin, offset }) => twin.write(*offset, bytes),
+            (Source::Taken(bytes), Target::Host(to)) => pages::write(*to, &mut bytes.clone())?,
+            (Source::Memory { twin, offset, .. }, Target::Memory { twin: target, offset: to }) => {
+                Twin::copy((twin, *offset), (target, *to), self.bytes);
+            }
+            (Source::Memory { twin, offset, .. }, Target::Host(to)) => {
+                twin.write_to(*offset, *to, self.bytes)?;
+            }
+            (Source::Host(from), Target::Memory { twin, offset }) => {
+                twin.read_from(*offset, *from, self.bytes)?;
+            }
+            (Source::Host(from), Target::Host(to)) => {
+                pages::write(*to, &mut pages::read(*from, self.bytes)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives page-locked source pages back to the program.
+    pub(crate) fn release(&self) {
+        if let Source::Memory { twin, offset, held: true } = &self.from {
+            twin.release(&(*offset..*offset + self.bytes));
+        }
+    }
+}
+
+/// A range of device memory that gets one byte's value.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    twin: Arc<Twin>,
+    offset: usize,
+    byte: u8,
+    bytes: usize,
+}
+
+impl Fill {
+    pub(crate) fn run(&self) {
+        self.twin.fill(self.offset, self.byte, self.bytes);
+    }
+}
+
+/// Mistakes of one call: the first of each kind.
+#[derive(Debug, Default)]
+struct Found(Vec<(&'static str, String)>);
+
+impl Found {
+    fn add(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
+        if !self.0.iter().any(|(known, _)| *known == kind) {
+            self.0.push((kind, detail()));
+        }
+    }
+}
+
+impl State {
+    /// Queues the rows. An error names the row that caused it.
+    pub(crate) fn copy(&mut self, request: &Request) -> Result<Queued, (Code, usize)> {
+        let mut found = Found::default();
+        let mut moves = Vec::new();
+        let mut failed = None;
+        for (index, row) in request.rows.iter().enumerate().filter(|(_, row)| row.bytes > 0) {
+            match self.prepare(request, *row, &mut found) {
+                Ok(ready) => moves.push((*row, ready)),
+                Err(code) => {
+                    failed = Some((code, index));
+                    break;
+                }
+            }
+        }
+        if failed.is_none() {
+            self.order(request.stream);
+            for (row, ready) in &moves {
+                self.judge(request, *row, ready, &mut found);
+            }
+        }
+        for (kind, detail) in found.0 {
+            self.mistake(kind, detail);
+        }
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        let queued = Queued {
+            to_pageable: moves.iter().any(|(row, ready)| {
+                matches!(ready.to, Target::Host(_))
+                    && !matches!(self.place(row.to, row.bytes), Place::Registered(_))
+            }),
+            all_taken: moves.iter().all(|(_, ready)| matches!(ready.from, Source::Taken(_))),
+        };
+        self.count(request, &moves);
+        let moves = moves.into_iter().map(|(_, ready)| ready).collect();
+        self.push(request.stream, Work::Copy { call: request.call, moves });
+        Ok(queued)
+    }
+
+    /// Finds both ends of a row and checks that the driver would accept them.
+    fn prepare(&self, request: &Request, row: Row, found: &mut Found) -> Result<Move, Code> {
+        let (from, to) = (self.place(row.from, row.bytes), self.place(row.to, row.bytes));
+        for (place, address) in [(from, row.from), (to, row.to)] {
+            if let Place::Astray { on_device } = place {
+                if !on_device {
+                    found.add(mistakes::PARTLY_REGISTERED, || {
+                        format!(
+                            "{} copies {} bytes at {address:#x}, which lie only partly in one \
+                             registration or page-locked allocation",
+                            request.call, row.bytes
+                        )
+                    });
+                }
+                return Err(codes::INVALID_VALUE);
+            }
+        }
+        let on_device = |place| matches!(place, Place::Device(_));
+        let allowed = match request.way {
+            Way::ToDevice => !on_device(from) && on_device(to),
+            Way::ToHost => on_device(from) && !on_device(to),
+            Way::OnDevice => on_device(from) && on_device(to),
+            Way::Any => true,
+        };
+        if !allowed {
+            return Err(codes::INVALID_VALUE);
+        }
+        let device = [to, from].into_iter().find_map(|place| self.device_at(place));
+        let from = self.source(request, row, (from, device), found)?;
+        let to = self.target(request, row, (to, device), found)?;
+        Ok(Move { from, to, bytes: row.bytes })
+    }
+
+    /// The device whose memory a place is.
+    fn device_at(&self, place: Place) -> Option<usize> {
+        let Place::Device(base) = place else { return None };
+        self.blocks.get(&base).map(|block| block.device)
+    }
+
+    fn source(
+        &self,
+        request: &Request,
+        row: Row,
+        (place, device): (Place, Option<usize>),
+        found: &mut Found,
+    ) -> Result<Source, Code> {
+        let portable = self.is_portable(request, row, (place, device), found);
+        let on_device = matches!(place, Place::Device(_));
+        if place == Place::Pageable && request.kind != RequestKind::Synchronous {
+            found.add(mistakes::NOT_PAGE_LOCKED, || {
+                format!(
+                    "{} copies {} bytes from pageable memory at {:#x} on {}",
+                    request.call,
+                    row.bytes,
+                    row.from,
+                    self.stream_name(request.stream)
+                )
+            });
+        }
+        if place == Place::Pageable || !portable || (row.at_call && !on_device) {
+            let taken = pages::read(row.from, row.bytes).map_err(|_| codes::INVALID_VALUE)?;
+            return Ok(Source::Taken(taken));
+        }
+        let memory = |base| {
+            let block = self.blocks.get(&base).ok_or(codes::INVALID_VALUE)?;
+            let (twin, offset) = (Arc::clone(&block.twin), offset(row.from, base));
+            Ok(Source::Memory { twin, offset, held: !on_device })
+        };
+        match place {
+            Place::Device(base) | Place::PageLocked(base) => memory(base),
+            _ => Ok(Source::Host(row.from)),
+        }
+    }
+
+    fn target(
+        &self,
+        request: &Request,
+        row: Row,
+        (place, device): (Place, Option<usize>),
+        found: &mut Found,
+    ) -> Result<Target, Code> {
+        self.is_portable(request, row, (place, device), found);
+        match place {
+            Place::Device(base) | Place::PageLocked(base) => {
+                let block = self.blocks.get(&base).ok_or(codes::INVALID_VALUE)?;
+                let (twin, offset) = (Arc::clone(&block.twin), offset(row.to, base));
+                Ok(Target::Memory { twin, offset })
+            }
+            Place::Registered(base) if self.registrations[&base].flags & READ_ONLY != 0 => {
+                Err(codes::INVALID_VALUE)
+            }
+            _ => Ok(Target::Host(row.to)),
+        }
+    }
+
+    /// Tells whether the device may use the pages. If not, the driver treats them as pageable.
+    fn is_portable(
+        &self,
+        request: &Request,
+        row: Row,
+        (place, device): (Place, Option<usize>),
+        found: &mut Found,
+    ) -> bool {
+        let (owner, flags) = match place {
+            Place::PageLocked(base) => (self.blocks[&base].device, self.blocks[&base].flags),
+            Place::Registered(base) => {
+                (self.registrations[&base].device, self.registrations[&base].flags)
+            }
+            _ => return true,
+        };
+        let portable = device.is_none_or(|device| device == owner) || flags & PORTABLE != 0;
+        if !portable {
+            found.add(mistakes::NOT_PORTABLE, || {
+                format!(
+                    "{} copies {} bytes between another device and memory that was page-locked \
+                     for device {owner} without PORTABLE",
+                    request.call, row.bytes
+                )
+            });
+        }
+        portable
+    }
+
+    /// Judges a row against the earlier uses of its bytes, and notes its own.
+    fn judge(&mut self, request: &Request, row: Row, ready: &Move, found: &mut Found) {
+        let tick = self.next_tick(request.stream);
+        let new = Use { tick, call: request.call };
+        if !matches!(ready.from, Source::Taken(_)) {
+            self.note(row.from, row.bytes, Access::Read, new, found);
+        }
+        self.note(row.to, row.bytes, Access::Write, new, found);
+        if let Source::Memory { twin, offset, held: true } = &ready.from {
+            twin.hold(&(*offset..*offset + row.bytes));
+        }
+    }
+
+    fn note(&mut self, at: u64, bytes: usize, access: Access, new: Use, found: &mut Found) {
+        let place = self.place(at, bytes);
+        let Some(clock) = self.streams.get(&new.tick.stream).map(|stream| &stream.clock) else {
+            return;
+        };
+        let conflict = match place {
+            Place::Device(base) | Place::PageLocked(base) => {
+                let Some(block) = self.blocks.get_mut(&base) else { return };
+                block.unfinished.add(new.tick, &self.host);
+                block.uses.note(range(at, base, bytes), access, new, clock)
+            }
+            Place::Registered(base) => {
+                let Some(registration) = self.registrations.get_mut(&base) else { return };
+                registration.unfinished.add(new.tick, &self.host);
+                None
+            }
+            Place::Pageable | Place::Astray { .. } => None,
+        };
+        if let Some(conflict) = conflict {
+            let detail = || self.described(&conflict, new, bytes, at);
+            found.add(conflict.kind, detail);
+        }
+    }
+
+    fn described(&self, conflict: &Conflict, new: Use, bytes: usize, at: u64) -> String {
+        format!(
+            "{} on {} uses {bytes} bytes at {at:#x}, and nothing orders it after {} on {}",
+            new.call,
+            self.stream_name(new.tick.stream),
+            conflict.earlier.call,
+            self.stream_name(conflict.earlier.tick.stream)
+        )
+    }
+
+    /// Queues a fill of device memory.
+    pub(crate) fn fill(
+        &mut self,
+        call: &'static str,
+        stream: u64,
+        (at, byte, bytes): (u64, u8, usize),
+    ) -> Result<(), Code> {
+        let Place::Device(base) = self.place(at, bytes) else { return Err(codes::INVALID_VALUE) };
+        let block = self.blocks.get(&base).ok_or(codes::INVALID_VALUE)?;
+        let fill = Fill { twin: Arc::clone(&block.twin), offset: offset(at, base), byte, bytes };
+        self.order(stream);
+        let mut found = Found::default();
+        let tick: Tick = self.next_tick(stream);
+        if bytes > 0 {
+            self.note(at, bytes, Access::Write, Use { tick, call }, &mut found);
+        }
+        for (kind, detail) in found.0 {
+            self.mistake(kind, detail);
+        }
+        self.push(stream, Work::Fill(fill));
+        Ok(())
+    }
+
+    fn count(&mut self, request: &Request, moves: &[(Row, Move)]) {
+        let batch = request.kind == RequestKind::Batch;
+        let copies = if batch { moves.len() as u64 } else { 1 };
+        self.counts.copies += copies;
+        self.counts.batched_copies += if batch { copies } else { 0 };
+        for (row, _) in moves {
+            let bytes = row.bytes as u64;
+            self.counts.copied_bytes += bytes;
+            if matches!(self.place(row.to, row.bytes), Place::Device(_)) {
+                match self.place(row.from, row.bytes) {
+                    Place::PageLocked(_) => self.counts.pinned_bytes += bytes,
+                    Place::Registered(_) => self.counts.direct_bytes += bytes,
+                    Place::Pageable => self.counts.pageable_bytes += bytes,
+                    Place::Device(_) | Place::Astray { .. } => {}
+                }
+            }
+        }
+    }
+}
+
+fn range(at: u64, base: u64, bytes: usize) -> Range<usize> {
+    let start = offset(at, base);
+    start..start + bytes
+}
+
+/// Bytes from the start of an allocation. Addresses fit: the crate is for 64-bit Linux.
+#[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits on every target")]
+fn offset(at: u64, base: u64) -> usize {
+    (at - base) as usize
+}
