@@ -163,7 +163,9 @@ fn without_cuda(what: &str) -> Error {
 /// A device that this process inherited by a fork.
 pub(crate) fn forked(device: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("device '{device}' can't be used"))
-        .because("this process was forked from one that uses a GPU, and its driver works there only")
+        .because(
+            "this process was forked from one that uses a GPU, and its driver works there only",
+        )
         .hint("start processes by 'spawn' or 'forkserver', or use the device in the parent alone")
 }
 
@@ -254,7 +256,10 @@ pub(crate) struct Transfer {
 pub(crate) enum Source {
     Staged(Staged),
     /// The registration is dropped before the extent.
-    Extent { registration: Companion, extent: Arc<Attached> },
+    Extent {
+        registration: Companion,
+        extent: Arc<Attached>,
+    },
 }
 
 impl Source {

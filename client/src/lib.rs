@@ -61,8 +61,8 @@ pub use host::{HostNode, HostOptions};
 pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
 pub use larder_wire::{Advice, ErrorKind, data::RowRef, printable, printable_line};
 pub use loader::{
-    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost, PreparedEpoch,
-    Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost,
+    PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
 pub use locality::Locality;
 pub use memory::{HostTensor, Memory};

@@ -1,4 +1,4 @@
-//! A tensor in host memory, exported by the buffer protocol and by DLPack without a copy.
+//! Tensors in host memory, exported by the buffer protocol and by DLPack without a copy.
 //!
 //! An [`Array`] owns a share of its memory; so does each buffer and each DLPack tensor made of it,
 //! the latter without a Python object behind them, since their consumers may let go in any thread,
@@ -9,7 +9,7 @@
 //! who races with whom is between the holders, as with any array of any framework.
 //!
 //! Thread rule: frozen; exports may be made and dropped in several threads at once.
-//! Non-goals: computing, indexing, devices other than the host.
+//! Non-goals: computing, indexing. [`device`] is about memory of GPUs.
 
 #![expect(unsafe_code, reason = "the buffer protocol and DLPack are C interfaces")]
 
@@ -23,6 +23,7 @@ use pyo3::{
     types::{PyCapsule, PyTuple},
 };
 
+mod device;
 mod dlpack;
 mod dtype;
 mod given;
@@ -30,8 +31,9 @@ mod given;
 use crate::error::OrRaise;
 use dlpack::{Export, Unversioned, Versioned};
 
+pub(crate) use device::DeviceTensor;
 pub(crate) use dtype::name as dtype_name;
-pub(crate) use given::{TensorMemory, let_go};
+pub(crate) use given::{BlockMemory, TensorMemory, let_go};
 
 /// A tensor: elements of one type in C order, little-endian, in writable memory of this host.
 ///
@@ -82,6 +84,18 @@ impl Array {
         // SAFETY: the memory stays where it is while `self` has its share. That nobody writes to it
         // meanwhile is up to the holders, as it is for any array that is copied.
         Memory::copied(unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) })
+    }
+}
+
+/// A capsule of the form that the consumer knows.
+fn export<'py, O: Send + 'static>(
+    py: Python<'py>,
+    export: Export<'_, O>,
+    max_version: Option<(u32, u32)>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    match max_version {
+        Some((major, _)) if major >= 1 => dlpack::capsule::<Versioned, O>(py, export),
+        _ => dlpack::capsule::<Unversioned, O>(py, export),
     }
 }
 
@@ -152,11 +166,9 @@ impl Array {
             false => self.memory.clone(),
         };
         let dtype = dtype::dlpack(self.dtype);
-        let export = Export { memory, dtype, shape: &self.shape, copied };
-        match max_version {
-            Some((major, _)) if major >= 1 => dlpack::capsule::<Versioned>(py, export),
-            _ => dlpack::capsule::<Unversioned>(py, export),
-        }
+        let address = memory.base().as_ptr().expose_provenance() as u64;
+        let (device, shape) = (self.__dlpack_device__(), &self.shape);
+        export(py, Export { address, device, owner: memory, dtype, shape, copied }, max_version)
     }
 
     /// Fills in a view for the buffer protocol.

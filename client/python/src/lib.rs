@@ -22,6 +22,7 @@ mod loader;
 mod locality;
 mod lock;
 mod mixture;
+mod pump;
 mod stats;
 mod wait;
 mod warnings;
@@ -31,7 +32,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _larder {
     #[pymodule_export]
-    use crate::array::Array;
+    use crate::array::{Array, DeviceTensor};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]
@@ -46,6 +47,8 @@ mod _larder {
     use crate::locality::Locality;
     #[pymodule_export]
     use crate::mixture::Mixture;
+    #[pymodule_export]
+    use crate::pump::{Pump, devices};
     #[pymodule_export]
     use crate::stats::stats;
     #[pymodule_export]

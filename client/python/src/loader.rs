@@ -7,8 +7,8 @@ use std::{
 };
 
 use larder_client::{
-    Epoch as InnerEpoch, Error, ErrorKind, Loader as Inner, LoaderBuilder, ScheduledBatch,
-    ShuffleMode,
+    Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
+    Loader as Inner, LoaderBuilder, OnDevice, ScheduledBatch, ShuffleMode,
     sampler::{self, Last, LoaderState},
 };
 use pyo3::{
@@ -23,6 +23,7 @@ use crate::{
     error::OrRaise,
     locality::Locality,
     lock::Lock,
+    pump::{Place, Pump, tensors_of},
     stats::{self, Fetched},
     wait::LOOK_UP,
     warnings,
@@ -121,13 +122,43 @@ impl Loader {
         let_go(py);
         let Some(allocate) = allocate else {
             let begun = self.inner.with(|inner| inner.epoch(epoch));
-            return Ok(Epoch::new(begun.or_raise(py)?, None));
+            return Ok(Epoch::new(InnerEpoch::OnHost(begun.or_raise(py)?, None)));
         };
         let mut prepared = self.inner.with(|inner| inner.prepare(epoch)).or_raise(py)?;
         while let Some(bytes) = prepared.wanted() {
             prepared.give(Box::new(TensorMemory::allocate(&allocate, bytes)?));
         }
-        Ok(Epoch::new(prepared.begin().or_raise(py)?, Some(allocate.unbind())))
+        let begun = prepared.begin().or_raise(py)?;
+        Ok(Epoch::new(InnerEpoch::OnHost(begun, Some(allocate.unbind()))))
+    }
+
+    /// What copies this loader's batches to the GPU of this number.
+    fn pump(&self, py: Python<'_>, ordinal: u32, way: &str) -> PyResult<Pump> {
+        let way: DeviceWay = way.parse().or_raise(py)?;
+        let device = py.detach(|| Device::cuda(ordinal)).or_raise(py)?;
+        let pump = self.inner.with(|inner| inner.pump(&device, way));
+        Ok(Pump::new(pump.or_raise(py)?))
+    }
+
+    /// Begins an epoch whose batches are copied to a device. If there is a `place`, each is copied into a block that
+    /// its `allocate` makes of a number of bytes, and the stream that its `stream` names waits for it.
+    fn epoch_on(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        pump: &Pump,
+        place: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Epoch> {
+        let_go(py);
+        let pump = pump.inner();
+        let Some(place) = place.map(|place| Place::new(&place, pump)) else {
+            let begun = self.inner.with(|inner| inner.epoch_on(epoch, pump));
+            return Ok(Epoch::new(InnerEpoch::OnDevice(begun.or_raise(py)?, None)));
+        };
+        let mut prepared = self.inner.with(|inner| inner.prepare_on(epoch, pump)).or_raise(py)?;
+        place.prepare(py, &mut prepared)?;
+        let begun = prepared.begin().or_raise(py)?;
+        Ok(Epoch::new(InnerEpoch::OnDevice(begun, Some(place))))
     }
 
     /// The number of the epoch that comes next, which no other thread gets.
@@ -234,8 +265,59 @@ pub(crate) struct Epoch {
     stand: Lock<Stand>,
     /// Batches in all.
     batches: u64,
-    /// What makes the tensors that batches are gathered into, if something does.
-    allocate: Option<Py<PyAny>>,
+}
+
+/// An epoch, and what makes the tensors that its batches come in, if something does.
+enum InnerEpoch {
+    OnHost(OnHostEpoch, Option<Py<PyAny>>),
+    OnDevice(OnHostEpoch<OnDevice>, Option<Place>),
+}
+
+/// A batch of it.
+enum AnyBatch {
+    OnHost(InnerBatch),
+    OnDevice(InnerBatch<OnDevice>),
+}
+
+impl InnerEpoch {
+    fn batches(&self) -> u64 {
+        match self {
+            Self::OnHost(epoch, _) => epoch.batches(),
+            Self::OnDevice(epoch, _) => epoch.batches(),
+        }
+    }
+
+    /// Gives memory for the batches that are fetched next.
+    fn give(&mut self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::OnHost(epoch, Some(allocate)) => {
+                while let Some(bytes) = epoch.wanted() {
+                    epoch.give(Box::new(TensorMemory::allocate(allocate.bind(py), bytes)?));
+                }
+                Ok(())
+            }
+            Self::OnDevice(epoch, Some(place)) => place.give(py, epoch),
+            Self::OnHost(_, None) | Self::OnDevice(_, None) => Ok(()),
+        }
+    }
+
+    fn poll(&mut self) -> Poll<Option<Result<AnyBatch, Error>>> {
+        match self {
+            Self::OnHost(epoch, _) => {
+                epoch.poll(LOOK_UP).map(|next| next.map(|next| next.map(AnyBatch::OnHost)))
+            }
+            Self::OnDevice(epoch, _) => {
+                epoch.poll(LOOK_UP).map(|next| next.map(|next| next.map(AnyBatch::OnDevice)))
+            }
+        }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Self::OnHost(..) => None,
+            Self::OnDevice(_, place) => place.as_ref(),
+        }
+    }
 }
 
 /// How it stands with an epoch.
@@ -282,26 +364,21 @@ impl Stand {
 }
 
 impl Epoch {
-    fn new(inner: InnerEpoch, allocate: Option<Py<PyAny>>) -> Self {
+    fn new(inner: InnerEpoch) -> Self {
         let batches = inner.batches();
-        Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches, allocate }
+        Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches }
     }
 
     /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is fetched after it gets
     /// its memory first.
-    fn wait(
-        &self,
-        py: Python<'_>,
-        epoch: &mut InnerEpoch,
-    ) -> PyResult<Option<larder_client::Batch>> {
-        if let Some(allocate) = &self.allocate {
-            while let Some(bytes) = epoch.wanted() {
-                epoch.give(Box::new(TensorMemory::allocate(allocate.bind(py), bytes)?));
-            }
-        }
+    fn wait(&self, py: Python<'_>, epoch: &mut InnerEpoch) -> PyResult<Option<Batch>> {
+        epoch.give(py)?;
         loop {
-            match py.detach(|| epoch.poll(LOOK_UP)) {
-                Poll::Ready(next) => return next.transpose().or_raise(py),
+            match py.detach(|| epoch.poll()) {
+                Poll::Ready(next) => {
+                    let next = next.transpose().or_raise(py)?;
+                    return next.map(|batch| Batch::new(py, batch, epoch.place())).transpose();
+                }
                 Poll::Pending if self.stand.with(|stand| stand.is_closed()) => return Ok(None),
                 Poll::Pending => {
                     warnings::hand_over(py)?;
@@ -351,7 +428,7 @@ impl Epoch {
         };
         let next = self.wait(py, &mut epoch);
         drop(self.stand.with(|stand| stand.put_back(epoch)));
-        next?.map(|batch| Batch::new(py, batch)).transpose()
+        next
     }
 }
 
@@ -361,6 +438,9 @@ pub(crate) struct Batch {
     /// One array a tensor.
     #[pyo3(get)]
     tensors: Py<PyDict>,
+    /// What the tensors are parts of, if a framework allocated it: see [`tensors_of`].
+    #[pyo3(get)]
+    block: Option<Py<PyAny>>,
     /// The number of each row's sample, padding included.
     #[pyo3(get)]
     samples: Py<Array>,
@@ -378,7 +458,20 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    fn new(py: Python<'_>, batch: larder_client::Batch) -> PyResult<Self> {
+    fn new(py: Python<'_>, batch: AnyBatch, place: Option<&Place>) -> PyResult<Self> {
+        match batch {
+            AnyBatch::OnHost(batch) => Self::of(py, batch, |batch| {
+                Ok((arrays(py, batch.into_tensors().or_raise(py)?)?, None))
+            }),
+            AnyBatch::OnDevice(batch) => Self::of(py, batch, |batch| tensors_of(py, batch, place)),
+        }
+    }
+
+    fn of<'py, P>(
+        py: Python<'py>,
+        batch: InnerBatch<P>,
+        tensors: impl FnOnce(InnerBatch<P>) -> PyResult<(Bound<'py, PyDict>, Option<Py<PyAny>>)>,
+    ) -> PyResult<Self> {
         let (padding, state, fetched) = (batch.padding(), batch.state(), Fetched::of(&batch));
         let samples = Array::of_integers(py, batch.samples())?;
         let sources = batch.datasets().map(|datasets| {
@@ -386,8 +479,10 @@ impl Batch {
             Py::new(py, Array::of_integers(py, &datasets)?)
         });
         let passes = batch.passes().map(|passes| Py::new(py, Array::of_integers(py, passes)?));
+        let (tensors, block) = tensors(batch)?;
         Ok(Self {
-            tensors: arrays(py, batch.into_tensors().or_raise(py)?)?.unbind(),
+            tensors: tensors.unbind(),
+            block,
             samples: Py::new(py, samples)?,
             sources: sources.transpose()?,
             passes: passes.transpose()?,

@@ -47,6 +47,8 @@ fn add_copies(stats: &Bound<'_, PyDict>, copies: &Copies) -> PyResult<()> {
         ("remote_bytes", copies.remote_bytes),
         ("origin_bytes", copies.origin_bytes),
         ("copied_bytes", copies.copied_bytes),
+        ("device_bytes", copies.device_bytes),
+        ("staged_bytes", copies.staged_bytes),
     ] {
         stats.set_item(name, bytes)?;
     }
@@ -74,7 +76,7 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
-    pub(crate) fn of(batch: &Batch) -> Self {
+    pub(crate) fn of<P>(batch: &Batch<P>) -> Self {
         Self {
             fetching: batch.fetching(),
             hops: batch.sources().hops(),

@@ -28,6 +28,9 @@ pub trait GivenBlock: Any + Send + Sync {
 
     /// Its bytes.
     fn bytes(&self) -> usize;
+
+    /// The stream after whose work it is free now, and after whose work its owner uses it again.
+    fn stream(&self) -> ConsumerStream;
 }
 
 /// The blocks of a loader that lie idle.
@@ -110,7 +113,13 @@ impl Blocks {
         fits.then(|| self.block(Home::Caller(memory), address, bytes, vec![ready]))
     }
 
-    fn block(self: &Arc<Self>, memory: Home, address: u64, bytes: usize, ready: Vec<Event>) -> Block {
+    fn block(
+        self: &Arc<Self>,
+        memory: Home,
+        address: u64,
+        bytes: usize,
+        ready: Vec<Event>,
+    ) -> Block {
         let (home, uses) = (Arc::clone(self), Mutex::default());
         Block { home, memory: Some(memory), address, bytes, ready, written: None, uses }
     }
@@ -176,14 +185,6 @@ impl Block {
         self.home.driver.ordinal()
     }
 
-    /// The memory that the caller gave, if it is in that.
-    pub(crate) fn given(&self) -> Option<&dyn GivenBlock> {
-        match self.memory.as_ref()? {
-            Home::Own(_) => None,
-            Home::Caller(memory) => Some(&**memory),
-        }
-    }
-
     /// What must be done before it is written to.
     pub(super) fn ready(&self) -> &[Event] {
         &self.ready
@@ -209,6 +210,26 @@ impl Block {
         }
         self.uses().live.push(stream);
         Ok(())
+    }
+
+    /// The stream that its memory belongs to, if the caller gave it.
+    pub(crate) fn owner_stream(&self) -> Option<ConsumerStream> {
+        match self.memory.as_ref()? {
+            Home::Own(_) => None,
+            Home::Caller(memory) => Some(memory.stream()),
+        }
+    }
+
+    /// The memory that the caller gave, if it is in that. To be called once each stream that uses it waits for the
+    /// copy: what is queued there later comes after it, so nothing is to be held.
+    pub(crate) fn release(mut self) -> Option<Box<dyn GivenBlock>> {
+        match self.memory.take()? {
+            Home::Caller(memory) => Some(memory),
+            own @ Home::Own(_) => {
+                self.memory = Some(own);
+                None
+            }
+        }
     }
 
     /// The program queues no more work on these bytes on that stream. Called when the program drops what it had.

@@ -89,7 +89,12 @@ impl Host {
         tasks
     }
 
-    fn stream_of(&self, number: ConsumerStream, tasks: SyncSender<Task>, is_own: bool) -> Box<dyn Stream> {
+    fn stream_of(
+        &self,
+        number: ConsumerStream,
+        tasks: SyncSender<Task>,
+        is_own: bool,
+    ) -> Box<dyn Stream> {
         Box::new(HostStream { number, is_own, tasks, shared: Arc::clone(&self.shared) })
     }
 }
@@ -118,7 +123,8 @@ impl Shared {
     /// The memory that an address lies in, and how far from its beginning.
     fn find(&self, address: u64) -> (Bytes, usize) {
         let memory = lock(&self.memory);
-        let (base, bytes) = memory.range(..=address).next_back().expect("an address of this device");
+        let (base, bytes) =
+            memory.range(..=address).next_back().expect("an address of this device");
         (Arc::clone(bytes), usize::try_from(address - base).expect("an offset"))
     }
 }
@@ -154,7 +160,8 @@ impl Driver for Host {
 
     fn consumer(&self, stream: ConsumerStream) -> Result<Box<dyn Stream>, Error> {
         let tasks = lock(&self.shared.streams).get(&stream).cloned();
-        let tasks = tasks.ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "no such stream"))?;
+        let tasks =
+            tasks.ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "no such stream"))?;
         Ok(self.stream_of(stream, tasks, false))
     }
 

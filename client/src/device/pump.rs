@@ -18,8 +18,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use larder_extent::Attached;
 
 use super::{
-    Block, Companion, ConsumerStream, Device, Event, GivenBlock, Staged, Stream, Transfer,
-    blocks::Blocks, planted, staging::Staging,
+    Block, Companion, Device, Event, GivenBlock, Staged, Stream, Transfer, blocks::Blocks, planted,
+    staging::Staging,
 };
 use crate::{Error, ErrorKind, patience::CancelToken};
 
@@ -113,18 +113,15 @@ impl Pump {
         }
     }
 
-    /// Memory of the caller's for one batch, on whose stream its earlier uses were queued.
+    /// Memory of the caller's for one batch.
     ///
     /// # Errors
     /// The driver's.
-    pub fn given(
-        &self,
-        memory: Box<dyn GivenBlock>,
-        stream: ConsumerStream,
-    ) -> Result<ReadyBlock, Error> {
+    pub fn given(&self, memory: Box<dyn GivenBlock>) -> Result<ReadyBlock, Error> {
         let driver = &self.device.driver;
         driver.check()?;
-        Ok(ReadyBlock { memory, ready: driver.consumer(stream)?.record()? })
+        let ready = driver.consumer(memory.stream())?.record()?;
+        Ok(ReadyBlock { memory, ready })
     }
 
     /// A page-locked buffer; waits for one, unless `cancel` is used.
@@ -135,9 +132,8 @@ impl Pump {
     /// A block, in memory of the caller's if that is large enough.
     pub(crate) fn block(&self, bytes: usize, given: Option<ReadyBlock>) -> Result<Block, Error> {
         self.device.driver.check()?;
-        let given = given.and_then(|ReadyBlock { memory, ready }| {
-            self.blocks.given(memory, ready, bytes)
-        });
+        let given =
+            given.and_then(|ReadyBlock { memory, ready }| self.blocks.given(memory, ready, bytes));
         given.map_or_else(|| self.blocks.take(bytes), Ok)
     }
 

@@ -111,18 +111,13 @@ impl Registrar {
             }
             cancel.check()?;
             driver.check()?;
-            let waited =
-                self.settled.wait_timeout(self.lock(), limits::CANCEL_CHECK_INTERVAL);
+            let waited = self.settled.wait_timeout(self.lock(), limits::CANCEL_CHECK_INTERVAL);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
     /// How it stands with an extent, which is used now. `None` in a forked child.
-    fn stand(
-        self: &Arc<Self>,
-        extent: &Arc<Attached>,
-        driver: &Arc<dyn Driver>,
-    ) -> Option<Stand> {
+    fn stand(self: &Arc<Self>, extent: &Arc<Attached>, driver: &Arc<dyn Driver>) -> Option<Stand> {
         if self.process != fork_count() {
             return None;
         }
@@ -235,7 +230,9 @@ fn register(extent: &Arc<Attached>, driver: &dyn Driver) -> Result<(), Error> {
 fn over_budget(bytes_max: u64) -> Error {
     let what = format!("pages of the cache beyond {} GiB are not registered", bytes_max >> 30);
     Error::new(ErrorKind::ResourceExhausted, what)
-        .because("registered pages are locked in memory: 16 GiB of them at most, and a quarter of it")
+        .because(
+            "registered pages are locked in memory: 16 GiB of them at most, and a quarter of it",
+        )
         .hint("shuffle in windows, which use fewer shards at a time")
 }
 

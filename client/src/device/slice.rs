@@ -3,9 +3,9 @@
 //! Thread rule: plain data, shared and dropped in any thread.
 //! Non-goals: the type and shape of elements.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use super::{Block, ConsumerStream};
+use super::{Block, ConsumerStream, GivenBlock};
 use crate::Error;
 
 /// Bytes in device memory, which stay there as long as a clone of this lives.
@@ -58,11 +58,17 @@ impl DeviceSlice {
         self.block.ordinal()
     }
 
-    /// The [`GivenBlock`](crate::GivenBlock) that it is in and at which byte of that it begins, if the caller
-    /// gave it.
-    #[must_use]
-    pub fn given(&self) -> Option<(&dyn Any, usize)> {
-        self.block.given().map(|block| (block as &dyn Any, self.offset))
+    /// Has a stream of the program wait for the bytes, and the block's own stream too. Then hands the block back to
+    /// the caller that gave it. `None` if it is a block of Larder's own, or other slices of it are alive.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn take_given(self, stream: ConsumerStream) -> Result<Option<Box<dyn GivenBlock>>, Error> {
+        self.begin_use(stream)?;
+        if let Some(owner) = self.block.owner_stream().filter(|&owner| owner != stream) {
+            self.begin_use(owner)?;
+        }
+        Ok(Arc::into_inner(self.block).and_then(Block::release))
     }
 
     /// Has a stream of the program wait, on the device, until the bytes are there. Each such call needs an

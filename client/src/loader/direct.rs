@@ -15,9 +15,7 @@ use super::{
     fetch::{BatchFetcher, Shelf},
 };
 use crate::{
-    Copies, DeviceWay, Error, Pump, RowRef, Sources,
-    device::Source,
-    fetch::Gathered,
+    Copies, DeviceWay, Error, Pump, RowRef, Sources, device::Source, fetch::Gathered,
     patience::CancelToken,
 };
 
@@ -94,7 +92,8 @@ impl BatchFetcher {
         if even > 0 {
             return even * rows.len() as u64;
         }
-        let bytes = |(place, row): (usize, &RowRef)| self.shelf_of(samples, place).place(column, *row).1;
+        let bytes =
+            |(place, row): (usize, &RowRef)| self.shelf_of(samples, place).place(column, *row).1;
         rows.iter().enumerate().map(bytes).sum()
     }
 

@@ -177,8 +177,8 @@ impl BatchFetcher {
         let mut gathered = direct.gathered(rows.len());
         let staged = places.staged(|column| direct.has(column));
         let mut buffer = None;
-        if let Some(end) = staged.last().map(|range| range.end) {
-            let staging = buffer.insert(pump.stage(end.max(1), cancel)?);
+        if !staged.is_empty() {
+            let staging = buffer.insert(pump.stage(places.end, cancel)?);
             let is_staged = |column| !direct.has(column);
             let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
             gathered.add_columns(read);

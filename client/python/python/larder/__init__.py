@@ -28,7 +28,7 @@ from larder._errors import (
 from larder._explain import Explanation
 from larder._host import Node, serve
 from larder._index import IndexReport, index
-from larder._larder import Array, Locality, __version__, stats
+from larder._larder import Array, DeviceTensor, Locality, __version__, devices, stats
 from larder._loader import Batch, Loader
 from larder._mixture import Mixture, mix
 from larder._ragged import Ragged
@@ -39,6 +39,7 @@ __all__ = [
     "DataChanged",
     "DataLoss",
     "Dataset",
+    "DeviceTensor",
     "Error",
     "Explanation",
     "IndexReport",
@@ -59,6 +60,7 @@ __all__ = [
     "Unavailable",
     "VersionMismatch",
     "__version__",
+    "devices",
     "index",
     "mix",
     "open",

@@ -81,7 +81,7 @@ def confirm(coordinates: Coordinates) -> None:
     That happens when a loader is made before the framework is initialised: it would then be rank
     0 of 1 in every process, and each would read all samples.
     """
-    if not coordinates.found or _worker_info() is not None:
+    if not coordinates.found or worker_info() is not None:
         return
     now = _found(os.environ)
     if now[:2] != coordinates[:2]:
@@ -283,15 +283,15 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _worker_info() -> Any:
+def worker_info() -> Any:
     """Torch's description of the DataLoader worker that this process is, else None."""
     data = imported("torch.utils.data")
-    return None if data is None else data.get_worker_info()
+    return None if data is None else data.getworker_info()
 
 
 def refuse_inside_worker(done: str) -> None:
     """Raises `InvalidArgument` in a DataLoader's worker, where a loader is not to be `done`."""
-    info = _worker_info()
+    info = worker_info()
     if info is not None:
         raise InvalidArgument(
             f"a loader is {done} in DataLoader worker {info.id} of {info.num_workers}",

@@ -27,10 +27,12 @@ class Explanation:
         slowest: for the slowest batches, the slowest first: epoch, batch, seconds for which it was
             waited, seconds of fetching, where those went hop by hop (with what its transform took),
             and the longest single wait.
+        refused: why a GPU does not copy from the pages of the cache, if that was refused.
     """
 
     stats: dict[str, float]
     slowest: list[dict[str, Any]]
+    refused: str | None = None
 
     def __str__(self) -> str:
         # A loop that has its first batch on the way has spent no time yet.
@@ -59,6 +61,8 @@ class Explanation:
         lines.append(
             f"fetching took {stats['fetching_seconds']:.3f} s, ahead of time or waited for"
         )
+        if self.refused is not None:
+            lines.append(f"copies from the pages of the cache were refused: {self.refused}")
         return lines
 
 

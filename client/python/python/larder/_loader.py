@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
+from larder._device import DeviceWay, Place, Target, place_of
 from larder._explain import Explanation
 from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
@@ -127,6 +128,11 @@ class Batch(dict[str, Any]):
         return cls.with_facts(convert_all(native.tensors, convert), Facts.of(native))
 
     @classmethod
+    def on_device(cls, native: _larder.Batch, place: Place) -> Self:
+        """A native batch in the memory of a device."""
+        return cls.with_facts(place.values(native), Facts.of(native))
+
+    @classmethod
     def of_transformed(cls, batch: Transformation) -> Self:
         """A batch after its transform."""
         return cls.with_facts(batch.values, batch.facts)
@@ -231,6 +237,7 @@ class _Source:
     settings: Settings
     coordinates: _distributed.Coordinates
     output: Output
+    target: Target | None
     pin_memory: PinMemory
     transform: Callable[..., Any] | None
     batch_transform: Callable[..., Any] | None
@@ -251,7 +258,6 @@ class Loader:
     def __init__(self, source: _Source) -> None:
         self._source = source
         self._coordinates = source.coordinates
-        self._convert = converter(source.output)
         self._pinning = Pinning(source.pin_memory, source.output)
         transform = Transform(source.transform, source.batch_transform, source.output)
         self._spent = Spent()
@@ -259,6 +265,11 @@ class Loader:
             transform, source.workers, source.worker_kind, self._spent
         )
         self._native = source.loads._native.loader(source.settings)
+        self._place: Place | None = None
+        if source.target is None:
+            self._convert = converter(source.output)
+        elif self._transformed is None:
+            self._place = place_of(source.target, self._native, source.output)
         #: The process that it was made in; of a copy none.
         self._owner: int | None = os.getpid()
         self._epoch = 0
@@ -296,16 +307,25 @@ class Loader:
 
     def _plain(self, turn: _Turn) -> Generator[Batch, None, None]:
         """The batches of an epoch as they are."""
-        pin = self._pinning.on
-        epoch = self._begin(turn, _pinned.allocate if pin else None)
-        convert = _pinned.to_pinned if pin else self._convert
+        make: Callable[[_larder.Batch], Batch]
+        if self._place is not None:
+            epoch = self._begin(turn, partial(self._place.epoch, self._native))
+            make = partial(Batch.on_device, place=self._place)
+        else:
+            pin = self._pinning.on
+            epoch = self._begin(turn, self._on_host(_pinned.allocate if pin else None))
+            make = partial(Batch.of, convert=_pinned.to_pinned if pin else self._convert)
         # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
-        yield from self._timed(turn, map(partial(Batch.of, convert=convert), epoch))
+        yield from self._timed(turn, map(make, epoch))
+
+    def _on_host(self, allocate: Callable[[int], Any] | None) -> Callable[[int], _larder.Epoch]:
+        return lambda number: self._native.epoch(number, allocate)
 
     def _transforming(self, transformed: Transformed, turn: _Turn) -> Generator[Batch, None, None]:
         """The batches of an epoch, transformed."""
-        pin = _pinned.pinned if self._pinning.on else None
-        epoch = self._begin(turn, None)
+        target = self._source.target
+        pin = _pinned.pinned if self._pinning.on or target is not None else None
+        epoch = self._begin(turn, self._on_host(None))
         try:
             batches = transformed.batches(epoch, self._native.seed, turn.epoch, pin)
         except BaseException:
@@ -313,16 +333,20 @@ class Loader:
             raise
         # Closed with this iteration, not when it is collected.
         with closing(batches):
-            yield from self._timed(turn, map(Batch.of_transformed, batches))
+            made = map(Batch.of_transformed, batches)
+            if target is not None:
+                # What a transform returns is torch's, and so is its way to the device.
+                made = map(target.move, made)
+            yield from self._timed(turn, made)
 
     def _timed(self, turn: _Turn, batches: Iterable[Batch]) -> Timed[Batch]:
         return Timed(batches, self._spent.add_loop, turn.asked)
 
-    def _begin(self, turn: _Turn, allocate: Callable[[int], Any] | None) -> _larder.Epoch:
+    def _begin(self, turn: _Turn, begin: Callable[[int], _larder.Epoch]) -> _larder.Epoch:
         """The epoch that comes next. If it can't begin, it still comes next."""
         number = self._native.turn()
         try:
-            epoch = self._native.epoch(number, allocate)
+            epoch = begin(number)
         except BaseException:
             self._native.turn_back(number)
             raise
@@ -364,7 +388,8 @@ class Loader:
         print it.
         """
         kept = self._native if self._transformed is None else self._transformed
-        return Explanation(self.stats(), kept.slowest())
+        refused = None if self._place is None else self._place.refused
+        return Explanation(self.stats(), kept.slowest(), refused)
 
     def __reduce__(self) -> tuple[Callable[..., Loader], tuple[object, ...]]:
         return _copy, (self._source, self.state_dict())
@@ -428,6 +453,8 @@ class Loads:
         worker_kind: WorkerKind = "thread",
         output: Output = "auto",
         pin_memory: PinMemory = "auto",
+        device: Any = None,
+        device_way: DeviceWay = "auto",
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -468,13 +495,26 @@ class Loads:
                 transforms must be importable there, as functions of a module are. Their batches are
                 in shared memory: what a forked child writes to one it inherits, its parent sees.
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
-                program has imported it, else numpy.
+                program has imported it, else numpy. With a ``device`` also ``"device"``, which is
+                :class:`larder.DeviceTensor`, and what ``"auto"`` is there without torch.
             pin_memory: whether tensors of torch are in page-locked memory, from which
                 ``batch.to("cuda", non_blocking=True)`` returns at once and copies faster;
                 ``"auto"``: if the program uses a GPU by torch when an epoch begins. They are
                 gathered into it, also where they would else be views of the cache; what transforms
                 return is copied into it.
+            device: the GPU whose memory batches come in: ``"cuda"``, ``"cuda:1"`` or a torch
+                device. Batches are copied there ahead of the one in use, and the loop waits for no
+                copy. Transforms stay on the host: what they return is copied by torch.
+            device_way: how bytes get there. ``"staged"``: gathered into a page-locked buffer and
+                copied from it. ``"direct"``: copied from the pages of the cache, where rows are
+                32 KiB or more or lie side by side; an error where the driver refuses that.
+                ``"auto"``: direct where it can be, else staged.
         """
+        output = resolve(output, on_device=device is not None)
+        target = Target.of(device, device_way, output=output, pin_memory=pin_memory)
+        if target is not None:
+            pin_memory = False
+            target.check_transforms(output, transform, batch_transform)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
             coordinates,
@@ -491,7 +531,8 @@ class Loads:
                 loads=self,
                 settings=settings,
                 coordinates=coordinates,
-                output=resolve(output),
+                output=output,
+                target=target,
                 pin_memory=pin_memory,
                 transform=transform,
                 batch_transform=batch_transform,

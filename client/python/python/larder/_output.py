@@ -13,7 +13,7 @@ from larder._frameworks import imported
 from larder._larder import Array
 from larder._ragged import Ragged
 
-Output = Literal["auto", "numpy", "torch", "jax"]
+Output = Literal["auto", "numpy", "torch", "jax", "device"]
 
 #: Makes an array of a framework of one of ours.
 Convert = Callable[[Array], Any]
@@ -27,15 +27,18 @@ def converter(output: Output) -> Convert:
     convert = _CONVERTERS.get(resolve(output))
     if convert is None:
         raise InvalidArgument(
-            f"there is no output {output!r}", hint="say 'auto', 'numpy', 'torch' or 'jax'"
+            f"there is no output {output!r}" + (" without a device" if output == "device" else ""),
+            hint="say 'auto', 'numpy', 'torch' or 'jax'; with device='cuda' also 'device'",
         )
     return convert
 
 
-def resolve(output: Output) -> Output:
+def resolve(output: Output, *, on_device: bool = False) -> Output:
     """What ``auto`` comes to in this process."""
     if output == "auto":
-        return "torch" if "torch" in sys.modules else "numpy"
+        if "torch" in sys.modules:
+            return "torch"
+        return "device" if on_device else "numpy"
     return output
 
 

@@ -1,7 +1,7 @@
-//! DLPack 1.1 tensors in host memory, made for a capsule.
+//! DLPack 1.1 tensors, made for a capsule.
 //!
 //! ```text
-//! capsule ──▶ Holder { managed: DLManagedTensor[Versioned], memory, shape, strides }
+//! capsule ──▶ Holder { managed: DLManagedTensor[Versioned], owner, shape, strides }
 //!               │ consumed: renamed "used_...", the consumer calls the deleter, in any thread
 //!               └ not consumed: the capsule's own destructor calls it
 //! ```
@@ -14,13 +14,15 @@ use std::{
     ptr::NonNull,
 };
 
-use larder_client::Memory;
 use pyo3::{ffi, prelude::*, types::PyCapsule};
 
 use super::dtype::DlType;
 
 /// `DLDeviceType` of host memory.
 pub(super) const CPU: i32 = 1;
+
+/// That of the memory of an NVIDIA GPU.
+pub(super) const CUDA: i32 = 2;
 
 /// The version that is written into versioned tensors.
 const VERSION: [u32; 2] = [1, 1];
@@ -67,11 +69,16 @@ const _: () = assert!(size_of::<Unversioned>() == 64);
 const _: () = assert!(size_of::<Versioned>() == 80);
 
 /// What is exported.
-pub(super) struct Export<'a> {
-    pub(super) memory: Memory,
+pub(super) struct Export<'a, O> {
+    /// Where its elements begin.
+    pub(super) address: u64,
+    /// Type and number of the device.
+    pub(super) device: (i32, i32),
+    /// What keeps them there.
+    pub(super) owner: O,
     pub(super) dtype: DlType,
     pub(super) shape: &'a [i64],
-    /// Whether `memory` is a copy made for this export.
+    /// Whether it is a copy made for this export.
     pub(super) copied: bool,
 }
 
@@ -80,49 +87,50 @@ pub(super) trait Managed: Sized {
     /// The capsule's name until the tensor is consumed.
     const NAME: &'static CStr;
 
-    fn new(tensor: DlTensor, copied: bool) -> Self;
+    /// Its deleter drops a holder with an owner `O`.
+    fn new<O>(tensor: DlTensor, copied: bool) -> Self;
 }
 
 impl Managed for Unversioned {
     const NAME: &'static CStr = c"dltensor";
 
-    fn new(tensor: DlTensor, _copied: bool) -> Self {
-        Self { tensor, context: std::ptr::null_mut(), deleter: Some(release::<Self>) }
+    fn new<O>(tensor: DlTensor, _copied: bool) -> Self {
+        Self { tensor, context: std::ptr::null_mut(), deleter: Some(release::<Self, O>) }
     }
 }
 
 impl Managed for Versioned {
     const NAME: &'static CStr = c"dltensor_versioned";
 
-    fn new(tensor: DlTensor, copied: bool) -> Self {
+    fn new<O>(tensor: DlTensor, copied: bool) -> Self {
         let flags = if copied { IS_COPIED } else { 0 };
         let context = std::ptr::null_mut();
-        Self { version: VERSION, context, deleter: Some(release::<Self>), flags, tensor }
+        Self { version: VERSION, context, deleter: Some(release::<Self, O>), flags, tensor }
     }
 }
 
 /// A managed tensor and all that it points to.
 #[repr(C)]
-struct Holder<T> {
+struct Holder<T, O> {
     /// First, so that its address is the holder's.
     managed: T,
-    memory: Memory,
+    owner: O,
     /// Shape, then strides.
     lengths: Box<[i64]>,
 }
 
 /// A capsule with the tensor in the form `T`.
-pub(super) fn capsule<'py, T: Managed>(
+pub(super) fn capsule<'py, T: Managed, O: Send + 'static>(
     py: Python<'py>,
-    export: Export<'_>,
+    export: Export<'_, O>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let Export { memory, dtype, shape, copied } = export;
+    let Export { address, device, owner, dtype, shape, copied } = export;
     let dimensions = shape.len();
     let mut lengths: Box<[i64]> = shape.iter().copied().chain(element_strides(shape)).collect();
     let tensor = DlTensor {
-        data: memory.base().as_ptr().cast(),
-        device_type: CPU,
-        device_id: 0,
+        data: std::ptr::with_exposed_provenance_mut(usize::try_from(address).expect("64 bits")),
+        device_type: device.0,
+        device_id: device.1,
         dimensions: i32::try_from(dimensions).expect("a tensor of few dimensions"),
         code: dtype.code,
         bits: dtype.bits,
@@ -131,22 +139,22 @@ pub(super) fn capsule<'py, T: Managed>(
         strides: lengths.as_mut_ptr().wrapping_add(dimensions),
         byte_offset: 0,
     };
-    let holder = Box::new(Holder { managed: T::new(tensor, copied), memory, lengths });
+    let holder = Box::new(Holder { managed: T::new::<O>(tensor, copied), owner, lengths });
     let holder = NonNull::from(Box::leak(holder));
     // SAFETY: the pointer is to a live holder, which is released once: by the consumer, who renames
     // the capsule, or by the destructor, which only touches a capsule that was not renamed. Both may
-    // happen in any thread, since a holder is plain data and a `Memory`.
+    // happen in any thread, since a holder is plain data and an owner that is `Send`.
     let made = unsafe {
         PyCapsule::new_with_pointer_and_destructor(
             py,
             holder.cast(),
             T::NAME,
-            Some(unconsumed::<T>),
+            Some(unconsumed::<T, O>),
         )
     };
     if made.is_err() {
         // SAFETY: there is no capsule, so nobody else has the pointer.
-        unsafe { release::<T>(holder.cast().as_ptr()) };
+        unsafe { release::<T, O>(holder.cast().as_ptr()) };
     }
     made
 }
@@ -156,26 +164,26 @@ fn element_strides(shape: &[i64]) -> impl Iterator<Item = i64> + '_ {
     (0..shape.len()).map(|axis| shape[axis + 1..].iter().map(|&length| length.max(1)).product())
 }
 
-/// The deleter: gives back the tensor's share of the memory.
+/// The deleter: drops the tensor's owner.
 ///
 /// # Safety
 /// `managed` must come from [`capsule`] and must not be used again.
-unsafe extern "C" fn release<T>(managed: *mut T) {
-    // SAFETY: `capsule` leaked a `Box<Holder<T>>` whose first field this is, and by contract it is
+unsafe extern "C" fn release<T, O>(managed: *mut T) {
+    // SAFETY: `capsule` leaked a `Box<Holder<T, O>>` whose first field this is, and by contract it is
     // released once.
-    drop(unsafe { Box::from_raw(managed.cast::<Holder<T>>()) });
+    drop(unsafe { Box::from_raw(managed.cast::<Holder<T, O>>()) });
 }
 
 /// The destructor of the capsule: releases a tensor that nobody consumed.
 ///
 /// # Safety
 /// Only for capsules made by [`capsule`].
-unsafe extern "C" fn unconsumed<T: Managed>(capsule: *mut ffi::PyObject) {
+unsafe extern "C" fn unconsumed<T: Managed, O>(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this with the capsule that is being freed. A capsule of this
     // name holds a pointer to a live holder; after consumption it has another name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, T::NAME.as_ptr()) == 1 {
-            release::<T>(ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast());
+            release::<T, O>(ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast());
         }
     }
 }

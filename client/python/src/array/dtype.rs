@@ -78,6 +78,31 @@ pub(super) fn buffer_format(dtype: Dtype) -> Option<&'static CStr> {
     })
 }
 
+/// The type as the CUDA array interface says it: not bf16 and not the 8-bit floats.
+pub(super) fn array_interface(dtype: Dtype) -> Option<&'static str> {
+    Some(match dtype {
+        Dtype::Bool => "|b1",
+        Dtype::U8 => "|u1",
+        Dtype::U16 => "<u2",
+        Dtype::U32 => "<u4",
+        Dtype::U64 => "<u8",
+        Dtype::I8 => "|i1",
+        Dtype::I16 => "<i2",
+        Dtype::I32 => "<i4",
+        Dtype::I64 => "<i8",
+        Dtype::F16 => "<f2",
+        Dtype::F32 => "<f4",
+        Dtype::F64 => "<f8",
+        Dtype::C64 => "<c8",
+        Dtype::Bf16
+        | Dtype::F8E4M3
+        | Dtype::F8E4M3Fnuz
+        | Dtype::F8E5M2
+        | Dtype::F8E5M2Fnuz
+        | Dtype::F8E8M0 => return None,
+    })
+}
+
 /// The name that numpy and ml_dtypes give it, and torch too where it has the type.
 pub(crate) fn name(dtype: Dtype) -> &'static str {
     match dtype {

@@ -17,13 +17,16 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use larder_client::{Error, ErrorKind, GivenMemory, Owned};
+use larder_client::{ConsumerStream, Error, ErrorKind, GivenBlock, GivenMemory, Owned};
 use pyo3::{intern, prelude::*};
 
 use crate::error::OrRaise;
 
 /// What the tensors of a batch need: the widest of torch's own vector loads.
 const ALIGNMENT: usize = 64;
+
+/// What blocks of device memory are aligned to: torch's allocator gives multiples of this.
+const BLOCK_ALIGNMENT: u64 = 256;
 
 /// The tensor that was put down last, to be let go of with the interpreter: each leads to the one before it.
 static PUT_DOWN: AtomicPtr<PutDown> = AtomicPtr::new(ptr::null_mut());
@@ -83,6 +86,67 @@ impl GivenMemory for TensorMemory {
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+}
+
+/// A tensor in device memory that was made for one batch.
+pub(crate) struct BlockMemory {
+    /// Taken when dropped, or handed back.
+    tensor: Option<Tensor>,
+    address: u64,
+    bytes: usize,
+    /// The stream that it was allocated on: torch uses its memory again after work queued there.
+    stream: ConsumerStream,
+}
+
+impl BlockMemory {
+    /// The tensor that `allocate` of `place` makes of a number of bytes, with the stream it belongs to.
+    pub(crate) fn allocate(place: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
+        let py = place.py();
+        let (tensor, stream): (Bound<'_, PyAny>, u64) =
+            place.call_method1(intern!(py, "allocate"), (bytes,))?.extract()?;
+        let address: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let size: usize = tensor.getattr(intern!(py, "nbytes"))?.extract()?;
+        if address == 0 || size < bytes || !address.is_multiple_of(BLOCK_ALIGNMENT) {
+            let what = format!("{size} bytes at {address:#x} are no block for {bytes} bytes");
+            return Err(Error::new(ErrorKind::Internal, what)
+                .because(format!(
+                    "a tensor of that size is needed, at a multiple of {BLOCK_ALIGNMENT}"
+                ))
+                .hint(
+                    "please report it with your version of torch; output='device' does without",
+                ))
+            .or_raise(py);
+        }
+        let tensor = Some(Tensor::new(tensor.unbind()));
+        Ok(Self { tensor, address, bytes: size, stream: ConsumerStream(stream) })
+    }
+
+    /// The tensor, which is not held here any more.
+    pub(crate) fn take(mut self, py: Python<'_>) -> Py<PyAny> {
+        self.tensor.take().expect("taken once").clone_ref(py)
+    }
+}
+
+impl GivenBlock for BlockMemory {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn stream(&self) -> ConsumerStream {
+        self.stream
+    }
+}
+
+impl Drop for BlockMemory {
+    fn drop(&mut self) {
+        if let Some(tensor) = self.tensor.take() {
+            put_down(tensor);
+        }
     }
 }
 

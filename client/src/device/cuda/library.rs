@@ -67,9 +67,8 @@ impl Library {
         // SAFETY: loads a library that the system has under the driver's name. That runs its
         // constructors, as any program that uses a GPU does.
         if !unsafe { sys::is_culib_present() } {
-            return Err(not_found("no NVIDIA driver (libcuda.so) was found").hint(
-                "install the driver, start the container with GPUs, or leave `device` out",
-            ));
+            return Err(not_found("no NVIDIA driver (libcuda.so) was found")
+                .hint("install the driver, start the container with GPUs, or leave `device` out"));
         }
         let path = path();
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| !has(symbol)) {

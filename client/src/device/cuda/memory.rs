@@ -28,7 +28,10 @@ use crate::{
 pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
     // SAFETY: both only write what they return.
     let (bytes, registers) = unsafe {
-        (result::device::total_mem(device)?, result::device::get_attribute(device, REGISTERS_READ_ONLY)?)
+        (
+            result::device::total_mem(device)?,
+            result::device::get_attribute(device, REGISTERS_READ_ONLY)?,
+        )
     };
     Ok((bytes as u64, registers == 1))
 }
@@ -87,7 +90,8 @@ impl Cuda {
 
     pub(super) fn register_pages(&self, extent: &Attached) -> Result<Companion, Error> {
         let refused = |why: String| {
-            let what = format!("device '{}' refused to register pages of the cache", self.state.name);
+            let what =
+                format!("device '{}' refused to register pages of the cache", self.state.name);
             Error::new(ErrorKind::InvalidArgument, what).because(why)
         };
         if !self.registers_pages {

@@ -5,12 +5,7 @@
 #![expect(unsafe_code, reason = "copies between addresses, and streams that the program owns")]
 
 use std::{
-    any::Any,
-    ffi::c_void,
-    ptr::with_exposed_provenance_mut,
-    sync::Arc,
-    thread,
-    time::Duration,
+    any::Any, ffi::c_void, ptr::with_exposed_provenance_mut, sync::Arc, thread, time::Duration,
 };
 
 use cudarc::driver::{CudaEvent, CudaStream, result, sys};
@@ -76,9 +71,8 @@ impl OnCuda {
             let bytes = transfer.bytes(run);
             // SAFETY: the device addresses are those of a block, and the caller holds what is read
             // until an event after this is done.
-            let queued = unsafe {
-                result::memcpy_htod_async(run.to, bytes, self.stream.cu_stream())
-            };
+            let queued =
+                unsafe { result::memcpy_htod_async(run.to, bytes, self.stream.cu_stream()) };
             self.state.did("cuMemcpyHtoDAsync", queued)?;
         }
         Ok(())

@@ -46,8 +46,14 @@ fn dropping_an_epoch_ends_its_threads_though_nodes_are_silent_or_break_off_in_a_
             own.gather_unless(rows, tensors, out, cancel)
         });
         let (manifest, view) = (fixture.manifest.clone(), all_samples(&fixture.manifest).unwrap());
-        let builder =
-            LoaderBuilder::new(Source { manifest, view, gather, look: None, mapped: None, cluster: None });
+        let builder = LoaderBuilder::new(Source {
+            manifest,
+            view,
+            gather,
+            look: None,
+            mapped: None,
+            cluster: None,
+        });
         // More batches ahead than connections: some wait for one.
         let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
         let mut loader = builder.build().unwrap();

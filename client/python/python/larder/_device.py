@@ -1,0 +1,219 @@
+"""Batches in the memory of a GPU.
+
+For torch, each batch is copied into a block of torch's own allocator, and its tensors are views of
+that block. torch's streams wait for the copy, so torch may use the block again by its own rules.
+For everything else a batch is of :class:`larder.DeviceTensor`, in memory of Larder's own.
+
+Thread rule: any thread, in the process that made the loader. Nothing here waits for the GPU.
+Non-goals: transforms, which run on the host.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from larder import _distributed
+from larder._errors import InvalidArgument
+from larder._frameworks import imported
+from larder._ragged import Ragged
+
+if TYPE_CHECKING:
+    from larder import _larder
+    from larder._larder import DeviceTensor, Part
+    from larder._loader import Batch
+    from larder._output import Output
+
+#: How bytes get to a device.
+DeviceWay = Literal["auto", "staged", "direct"]
+
+_DEVICE = re.compile(r"cuda(?::(\d+))?")
+#: DLPack's number of the default stream, which torch calls 0.
+_DEFAULT_STREAM = 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device that the batches of a loader go to, and how."""
+
+    ordinal: int
+    way: DeviceWay
+
+    @classmethod
+    def of(cls, device: Any, way: Any, *, output: Output, pin_memory: object) -> Target | None:
+        """What a user said of a loader's device, checked; None without one."""
+        if way not in get_args(DeviceWay):
+            raise InvalidArgument(
+                f"device_way is {way!r}", hint="say device_way='auto', 'staged' or 'direct'"
+            )
+        if device is None:
+            return None
+        if pin_memory is True:
+            raise InvalidArgument(
+                "pin_memory=True beside a device",
+                "batches on a device are not in the memory of the host",
+                "leave pin_memory out",
+            )
+        if output == "numpy":
+            raise InvalidArgument(
+                "arrays of numpy are in the memory of the host",
+                hint="say output='torch', 'jax' or 'device', or leave device out",
+            )
+        return cls(_ordinal(device), way)
+
+    @staticmethod
+    def check_transforms(output: Output, *transforms: object) -> None:
+        """Raises if transforms return what has no way to the device."""
+        if output != "torch" and any(transform is not None for transform in transforms):
+            raise InvalidArgument(
+                f"a transform beside a device and output={output!r}",
+                "transforms run on the host, and it is torch that copies what they return",
+                "say output='torch', or leave device out and copy what the loader brings",
+            )
+
+    def move(self, batch: Batch) -> Batch:
+        """A transformed batch on the device, copied by torch. The loop does not wait for it."""
+        return batch.to(f"cuda:{self.ordinal}", non_blocking=True)
+
+
+def _ordinal(device: Any) -> int:
+    """The number of a device as users write it: `"cuda"`, `"cuda:1"` or a torch device."""
+    found = _DEVICE.fullmatch(str(device))
+    if found is None:
+        raise InvalidArgument(
+            f"device is {device!r}",
+            "batches go to the memory of NVIDIA GPUs",
+            "say device='cuda' or 'cuda:0', or leave it out for the memory of the host",
+        )
+    if found[1] is not None:
+        return int(found[1])
+    torch = imported("torch")
+    return 0 if torch is None or not torch.cuda.is_initialized() else torch.cuda.current_device()
+
+
+class Place(Protocol):
+    """How a framework takes the batches of a device."""
+
+    def epoch(self, native: _larder.Loader, number: int) -> _larder.Epoch:
+        """The epoch of this number, on the device."""
+        ...
+
+    def values(self, native: _larder.Batch) -> dict[str, Any]:
+        """The tensors of a batch."""
+        ...
+
+    @property
+    def refused(self) -> str | None:
+        """Why pages of the cache are not registered."""
+        ...
+
+
+def place_of(target: Target, native: _larder.Loader, output: Output) -> Place:
+    """The way of a loader's batches to its device."""
+    refuse_in_worker(target)
+    pump = native.pump(target.ordinal, target.way)
+    return _InTorch(pump) if output == "torch" else _InOwnMemory(pump, output)
+
+
+def refuse_in_worker(target: Target) -> None:
+    """Raises in a DataLoader's worker, which has no business with the GPU."""
+    info = _distributed.worker_info()
+    if info is not None:
+        raise InvalidArgument(
+            f"device 'cuda:{target.ordinal}' in DataLoader worker {info.id} of {info.num_workers}",
+            "a worker hands its batches over in the memory of the host",
+            "iterate the loader without a DataLoader: it fetches ahead by itself",
+        )
+
+
+class _Base:
+    def __init__(self, pump: _larder.Pump) -> None:
+        self._pump = pump
+        self._has_warned = False
+
+    @property
+    def refused(self) -> str | None:
+        return self._pump.refused
+
+    def warn_if_refused(self) -> None:
+        """Says once why batches are staged although they could be direct."""
+        if not self._has_warned and (why := self._pump.refused) is not None:
+            self._has_warned = True
+            warnings.warn(
+                f"batches are copied through page-locked memory: {why}; "
+                "device_way='staged' says so without this warning",
+                stacklevel=6,
+            )
+
+
+class _InOwnMemory(_Base):
+    """Tensors in memory of Larder's own."""
+
+    def __init__(self, pump: _larder.Pump, output: Output) -> None:
+        super().__init__(pump)
+        self._output = output
+
+    def epoch(self, native: _larder.Loader, number: int) -> _larder.Epoch:
+        return native.epoch_on(number, self._pump, None)
+
+    def values(self, native: _larder.Batch) -> dict[str, Any]:
+        self.warn_if_refused()
+        convert = _to_jax if self._output == "jax" else _same
+        return {
+            name: Ragged(*map(convert, tensor)) if isinstance(tensor, tuple) else convert(tensor)
+            for name, tensor in native.tensors.items()
+        }
+
+
+class _InTorch(_Base):
+    """Views of blocks that torch allocates."""
+
+    def __init__(self, pump: _larder.Pump) -> None:
+        super().__init__(pump)
+        import torch
+
+        self._device = torch.device(pump.device)
+
+    def epoch(self, native: _larder.Loader, number: int) -> _larder.Epoch:
+        return native.epoch_on(number, self._pump, self)
+
+    def allocate(self, size: int) -> tuple[Any, int]:
+        """A new block, and the stream whose work it belongs to."""
+        import torch
+
+        return torch.empty(size, dtype=torch.uint8, device=self._device), self.stream()
+
+    def stream(self) -> int:
+        """The stream that the program uses now, as DLPack counts."""
+        import torch
+
+        return torch.cuda.current_stream(self._device).cuda_stream or _DEFAULT_STREAM
+
+    def values(self, native: _larder.Batch) -> dict[str, Any]:
+        import torch
+
+        self.warn_if_refused()
+        block = native.block
+        # A block belongs to the stream that was current when it was made, which may be another.
+        block.record_stream(torch.cuda.current_stream(self._device))
+
+        def view(part: Part) -> Any:
+            begin, size, dtype, shape = part
+            return block[begin : begin + size].view(getattr(torch, dtype)).view(shape)
+
+        return {
+            name: Ragged(*map(view, part)) if isinstance(part[0], tuple) else view(part)
+            for name, part in native.tensors.items()
+        }
+
+
+def _same(tensor: DeviceTensor) -> DeviceTensor:
+    return tensor
+
+
+def _to_jax(tensor: DeviceTensor) -> Any:
+    from jax import dlpack
+
+    return dlpack.from_dlpack(tensor)
