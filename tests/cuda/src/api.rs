@@ -41,7 +41,7 @@ impl<T> Out<T> {
         let _ = self.put(value);
     }
 
-    fn cast<U>(self) -> Out<U> {
+    pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 }

@@ -388,11 +388,15 @@ impl State {
         let copies = if batch { moves.len() as u64 } else { 1 };
         self.counts.copies += copies;
         self.counts.batched_copies += if batch { copies } else { 0 };
-        for (row, _) in moves {
+        for (row, ready) in moves {
             let bytes = row.bytes as u64;
             self.counts.copied_bytes += bytes;
+            let staged = matches!(ready.from, Source::Taken(_)) && !row.at_call;
             if matches!(self.place(row.to, row.bytes), Place::Device(_)) {
                 match self.place(row.from, row.bytes) {
+                    Place::PageLocked(_) | Place::Registered(_) if staged => {
+                        self.counts.pageable_bytes += bytes;
+                    }
                     Place::PageLocked(_) => self.counts.pinned_bytes += bytes,
                     Place::Registered(_) => self.counts.direct_bytes += bytes,
                     Place::Pageable => self.counts.pageable_bytes += bytes,

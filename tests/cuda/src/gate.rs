@@ -82,7 +82,8 @@ fn enter(name: &'static str, manner: Manner) -> Result<Held, Code> {
     if state.settings.stub && name != "cuDriverGetVersion" {
         return Err(codes::STUB_LIBRARY);
     }
-    if let Some(code) = state.settings.failure(name, nth) {
+    let failure = state.settings.failure(name, nth);
+    if let Some(code) = failure.filter(|_| state.lost.is_none() || manner != Manner::Works) {
         if codes::is_sticky(code) {
             state.lose(code);
         }

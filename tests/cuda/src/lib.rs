@@ -43,3 +43,6 @@ mod settings;
 mod state;
 mod stream;
 mod uses;
+
+#[cfg(test)]
+mod tests;

@@ -233,5 +233,5 @@ fn last_before<'a, T>(
 ) -> Option<(u64, &'a T, bool)> {
     let (base, entry) = entries.range(..range.end.max(range.start + 1)).next_back()?;
     let end = base + bytes(entry) as u64;
-    (end > range.start).then(|| (*base, entry, *base <= range.start && range.end <= end))
+    (end > range.start).then_some((*base, entry, *base <= range.start && range.end <= end))
 }

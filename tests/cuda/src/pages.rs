@@ -182,14 +182,12 @@ type Transfer = unsafe extern "C" fn(
 /// Moves `bytes` between memory of the stand-in and memory of the program.
 fn transfer(inner: *mut u8, address: u64, bytes: usize, call: Transfer) -> io::Result<()> {
     let process = std::process::id().cast_signed();
+    let theirs = usize::try_from(address).map_err(io::Error::other)? as *mut c_void;
     let mut done = 0;
     while done < bytes {
         let rest = bytes - done;
         let own = libc::iovec { iov_base: inner.wrapping_add(done).cast(), iov_len: rest };
-        let theirs = libc::iovec {
-            iov_base: (address as usize).wrapping_add(done) as *mut c_void,
-            iov_len: rest,
-        };
+        let theirs = libc::iovec { iov_base: theirs.wrapping_byte_add(done), iov_len: rest };
         // SAFETY: `own` lies in memory of the stand-in that the caller keeps alive. The kernel
         // checks `theirs` and returns an error for pages that are not mapped.
         let moved = unsafe { call(process, &raw const own, 1, &raw const theirs, 1, 0) };

@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) mistakes_total: u64,
     /// By device.
     pub(crate) contexts: Vec<Context>,
-    /// By handle. Destroyed streams stay, because ticks name them.
+    /// By handle. A destroyed stream stays until the host has waited for its work.
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     /// Device memory and page-locked memory, by address.

@@ -234,6 +234,14 @@ impl State {
         Ok(())
     }
 
+    /// Forgets a destroyed stream if the host has waited for all its work.
+    fn forget_stream(&mut self, handle: u64) {
+        let seen = |stream: &Stream| stream.submitted == 0 || self.host.saw(stream.last(handle));
+        if self.streams.get(&handle).is_some_and(seen) {
+            self.streams.remove(&handle);
+        }
+    }
+
     fn finish(&mut self, handle: u64, work: &Work, failed: Option<std::io::Error>) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.completed += 1;
@@ -270,6 +278,7 @@ fn run(handle: u64, wake: &Condvar) {
     while let Some(stream) = state.streams.get(&handle) {
         let Some(task) = stream.queue.front() else {
             if stream.destroyed {
+                state.forget_stream(handle);
                 return;
             }
             state = wait(wake, state);

@@ -185,7 +185,6 @@ pub(crate) extern "C" fn cuMemcpy2DAsync_v2(rectangle: In<Rectangle>, on: u64) -
 }
 
 /// Copies many rows on a stream that is not the legacy default stream.
-#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuMemcpyBatchAsync(
     to: In<u64>,
