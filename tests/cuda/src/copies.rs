@@ -2,22 +2,24 @@
 //!
 //! [`State::copy`] looks up both ends of each row, judges the row against earlier uses of the same
 //! bytes, and queues one task. A row from page-locked or registered memory reads its source when
-//! the task runs. A row from pageable memory takes the bytes at the call.
-//! Thread rule: judging is under the state's mutex; [`Move::run`] runs outside of it.
+//! the task runs. A row from pageable memory takes the bytes at the call (`moves`).
+//! Thread rule: under the state's mutex, but [`Move::run`] runs outside of it.
 //! Non-goals: reads and writes by host code.
 
-use std::io;
-use std::ops::Range;
+mod moves;
+
 use std::sync::Arc;
 
-use crate::clock::Tick;
+pub(crate) use self::moves::{Fill, Move};
+use self::moves::{Source, Target};
 use crate::codes::{self, Code};
 use crate::memory::{PORTABLE, Place, READ_ONLY};
 use crate::mistakes;
-use crate::pages::{self, Twin};
+use crate::order::uses::{Access, Use};
+use crate::order::{Found, offset};
+use crate::pages;
 use crate::state::State;
 use crate::stream::Work;
-use crate::uses::{Access, Conflict, Use};
 
 /// One contiguous copy.
 #[derive(Debug, Clone, Copy)]
@@ -66,90 +68,6 @@ pub(crate) struct Queued {
     pub(crate) all_taken: bool,
 }
 
-#[derive(Debug)]
-enum Source {
-    /// Bytes that were read at the call.
-    Taken(Vec<u8>),
-    Memory {
-        twin: Arc<Twin>,
-        offset: usize,
-        held: bool,
-    },
-    /// Memory of the program.
-    Host(u64),
-}
-
-#[derive(Debug)]
-enum Target {
-    Memory { twin: Arc<Twin>, offset: usize },
-    Host(u64),
-}
-
-/// The bytes of a row on their way.
-#[derive(Debug)]
-pub(crate) struct Move {
-    from: Source,
-    to: Target,
-    bytes: usize,
-}
-
-impl Move {
-    /// Copies the bytes. An error says that pages of the program are not mapped.
-    pub(crate) fn run(&self) -> io::Result<()> {
-        match (&self.from, &self.to) {
-            (Source::Taken(bytes), Target::Memory { twin, offset }) => twin.write(*offset, bytes),
-            (Source::Taken(bytes), Target::Host(to)) => pages::write(*to, &mut bytes.clone())?,
-            (Source::Memory { twin, offset, .. }, Target::Memory { twin: target, offset: to }) => {
-                Twin::copy((twin, *offset), (target, *to), self.bytes);
-            }
-            (Source::Memory { twin, offset, .. }, Target::Host(to)) => {
-                twin.write_to(*offset, *to, self.bytes)?;
-            }
-            (Source::Host(from), Target::Memory { twin, offset }) => {
-                twin.read_from(*offset, *from, self.bytes)?;
-            }
-            (Source::Host(from), Target::Host(to)) => {
-                pages::write(*to, &mut pages::read(*from, self.bytes)?)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives page-locked source pages back to the program.
-    pub(crate) fn release(&self) {
-        if let Source::Memory { twin, offset, held: true } = &self.from {
-            twin.release(&(*offset..*offset + self.bytes));
-        }
-    }
-}
-
-/// A range of device memory that gets one byte's value.
-#[derive(Debug)]
-pub(crate) struct Fill {
-    twin: Arc<Twin>,
-    offset: usize,
-    byte: u8,
-    bytes: usize,
-}
-
-impl Fill {
-    pub(crate) fn run(&self) {
-        self.twin.fill(self.offset, self.byte, self.bytes);
-    }
-}
-
-/// Mistakes of one call: the first of each kind.
-#[derive(Debug, Default)]
-struct Found(Vec<(&'static str, String)>);
-
-impl Found {
-    fn add(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
-        if !self.0.iter().any(|(known, _)| *known == kind) {
-            self.0.push((kind, detail()));
-        }
-    }
-}
-
 impl State {
     /// Queues the rows. An error names the row that caused it.
     pub(crate) fn copy(&mut self, request: &Request) -> Result<Queued, (Code, usize)> {
@@ -171,9 +89,7 @@ impl State {
                 self.judge(request, *row, ready, &mut found);
             }
         }
-        for (kind, detail) in found.0 {
-            self.mistake(kind, detail);
-        }
+        self.note_found(found);
         if let Some(failed) = failed {
             return Err(failed);
         }
@@ -318,46 +234,12 @@ impl State {
         let tick = self.next_tick(request.stream);
         let new = Use { tick, call: request.call };
         if !matches!(ready.from, Source::Taken(_)) {
-            self.note(row.from, row.bytes, Access::Read, new, found);
+            self.judge_use(row.from, row.bytes, Access::Read, new, found);
         }
-        self.note(row.to, row.bytes, Access::Write, new, found);
+        self.judge_use(row.to, row.bytes, Access::Write, new, found);
         if let Source::Memory { twin, offset, held: true } = &ready.from {
             twin.hold(&(*offset..*offset + row.bytes));
         }
-    }
-
-    fn note(&mut self, at: u64, bytes: usize, access: Access, new: Use, found: &mut Found) {
-        let place = self.place(at, bytes);
-        let Some(clock) = self.streams.get(&new.tick.stream).map(|stream| &stream.clock) else {
-            return;
-        };
-        let conflict = match place {
-            Place::Device(base) | Place::PageLocked(base) => {
-                let Some(block) = self.blocks.get_mut(&base) else { return };
-                block.unfinished.add(new.tick, &self.host);
-                block.uses.note(range(at, base, bytes), access, new, clock)
-            }
-            Place::Registered(base) => {
-                let Some(registration) = self.registrations.get_mut(&base) else { return };
-                registration.unfinished.add(new.tick, &self.host);
-                None
-            }
-            Place::Pageable | Place::Astray { .. } => None,
-        };
-        if let Some(conflict) = conflict {
-            let detail = || self.described(&conflict, new, bytes, at);
-            found.add(conflict.kind, detail);
-        }
-    }
-
-    fn described(&self, conflict: &Conflict, new: Use, bytes: usize, at: u64) -> String {
-        format!(
-            "{} on {} uses {bytes} bytes at {at:#x}, and nothing orders it after {} on {}",
-            new.call,
-            self.stream_name(new.tick.stream),
-            conflict.earlier.call,
-            self.stream_name(conflict.earlier.tick.stream)
-        )
     }
 
     /// Queues a fill of device memory.
@@ -372,13 +254,11 @@ impl State {
         let fill = Fill { twin: Arc::clone(&block.twin), offset: offset(at, base), byte, bytes };
         self.order(stream);
         let mut found = Found::default();
-        let tick: Tick = self.next_tick(stream);
+        let tick = self.next_tick(stream);
         if bytes > 0 {
-            self.note(at, bytes, Access::Write, Use { tick, call }, &mut found);
+            self.judge_use(at, bytes, Access::Write, Use { tick, call }, &mut found);
         }
-        for (kind, detail) in found.0 {
-            self.mistake(kind, detail);
-        }
+        self.note_found(found);
         self.push(stream, Work::Fill(fill));
         Ok(())
     }
@@ -405,15 +285,4 @@ impl State {
             }
         }
     }
-}
-
-fn range(at: u64, base: u64, bytes: usize) -> Range<usize> {
-    let start = offset(at, base);
-    start..start + bytes
-}
-
-/// Bytes from the start of an allocation. Addresses fit: the crate is for 64-bit Linux.
-#[expect(clippy::cast_possible_truncation, reason = "addresses have 64 bits on every target")]
-fn offset(at: u64, base: u64) -> usize {
-    (at - base) as usize
 }

@@ -13,7 +13,7 @@
 //! * Each stream is a thread with a bounded queue (`stream`). The legacy default stream waits for
 //!   the blocking streams of its context, and they wait for it.
 //! * Vector clocks judge the order that the program asked for, not the order that happened to
-//!   occur (`clock`, `uses`).
+//!   occur (`order`).
 //! * The report is JSON. `STANDIN_REPORT` names its file (`report`).
 //!
 //! Points at which the stand-in is stricter than most drivers:
@@ -30,19 +30,18 @@
 //! Non-goals: speed of a GPU, kernels, the runtime API, and the quirks of one driver version.
 
 mod api;
-mod clock;
 mod codes;
 mod context;
 mod copies;
 mod gate;
 mod memory;
 pub mod mistakes;
+mod order;
 mod pages;
 mod report;
 mod settings;
 mod state;
 mod stream;
-mod uses;
 
 #[cfg(test)]
 mod tests;

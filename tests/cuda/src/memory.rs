@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::clock::{Clock, Tick};
 use crate::codes::{self, Code};
 use crate::mistakes;
+use crate::order::clock::{Clock, Tick};
+use crate::order::uses::Uses;
 use crate::pages::{Rights, Twin, rights};
 use crate::state::State;
-use crate::uses::Uses;
 
 /// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`.
 pub(crate) const PORTABLE: u32 = 1;

@@ -7,6 +7,7 @@
 //!
 //! Each mistake is `{"kind": ..., "detail": ...}`; a report keeps the first 100. `copies` counts
 //! each row of a batch; a two-dimensional copy is one. Work counts when it is queued.
+//! `registered_bytes` are those of the registrations that are left; `*_max` are peaks.
 //! The file appears at process exit, by way of `.fini_array`, or when a test asks for it. A rename
 //! puts it in place, so readers never see half a report.
 //!

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::clock::Clock;
 use crate::codes::Code;
 use crate::context::Context;
 use crate::memory::{Block, Registration};
+use crate::order::clock::Clock;
 use crate::settings::Settings;
 use crate::stream::{Event, Stream};
 

@@ -4,21 +4,21 @@
 //! the stream's clock joins theirs. The legacy default stream of a context waits for all work of
 //! blocking streams, and blocking streams wait for it. An event is a tick and a copy of a clock.
 //!
-//! Thread rule: one thread per stream. It takes a task under the state's mutex and runs it without
-//! the mutex. Queues are bounded: [`room`] waits before a call queues work.
+//! Thread rule: one thread per stream (`worker`). Queues are bounded: [`room`] waits before a call
+//! queues work.
 //! Non-goals: priorities, capture and graphs.
+
+mod worker;
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::time::Instant;
 
-use crate::clock::{Clock, Tick};
 use crate::codes::{self, Code};
 use crate::copies::{Fill, Move};
-use crate::gate::IS_STREAM;
-use crate::mistakes;
-use crate::state::{Held, State, driver, lock, until, wait};
+use crate::order::clock::{Clock, Tick};
+use crate::state::{Held, State, until};
 
 /// Tasks that a stream queues; a call waits for room beyond.
 const QUEUE_MAX: usize = 1024;
@@ -116,7 +116,7 @@ impl State {
         };
         self.streams.insert(handle, stream);
         let thread = std::thread::Builder::new().name("standin-stream".to_owned());
-        thread.spawn(move || run(handle, &wake)).expect("a thread for a stream");
+        thread.spawn(move || worker::run(handle, &wake)).expect("a thread for a stream");
         handle
     }
 
@@ -233,29 +233,6 @@ impl State {
         self.host.join(&clock);
         Ok(())
     }
-
-    /// Forgets a destroyed stream if the host has waited for all its work.
-    fn forget_stream(&mut self, handle: u64) {
-        let seen = |stream: &Stream| stream.submitted == 0 || self.host.saw(stream.last(handle));
-        if self.streams.get(&handle).is_some_and(seen) {
-            self.streams.remove(&handle);
-        }
-    }
-
-    fn finish(&mut self, handle: u64, work: &Work, failed: Option<std::io::Error>) {
-        if let Some(stream) = self.streams.get_mut(&handle) {
-            stream.completed += 1;
-        }
-        if let Work::Copy { call, moves } = work {
-            moves.iter().for_each(Move::release);
-            if let Some(error) = failed {
-                let stream = self.stream_name(handle);
-                let detail =
-                    format!("a copy that {call} queued on {stream} found no pages: {error}");
-                self.mistake(mistakes::UNMAPPED, detail);
-            }
-        }
-    }
 }
 
 /// Waits until a stream has room for a task.
@@ -269,72 +246,4 @@ pub(crate) fn synchronize(state: Held, streams: &[u64]) -> Result<Held, Code> {
     let mut state = until(state, |state| ticks.iter().all(|tick| state.done(*tick)))?;
     state.host.join(&clock);
     Ok(state)
-}
-
-/// The thread of a stream.
-fn run(handle: u64, wake: &Condvar) {
-    IS_STREAM.set(true);
-    let mut state = lock();
-    while let Some(stream) = state.streams.get(&handle) {
-        let Some(task) = stream.queue.front() else {
-            if stream.destroyed {
-                state.forget_stream(handle);
-                return;
-            }
-            state = wait(wake, state);
-            continue;
-        };
-        if state.lost.is_none() && !task.after.iter().all(|tick| state.done(*tick)) {
-            state = wait(&driver().progress, state);
-            continue;
-        }
-        let task = state.streams.get_mut(&handle).and_then(|stream| stream.queue.pop_front());
-        let Some(task) = task else { continue };
-        let failed;
-        (state, failed) = perform(state, &task.work);
-        state.finish(handle, &task.work, failed);
-        driver().progress.notify_all();
-    }
-}
-
-/// Runs work without the mutex. On a lost device the work is dropped.
-fn perform(mut state: Held, work: &Work) -> (Held, Option<std::io::Error>) {
-    let delay = state.settings.delay;
-    if matches!(work, Work::Copy { .. }) && !delay.is_zero() {
-        let healthy = |state: &mut State| state.lost.is_none();
-        state = driver()
-            .progress
-            .wait_timeout_while(state, delay, healthy)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
-    }
-    if state.lost.is_some() {
-        return (state, None);
-    }
-    if let Work::Host { clock, .. } = work {
-        state.host.join(clock);
-    }
-    drop(state);
-    let done = match work {
-        Work::Copy { moves, .. } => moves.iter().try_for_each(Move::run),
-        Work::Fill(fill) => {
-            fill.run();
-            Ok(())
-        }
-        Work::Stamp(stamp) => {
-            stamp.get_or_init(now);
-            Ok(())
-        }
-        Work::Host { function, argument, .. } => {
-            function(std::ptr::with_exposed_provenance_mut(*argument));
-            Ok(())
-        }
-        Work::Wait => Ok(()),
-    };
-    (lock(), done.err())
-}
-
-#[expect(clippy::disallowed_methods, reason = "events carry the time at which a stream met them")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -40,14 +40,14 @@ impl State {
             10 => 32,
             16 => 1,
             40 => 2,
-            // Overlap, mapped host memory, unified addressing, stream priorities, host registration
-            // and the use of host pointers for registered memory.
+            // Overlap, mapped host memory, concurrent kernels, unified addressing, stream
+            // priorities, host pointers of registered memory, and host registration.
             15 | 19 | 31 | 41 | 78 | 91 | 99 => 1,
             33 => bus,
             // Compute capability 9.0.
             75 => 9,
             113 => c_int::from(self.settings.read_only),
-            // The largest value of an attribute of this version. Others are not supported: 0.
+            // Other attributes that the header names: absent.
             1..=145 => 0,
             _ => return Err(codes::INVALID_VALUE),
         })
@@ -58,6 +58,14 @@ fn uuid(device: usize) -> [u8; 16] {
     let mut uuid = *b"larder-standin-0";
     uuid[15] = u8::try_from(device).unwrap_or(u8::MAX);
     uuid
+}
+
+/// The number of devices.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuDeviceGetCount(count: Out<c_int>) -> Code {
+    ask("cuDeviceGetCount", |state| {
+        count.put(c_int::try_from(state.contexts.len()).map_err(|_| codes::INVALID_VALUE)?)
+    })
 }
 
 /// The device with an ordinal.

@@ -1,4 +1,4 @@
-//! Version and errors: the calls that always answer.
+//! Initialisation, version and errors: the calls that always answer.
 //!
 //! They need neither `cuInit` nor a healthy device; only the stub refuses the names of errors.
 //! Thread rule: any thread. Non-goals: other calls.
@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use super::Out;
 use crate::codes::{self, Code, described};
-use crate::gate::{answer, ask};
+use crate::gate::answer;
 
 /// Initialises the driver.
 #[unsafe(no_mangle)]
@@ -45,13 +45,5 @@ pub(crate) extern "C" fn cuGetErrorString(code: Code, text: Out<*const c_char>) 
     answer("cuGetErrorString", |_| match described(code) {
         Some((_, known)) => text.put(known.as_ptr()),
         None => text.put(std::ptr::null()).and(Err(codes::INVALID_VALUE)),
-    })
-}
-
-/// The number of devices.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn cuDeviceGetCount(count: Out<c_int>) -> Code {
-    ask("cuDeviceGetCount", |state| {
-        count.put(c_int::try_from(state.contexts.len()).map_err(|_| codes::INVALID_VALUE)?)
     })
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::api::copy::cuMemcpyDtoHAsync_v2;
-use crate::api::device::cuDeviceGet;
-use crate::api::error::{cuDeviceGetCount, cuDriverGetVersion, cuGetErrorName};
+use crate::api::device::{cuDeviceGet, cuDeviceGetCount};
+use crate::api::error::{cuDriverGetVersion, cuGetErrorName};
 use crate::api::event::{cuEventElapsedTime_v2, cuEventQuery};
 use crate::api::memory::{cuMemFree_v2, cuMemGetInfo_v2};
 use crate::mistakes::{AFTER_FORK, NEWER_SYMBOL, POLLED_AFTER_LOSS};

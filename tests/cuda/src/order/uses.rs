@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::clock::{Clock, Tick};
 use crate::mistakes;
+use crate::order::clock::{Clock, Tick};
 
 /// One use of memory by queued work.
 #[derive(Debug, Clone, Copy)]
