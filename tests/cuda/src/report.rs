@@ -49,7 +49,7 @@ extern "C" fn at_exit() {
 /// Writes the report to `path` now. Returns 0, or 1 if it cannot.
 // SAFETY: no other library of the process exports this name.
 #[unsafe(no_mangle)]
-extern "C" fn larder_standin_report(path: *const c_char) -> i32 {
+pub(crate) extern "C" fn larder_standin_report(path: *const c_char) -> i32 {
     if path.is_null() {
         return 1;
     }
@@ -61,7 +61,7 @@ extern "C" fn larder_standin_report(path: *const c_char) -> i32 {
 /// The number of mistakes so far.
 // SAFETY: no other library of the process exports this name.
 #[unsafe(no_mangle)]
-extern "C" fn larder_standin_mistakes() -> u64 {
+pub(crate) extern "C" fn larder_standin_mistakes() -> u64 {
     if is_forked() { calls_after_fork().len() as u64 } else { lock().mistakes_total }
 }
 

@@ -5,8 +5,9 @@ use crate::api::copy::{
     Attributes, Rectangle, Side, cuMemcpy2DAsync_v2, cuMemcpyBatchAsync, cuMemcpyDtoH_v2,
 };
 use crate::api::event::{cuEventElapsedTime, cuEventSynchronize};
-use crate::api::memory::cuMemHostRegister_v2;
+use crate::api::memory::{cuMemFree_v2, cuMemHostRegister_v2};
 use crate::mistakes::WRITE_BEFORE_WRITE;
+use crate::report::{larder_standin_mistakes, larder_standin_report};
 
 #[test]
 fn kills_host_code_that_reads_a_device_address() {
@@ -165,4 +166,22 @@ fn reports_calls_counts_and_leftovers() {
     let left = serde_json::json!({"streams": 1, "events": 2, "registrations": 0,
         "host_allocations": 1, "device_allocations": 1, "contexts": 1});
     assert_eq!(report["left"], left);
+}
+
+#[test]
+fn writes_a_report_when_asked() {
+    let ended = run(&[], || {
+        begin();
+        let file = std::env::temp_dir().join(format!("standin-asked-{}", std::process::id()));
+        let path = std::ffi::CString::new(file.as_os_str().as_encoded_bytes()).expect("a path");
+        assert_eq!(cuMemFree_v2(device_memory(64)) + cuMemAlloc_v2(Out::to(&mut 0), 0), 1);
+        assert_eq!(larder_standin_report(path.as_ptr()), 0);
+        let report: Value = serde_json::from_slice(&std::fs::read(&file).expect("a report"))
+            .expect("a report in JSON");
+        std::fs::remove_file(&file).expect("a file to remove");
+        assert_eq!(report["calls"]["cuMemAlloc_v2"], 2);
+        assert_eq!(larder_standin_mistakes(), 0);
+        assert_eq!(larder_standin_report(c"/nowhere/report".as_ptr()), 1);
+    });
+    assert!(ended.kinds().is_empty());
 }

@@ -1,6 +1,7 @@
 //! Lifetimes: memory that is given back, unmapped or page-locked for another device.
 
 use super::*;
+use crate::api::context::cuDevicePrimaryCtxRelease_v2;
 use crate::api::copy::{cuMemcpyDtoHAsync_v2, cuMemsetD8Async};
 use crate::api::event::{cuEventDestroy_v2, cuEventQuery};
 use crate::api::memory::{
@@ -207,4 +208,19 @@ fn refuses_read_only_registration_on_a_device_that_lacks_it() {
         assert_eq!(cuMemHostRegister_v2(mapped(4096, libc::PROT_READ), 4096, 8), 801);
     });
     assert!(ended.kinds().is_empty());
+}
+
+#[test]
+fn reports_a_call_after_the_last_release_of_its_context() {
+    let ended = run(&[], || {
+        begin();
+        use_device(0);
+        ok(cuDevicePrimaryCtxRelease_v2(0));
+        device_memory(64);
+        ok(cuDevicePrimaryCtxRelease_v2(0));
+        assert_eq!(cuMemAlloc_v2(Out::to(&mut 0), 64), 201);
+        assert_eq!(cuDevicePrimaryCtxRelease_v2(0), 201);
+    });
+    assert_eq!(ended.kinds(), [NO_CONTEXT]);
+    assert_eq!(ended.report["left"]["contexts"], 0);
 }

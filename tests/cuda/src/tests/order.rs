@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::api::context::cuCtxSynchronize;
-use crate::api::copy::{cuMemcpyDtoDAsync_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD8Async};
+use crate::api::copy::{
+    cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD8Async,
+};
 use crate::api::event::cuEventSynchronize;
 use crate::api::memory::cuMemFree_v2;
 use crate::api::stream::cuLaunchHostFunc;
@@ -193,6 +195,75 @@ fn orders_the_host_by_a_host_function() {
         ok(cuLaunchHostFunc(stream, Some(done), (&raw const sender).cast_mut().cast()));
         receiver.recv().expect("a call of the host function");
         ok(cuMemFree_v2(block));
+    });
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+}
+
+/// Hands batches from a copying stream to a reading stream through one page-locked slot.
+fn hand_over_batches(context: u64) {
+    const BYTES: usize = 64 << 10;
+    ok(cuCtxSetCurrent(context));
+    let (copying, reading) = (stream(), stream());
+    let (source, back) = (page_locked(BYTES, 0), page_locked(BYTES, 0));
+    let block = device_memory(BYTES);
+    let event = made(|to| cuEventCreate(to, 2));
+    for batch in 0..100 {
+        poke(source + 5, batch);
+        ok(cuMemcpyHtoDAsync_v2(block, source, BYTES, copying));
+        ok(cuEventRecord(event, copying));
+        ok(cuStreamWaitEvent(reading, event, 0));
+        ok(cuMemcpyDtoHAsync_v2(back, block, BYTES, reading));
+        wait_for(copying, reading);
+        ok(cuEventSynchronize(event));
+        finish(reading);
+        assert_eq!(peek(back + 5), batch);
+    }
+    ok(cuMemFree_v2(block));
+}
+
+#[test]
+fn accepts_four_threads_that_wait_as_they_should() {
+    let ended = run(&[], || {
+        begin();
+        let context = crate::context::current_handle();
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(move || hand_over_batches(context))));
+        });
+    });
+    assert!(ended.kinds().is_empty(), "{}", ended.report);
+    assert_eq!(ended.report["counts"]["copies"], 800);
+}
+
+#[test]
+fn orders_each_threads_default_stream_with_the_legacy_stream_only() {
+    let mistakes = mistakes_of(|| {
+        begin();
+        let context = crate::context::current_handle();
+        let (block, copy) = (device_memory(4096), device_memory(4096));
+        ok(cuMemsetD8Async(block, 1, 4096, 0));
+        ok(cuMemsetD8Async(block, 2, 4096, 2));
+        let thread = std::thread::spawn(move || {
+            ok(cuCtxSetCurrent(context));
+            ok(cuMemcpyDtoDAsync_v2(copy, block, 4096, 2));
+            ok(cuCtxSynchronize());
+        });
+        thread.join().expect("no panic");
+    });
+    assert_eq!(mistakes, [READ_BEFORE_WRITE]);
+}
+
+#[test]
+fn refuses_driver_calls_of_host_functions() {
+    extern "C" fn asks(argument: *mut std::ffi::c_void) {
+        // SAFETY: the program passes the address of a number that it keeps alive.
+        unsafe { argument.cast::<Code>().write(cuCtxSynchronize()) };
+    }
+    let mistakes = mistakes_of(|| {
+        begin();
+        let (stream, mut answer) = (stream(), 0);
+        ok(cuLaunchHostFunc(stream, Some(asks), (&raw mut answer).cast()));
+        finish(stream);
+        assert_eq!(answer, 800);
     });
     assert!(mistakes.is_empty(), "{mistakes:?}");
 }
