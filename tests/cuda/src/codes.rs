@@ -26,7 +26,7 @@ pub(crate) const NOT_SUPPORTED: Code = 801;
 
 /// Tells whether a context that returned `code` is lost for good.
 pub(crate) fn is_sticky(code: Code) -> bool {
-    matches!(code, 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 999)
+    matches!(code, 4 | 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 999)
 }
 
 /// The name and the text of a code.
@@ -42,6 +42,7 @@ const TABLE: &[(Code, &CStr, &CStr)] = &[
     (3, c"CUDA_ERROR_NOT_INITIALIZED", c"not initialized"),
     (4, c"CUDA_ERROR_DEINITIALIZED", c"deinitialized"),
     (34, c"CUDA_ERROR_STUB_LIBRARY", c"stub library"),
+    (46, c"CUDA_ERROR_DEVICE_UNAVAILABLE", c"device unavailable"),
     (100, c"CUDA_ERROR_NO_DEVICE", c"no device"),
     (101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device"),
     (201, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid context"),

@@ -237,8 +237,8 @@ impl State {
             self.judge_use(row.from, row.bytes, Access::Read, new, found);
         }
         self.judge_use(row.to, row.bytes, Access::Write, new, found);
-        if let Source::Memory { twin, offset, held: true } = &ready.from {
-            twin.hold(&(*offset..*offset + row.bytes));
+        if let Source::Memory { twin, held: true, .. } = &ready.from {
+            twin.hold();
         }
     }
 

@@ -19,6 +19,7 @@
 //! Points at which the stand-in is stricter than most drivers:
 //!
 //! * Freeing or unregistering memory needs a host wait for every copy that uses the memory.
+//! * While a copy reads page-locked memory, host code must not write anywhere in that allocation.
 //! * `cuMemsetD8_v2`, `cuMemcpyDtoD_v2` and `cuMemcpyHtoD_v2` from pageable memory do not wait for
 //!   the device, as their documentation says. A non-blocking stream must still be ordered after
 //!   them.

@@ -1,14 +1,15 @@
 //! Pages: memory mapped twice, bytes of this process by system call, and page permissions.
 //!
 //! A [`Twin`] is an anonymous file with two mappings. The program sees the view; the view of device
-//! memory has no rights. Stream threads use the inner mapping. While copies read a page of
-//! page-locked memory, the page's view is read-only, so a host write dies at that instruction.
-//! Only whole pages are protected: a page that a copy shares with other bytes stays writable.
+//! memory has no rights. Stream threads use the inner mapping. While a copy reads page-locked memory,
+//! the view of the whole allocation is read-only, so a host write dies at that instruction. A program
+//! that fills one buffer while another is copied must therefore allocate them one by one. A system
+//! call that writes there, such as `read`, fails with `EFAULT`.
 //!
 //! Memory of the program is read and written by `process_vm_readv` and `process_vm_writev` on this
 //! process. An unmapped page is therefore an error and no crash.
 //!
-//! Thread rule: any thread may copy. Twins guard their page counters by a mutex of their own.
+//! Thread rule: any thread may copy. A twin guards its count of readers by a mutex of its own.
 //! Non-goals: deciding which copies are ordered.
 
 #![expect(unsafe_code, reason = "maps memory and copies bytes by address")]
@@ -31,8 +32,8 @@ pub(crate) struct Twin {
     view: usize,
     inner: usize,
     bytes: usize,
-    /// For each page, the number of unfinished copies that read it.
-    readers: Mutex<Vec<u32>>,
+    /// Unfinished copies that read this memory.
+    readers: Mutex<usize>,
 }
 
 impl Twin {
@@ -62,7 +63,7 @@ impl Twin {
         }
         let view = map(&file, length, rights)?;
         let inner = map(&file, length, READ_WRITE).inspect_err(|_| unmap(view, length))?;
-        Ok(Self { view, inner, bytes, readers: Mutex::new(vec![0; length / PAGE]) })
+        Ok(Self { view, inner, bytes, readers: Mutex::new(0) })
     }
 
     /// The address that the program sees.
@@ -74,42 +75,28 @@ impl Twin {
         self.bytes
     }
 
-    /// Makes the whole pages of `range` read-only for the program until [`Self::release`].
-    pub(crate) fn hold(&self, range: &Range<usize>) {
+    /// Makes the view read-only until [`Self::release`].
+    pub(crate) fn hold(&self) {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages = self.whole_pages(range);
-        self.protect(pages.clone().filter(|page| readers[*page] == 0), PROT_READ);
-        readers[pages].iter_mut().for_each(|count| *count += 1);
-    }
-
-    /// Ends one [`Self::hold`] of the same range.
-    pub(crate) fn release(&self, range: &Range<usize>) {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages = self.whole_pages(range);
-        readers[pages.clone()].iter_mut().for_each(|count| *count -= 1);
-        self.protect(pages.filter(|page| readers[*page] == 0), READ_WRITE);
-    }
-
-    /// The pages that hold no bytes of the allocation outside of `range`.
-    fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
-        let end = if range.end == self.bytes { range.end.div_ceil(PAGE) } else { range.end / PAGE };
-        let start = range.start.div_ceil(PAGE);
-        start..end.max(start)
-    }
-
-    /// Sets the rights of pages in the view, with one system call for each run of pages.
-    fn protect(&self, pages: impl Iterator<Item = usize>, rights: c_int) {
-        let mut pages = pages.peekable();
-        while let Some(first) = pages.next() {
-            let mut count = 1;
-            while pages.next_if_eq(&(first + count)).is_some() {
-                count += 1;
-            }
-            let at = (self.view + first * PAGE) as *mut c_void;
-            // SAFETY: the pages belong to this twin's view, which is mapped until drop.
-            let done = unsafe { libc::mprotect(at, count * PAGE, rights) };
-            assert_eq!(done, 0, "mprotect of page-locked memory: {}", io::Error::last_os_error());
+        *readers += 1;
+        if *readers == 1 {
+            self.protect(PROT_READ);
         }
+    }
+
+    /// Ends one [`Self::hold`].
+    pub(crate) fn release(&self) {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        *readers -= 1;
+        if *readers == 0 {
+            self.protect(READ_WRITE);
+        }
+    }
+
+    fn protect(&self, rights: c_int) {
+        // SAFETY: this twin's view is mapped until drop, and it has so many bytes.
+        let done = unsafe { libc::mprotect(self.view as *mut c_void, self.bytes, rights) };
+        assert_eq!(done, 0, "mprotect of page-locked memory: {}", io::Error::last_os_error());
     }
 
     /// Address of `range` in the inner mapping.

@@ -57,10 +57,10 @@ impl Move {
         Ok(())
     }
 
-    /// Gives page-locked source pages back to the program.
+    /// Lets the program write page-locked source memory again.
     pub(crate) fn release(&self) {
-        if let Source::Memory { twin, offset, held: true } = &self.from {
-            twin.release(&(*offset..*offset + self.bytes));
+        if let Source::Memory { twin, held: true, .. } = &self.from {
+            twin.release();
         }
     }
 }
