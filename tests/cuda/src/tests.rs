@@ -142,6 +142,13 @@ fn peek(address: u64) -> u8 {
     unsafe { (address as *const u8).read_volatile() }
 }
 
+/// Lets time pass. No program needs it to be right; some would hide a mistake without it.
+fn pause(milliseconds: u64) {
+    let (passed, waiting) = (std::sync::Condvar::new(), std::sync::Mutex::new(()));
+    let guard = waiting.lock().expect("a lock");
+    drop(passed.wait_timeout(guard, std::time::Duration::from_millis(milliseconds)));
+}
+
 /// Maps pages of zeros.
 fn mapped(bytes: usize, rights: i32) -> u64 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -123,3 +123,52 @@ impl Uses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::{Access, Use, Uses};
+    use crate::mistakes::{WRITE_BEFORE_READ, WRITE_BEFORE_WRITE};
+    use crate::order::clock::{Clock, Tick};
+
+    /// The kind of mistake of a use by a stream that is ordered after itself only.
+    fn note(
+        uses: &mut Uses,
+        stream: u64,
+        access: Access,
+        range: Range<usize>,
+    ) -> Option<&'static str> {
+        let tick = Tick { stream, index: 1 };
+        let mut clock = Clock::default();
+        clock.see(tick);
+        let new = Use { tick, call: "a call" };
+        uses.note(range, access, new, &clock).map(|conflict| conflict.kind)
+    }
+
+    #[test]
+    fn keeps_bytes_apart_that_a_write_overlaps_only_in_part() {
+        let mut uses = Uses::default();
+        assert_eq!(note(&mut uses, 1, Access::Write, 0..8), None);
+        assert_eq!(note(&mut uses, 2, Access::Write, 2..4), Some(WRITE_BEFORE_WRITE));
+        assert_eq!(note(&mut uses, 1, Access::Write, 0..2), None);
+        assert_eq!(note(&mut uses, 2, Access::Write, 7..8), Some(WRITE_BEFORE_WRITE));
+        assert_eq!(note(&mut uses, 1, Access::Write, 4..7), None);
+        assert_eq!(note(&mut uses, 1, Access::Write, 3..5), Some(WRITE_BEFORE_WRITE));
+    }
+
+    #[test]
+    fn remembers_readers_of_bytes_between_and_beside_writes() {
+        let mut uses = Uses::default();
+        assert_eq!(note(&mut uses, 1, Access::Write, 4..6), None);
+        assert_eq!(note(&mut uses, 1, Access::Write, 8..10), None);
+        assert_eq!(note(&mut uses, 1, Access::Read, 2..12), None);
+        for range in [2..3, 6..8, 10..12] {
+            let kind = note(&mut uses, 2, Access::Write, range.clone());
+            assert_eq!(kind, Some(WRITE_BEFORE_READ), "{range:?}");
+        }
+        assert_eq!(note(&mut uses, 2, Access::Write, 4..6), Some(WRITE_BEFORE_WRITE));
+        assert_eq!(note(&mut uses, 2, Access::Write, 0..2), None);
+        assert_eq!(note(&mut uses, 2, Access::Write, 12..14), None);
+    }
+}

@@ -14,8 +14,20 @@ use crate::gate::IS_STREAM;
 use crate::mistakes;
 use crate::state::{Held, State, driver, lock, wait};
 
+/// Ends the process when a stream's thread panics. Its waiters would wait for ever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// The thread of a stream.
 pub(super) fn run(handle: u64, wake: &Condvar) {
+    let _guard = AbortOnPanic;
     IS_STREAM.set(true);
     let mut state = lock();
     while let Some(stream) = state.streams.get(&handle) {

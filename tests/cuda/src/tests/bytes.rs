@@ -29,7 +29,7 @@ fn rewrite(wait: impl FnOnce(u64)) {
 
 #[test]
 fn kills_host_code_that_writes_page_locked_memory_under_a_copy() {
-    let ended = run(&[("STANDIN_DELAY_US", "100000")], || rewrite(|_| ()));
+    let ended = run(&[("STANDIN_DELAY_US", "1000000")], || rewrite(|_| ()));
     assert_eq!(ended.signal, Some(libc::SIGSEGV));
 }
 
@@ -61,7 +61,7 @@ fn batch(rows: &[(u64, u64, usize)], access_order: u32, stream: u64) -> (Code, u
 
 #[test]
 fn copies_the_rows_of_a_batch() {
-    let ended = run(&[("STANDIN_DELAY_US", "2000")], || {
+    let ended = run(&[("STANDIN_DELAY_US", "100000")], || {
         begin();
         let (stream, target) = (stream(), device_memory(256));
         let source = mapped(4096, libc::PROT_READ | libc::PROT_WRITE);

@@ -11,14 +11,18 @@ use crate::mistakes::{AFTER_FORK, NEWER_SYMBOL, POLLED_AFTER_LOSS};
 #[test]
 fn stays_lost_after_a_sticky_error() {
     let ended =
-        run(&[("STANDIN_FAIL", "cuEventQuery:700@2"), ("STANDIN_DELAY_US", "50000")], || {
+        run(&[("STANDIN_FAIL", "cuEventQuery:700@2"), ("STANDIN_DELAY_US", "500000")], || {
             begin();
             let (stream, block) = (stream(), device_memory(4096));
             let event = made(|to| cuEventCreate(to, 2));
+            let back = page_locked(4096, 9);
             send(block, 4096, stream);
+            ok(cuMemcpyDtoHAsync_v2(back, block, 4096, stream));
             ok(cuEventRecord(event, stream));
             assert_eq!(cuEventQuery(event), 600);
             assert_eq!(cuEventQuery(event), 700);
+            pause(60);
+            assert_eq!(peek(back), 9, "queued copies do not run");
             assert_eq!(cuMemcpyDtoHAsync_v2(0, block, 1, stream), 700);
             assert_eq!(cuStreamSynchronize(stream), 700);
             assert_eq!(cuMemFree_v2(block), 700);
