@@ -24,6 +24,8 @@ mod pump;
 mod registrar;
 mod slice;
 mod staging;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::{any::Any, fmt, ops::Range, sync::Arc};
 
@@ -213,7 +215,8 @@ pub(crate) trait DeviceMemory: Send + Sync {
     /// Where it begins, as the device counts.
     fn address(&self) -> u64;
 
-    fn len(&self) -> usize;
+    /// Its bytes.
+    fn bytes(&self) -> usize;
 }
 
 /// Work that a device does in order.

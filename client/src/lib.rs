@@ -51,6 +51,8 @@ pub mod admin;
 pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use copies::Copies;
 pub use dataset::{Dataset, IndexedNow, OpenOptions};
+#[cfg(feature = "testing")]
+pub use device::testing as device_testing;
 pub use device::{
     ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, GivenBlock, Pump, ReadyBlock,
 };

@@ -89,7 +89,7 @@ impl Blocks {
         let idle = {
             let mut idle = self.lock();
             // The one that was given back first is the one whose users are most likely done.
-            let index = idle.iter().position(|idle| idle.memory.len() >= bytes);
+            let index = idle.iter().position(|idle| idle.memory.bytes() >= bytes);
             index.map(|index| idle.remove(index))
         };
         let Idle { memory, until } = match idle {
@@ -142,7 +142,7 @@ impl Blocks {
         let mut idle = self.lock();
         idle.push(Idle { memory, until });
         let smallest = match idle.len() > self.idle_max {
-            true => idle.iter().enumerate().min_by_key(|(_, idle)| idle.memory.len()),
+            true => idle.iter().enumerate().min_by_key(|(_, idle)| idle.memory.bytes()),
             false => None,
         };
         let smallest = smallest.map(|(index, _)| index).map(|index| idle.remove(index));

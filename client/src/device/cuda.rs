@@ -30,7 +30,7 @@ use super::{
     registrar::Registrar,
 };
 use crate::{Error, ErrorKind, process::PerProcess};
-use library::Library;
+use library::{Fault, Library};
 
 /// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only read are
 /// registered.
@@ -83,7 +83,7 @@ static OPENED: PerProcess<Opened> = PerProcess::new();
 /// See [`Device::cuda`].
 pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
     let name = format!("cuda:{ordinal}");
-    let library = begin(&name).map_err(|error| cannot_use(error, &name))?;
+    let library = begin(&name, &format!("device '{name}' can't be used"))?;
     let opened = OPENED.get(|_| Opened::default());
     let registrar = Arc::clone(opened.registrar.get_or_init(Registrar::new));
     let mut devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,25 +100,31 @@ pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
     Ok(device)
 }
 
+/// Whether a device of this process is open.
+#[cfg(feature = "testing")]
+pub(super) fn is_any_open() -> bool {
+    let opened = OPENED.get(|_| Opened::default());
+    let devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
+    devices.values().any(|device| device.driver.strong_count() > 0)
+}
+
 /// See [`Device::list`].
 pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
-    let library = begin("cuda")?;
+    let library = begin("cuda", "GPUs can't be listed")?;
     (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
 }
 
-/// Finds the driver, in a process that may call it.
-fn begin(name: &str) -> Result<Library, Error> {
+/// Finds the driver, in a process that may call it. `what` can't be done without.
+fn begin(name: &str, what: &str) -> Result<Library, Error> {
     let process = fork_count() + 1;
     match CALLED_IN.compare_exchange(0, process, Relaxed, Relaxed) {
         Err(first) if first != process => return Err(forked(name)),
         _ => {}
     }
-    Library::find(name)
-}
-
-fn cannot_use(error: Error, name: &str) -> Error {
-    let what = format!("device '{name}' can't be used");
-    if error.what() == what { error } else { error.context(what) }
+    Library::find().map_err(|fault| match fault {
+        Fault::Unusable(why, hint) => Error::new(ErrorKind::NotFound, what).because(why).hint(hint),
+        Fault::Forked => forked(name),
+    })
 }
 
 fn facts(ordinal: u32, library: &Library) -> Result<DeviceFacts, Error> {
@@ -275,9 +281,13 @@ fn is_sticky(code: sys::CUresult) -> bool {
 
 /// `what` could not be done, because of what a call came to.
 fn failure(what: &str, call: &str, error: DriverError) -> Error {
+    Error::new(ErrorKind::Internal, what).because(format!("{call} returned {}", name_of(error)))
+}
+
+/// CUDA's name for an error.
+fn name_of(error: DriverError) -> String {
     let name = error.error_name().ok().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_else(|| format!("error {}", error.0 as u32));
-    Error::new(ErrorKind::Internal, what).because(format!("{call} returned {name}"))
+    name.unwrap_or_else(|| format!("error {}", error.0 as u32))
 }
 
 fn no_such_device(name: &str, count: u32) -> Error {

@@ -192,7 +192,7 @@ impl DeviceMemory for Memory {
         self.address
     }
 
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.bytes
     }
 }

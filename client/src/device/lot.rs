@@ -12,7 +12,7 @@
 use std::{
     any::Any,
     mem,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -97,29 +97,36 @@ impl Lot {
         self.process == fork_count()
     }
 
-    /// Starts a thread that looks. Without one, those that take memory look.
+    /// Starts a thread that looks. It keeps the lot while anything is parked.
     fn watch(self: &Arc<Self>) {
-        let lot = Arc::downgrade(self);
+        let lot = Arc::clone(self);
         let thread = thread::Builder::new().name("larder-device".to_owned());
-        if thread.spawn(move || while Self::look(&lot) {}).is_err() {
+        if thread.spawn(move || while lot.look() {}).is_err() {
+            // Those that take memory look instead.
             self.lock().is_watched = false;
         }
     }
 
-    /// Looks once, after a while. Whether there may be more to look at.
-    fn look(lot: &Weak<Self>) -> bool {
-        let Some(lot) = lot.upgrade() else { return false };
-        lot.sweep();
-        let state = lot.lock();
+    /// Looks once, and waits for a while. Whether there may be more to look at.
+    fn look(&self) -> bool {
+        self.sweep();
+        let state = self.lock();
         let pause = if state.parked.is_empty() { LINGER } else { LOOK };
-        let waited = lot.parked.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
-        let (mut state, timeout) = waited;
+        let waited = self.parked.wait_timeout(state, pause);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_watched = !(timeout.timed_out() && state.parked.is_empty());
         state.is_watched
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lot {
+    fn drop(&mut self) {
+        // Without a thread to look, and nobody left to take memory.
+        mem::forget(mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }
 

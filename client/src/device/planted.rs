@@ -4,6 +4,10 @@
 //!
 //! Thread rule: read once. Non-goals: products, which have none of these.
 
+use std::{mem, sync::Arc};
+
+use super::{Source, Transfer};
+
 /// The consumer's stream does not wait for the batch.
 pub(super) const NO_CONSUMER_WAIT: &str = "no consumer wait";
 /// A block is written to although its last user is not done.
@@ -15,6 +19,7 @@ pub(super) const LEASE_ENDED: &str = "lease ended at queueing";
 /// A registration ends when its copies are queued.
 pub(super) const UNREGISTERED: &str = "unregistered early";
 /// A lost device is polled for ever.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the other driver loses no device"))]
 pub(super) const IS_COMPLETE_POLLED: &str = "is_complete polled";
 
 /// Whether this mistake is planted in this process.
@@ -25,35 +30,26 @@ pub(super) fn is(mistake: &str) -> bool {
     planted.as_deref() == Some(mistake)
 }
 
-/// What is held of a transfer, if a mistake about that is planted.
-#[cfg(feature = "testing")]
-pub(super) fn let_go(transfer: std::sync::Arc<super::Transfer>) -> std::sync::Arc<super::Transfer> {
-    use super::Source;
-
-    let (lease_ended, unregistered) = (is(LEASE_ENDED), is(UNREGISTERED));
-    for source in &transfer.sources {
-        if let Source::Extent { registration, extent } = source {
-            if unregistered {
-                extent.accompany(None);
-            }
-            if lease_ended {
-                std::mem::forget(std::sync::Arc::clone(registration));
-            }
-        }
-    }
-    if !lease_ended && !unregistered {
-        return transfer;
-    }
-    let extents = transfer.sources.iter().filter_map(|source| match source {
-        Source::Extent { extent, .. } if unregistered => Some(std::sync::Arc::clone(extent)),
-        _ => None,
-    });
-    std::mem::forget(extents.collect::<Vec<_>>());
-    drop(transfer);
-    std::sync::Arc::new(super::Transfer { sources: Vec::new(), runs: Vec::new() })
-}
-
 #[cfg(not(feature = "testing"))]
 pub(super) const fn is(_mistake: &str) -> bool {
     false
+}
+
+/// The part of a transfer that is held, if a mistake about that is planted.
+pub(super) fn let_go(transfer: Arc<Transfer>) -> Arc<Transfer> {
+    let (lease_ended, unregistered) = (is(LEASE_ENDED), is(UNREGISTERED));
+    if !lease_ended && !unregistered {
+        return transfer;
+    }
+    for source in &transfer.sources {
+        let Source::Extent { registration, extent } = source else { continue };
+        if unregistered {
+            extent.accompany(None);
+            mem::forget(Arc::clone(extent));
+        } else {
+            mem::forget(Arc::clone(registration));
+        }
+    }
+    drop(transfer);
+    Arc::new(Transfer { sources: Vec::new(), runs: Vec::new() })
 }

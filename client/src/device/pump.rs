@@ -182,9 +182,7 @@ impl Pump {
     }
 
     fn hold(&self, event: Event, transfer: Arc<Transfer>) {
-        #[cfg(feature = "testing")]
-        let transfer = planted::let_go(transfer);
-        self.device.lot.park(vec![event], transfer);
+        self.device.lot.park(vec![event], planted::let_go(transfer));
     }
 }
 

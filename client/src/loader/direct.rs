@@ -38,9 +38,11 @@ pub(super) struct DirectRun {
     pub(super) to: usize,
 }
 
-/// Extents by dataset and shard, as sources of a transfer. `None` for those that can't be read directly.
-#[derive(Default)]
-struct Extents {
+/// The extents of a batch.
+struct Extents<'a> {
+    pump: &'a Pump,
+    cancel: &'a CancelToken,
+    /// By dataset and shard, the index of the source. `None` for those that can't be read directly.
     known: BTreeMap<(u32, u32), Option<usize>>,
     sources: Vec<(Companion, Arc<Attached>)>,
 }
@@ -60,14 +62,14 @@ impl BatchFetcher {
         if pump.way() == DeviceWay::Staged {
             return Ok(Direct::default());
         }
-        let (mut extents, mut columns) = (Extents::default(), BTreeMap::new());
+        let (known, sources) = (BTreeMap::new(), Vec::new());
+        let (mut extents, mut columns) =
+            (Extents { pump, cancel, known, sources }, BTreeMap::new());
         for (column, _) in self.layout.columns().iter().enumerate() {
             if !self.may_pay(column, samples, rows) {
                 continue;
             }
-            let runs = self.runs(column, samples, rows, &mut |of, shelf, shard| {
-                extents.find(of, shelf, shard, pump, cancel)
-            })?;
+            let runs = self.runs(column, samples, rows, &mut extents)?;
             if let Some(runs) = runs.filter(|runs| pays(runs, &extents)) {
                 columns.insert(column, runs);
             }
@@ -97,19 +99,19 @@ impl BatchFetcher {
         rows.iter().enumerate().map(bytes).sum()
     }
 
-    /// The runs of a column, if all its rows are where `find` finds a source.
+    /// The runs of a column, if all its rows are in extents that can be read directly.
     fn runs(
         &self,
         column: usize,
         samples: &Samples,
         rows: &[RowRef],
-        find: &mut dyn FnMut(u32, &Shelf, u32) -> Result<Option<(usize, Arc<Attached>)>, Error>,
+        extents: &mut Extents<'_>,
     ) -> Result<Option<Vec<DirectRun>>, Error> {
         let (mut runs, mut to) = (Vec::<DirectRun>::new(), 0);
         for (place, &row) in rows.iter().enumerate() {
             let shelf = self.shelf_of(samples, place);
             let dataset = samples.datasets.get(place).copied().unwrap_or(0);
-            let Some((source, extent)) = find(dataset, shelf, row.shard)? else {
+            let Some((source, extent)) = extents.find(dataset, shelf, row.shard)? else {
                 return Ok(None);
             };
             let (begin, bytes) = shelf.place(column, row);
@@ -127,20 +129,18 @@ impl BatchFetcher {
     }
 }
 
-impl Extents {
+impl Extents<'_> {
     /// The extent of a shard, if it is mapped and registered.
     fn find(
         &mut self,
         dataset: u32,
         shelf: &Shelf,
         shard: u32,
-        pump: &Pump,
-        cancel: &CancelToken,
-    ) -> Result<Option<(usize, Arc<Attached>)>, Error> {
+    ) -> Result<Option<(usize, &Attached)>, Error> {
         let index = match self.known.get(&(dataset, shard)) {
             Some(&known) => known,
             None => {
-                let found = registered(shelf, shard, pump, cancel)?;
+                let found = registered(shelf, shard, self.pump, self.cancel)?;
                 let index = found.map(|source| {
                     self.sources.push(source);
                     self.sources.len() - 1
@@ -149,7 +149,7 @@ impl Extents {
                 index
             }
         };
-        Ok(index.map(|index| (index, Arc::clone(&self.sources[index].1))))
+        Ok(index.map(|index| (index, &*self.sources[index].1)))
     }
 }
 
@@ -169,7 +169,7 @@ fn registered(
 }
 
 /// Whether runs are long, or as few as there are extents.
-fn pays(runs: &[DirectRun], extents: &Extents) -> bool {
+fn pays(runs: &[DirectRun], extents: &Extents<'_>) -> bool {
     let bytes: u64 = runs.iter().map(|run| run.from.len() as u64).sum();
     runs.len() <= extents.sources.len() || bytes >= RUN_BYTES_MIN * runs.len() as u64
 }

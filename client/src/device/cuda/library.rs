@@ -12,8 +12,6 @@ use std::{ffi::c_void, fs};
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::{Error, ErrorKind};
-
 /// The oldest CUDA version that a driver must be for, as the driver counts: 12.0.
 const VERSION_MIN: i32 = 12_000;
 
@@ -62,13 +60,15 @@ impl Library {
     /// Finds and initialises it.
     ///
     /// # Errors
-    /// `NotFound` for each thing that can be wrong with it, with what to do.
-    pub(super) fn find(device: &str) -> Result<Self, Error> {
+    /// Each thing that can be wrong with it, with the reason and a hint.
+    pub(super) fn find() -> Result<Self, Fault> {
         // SAFETY: loads a library that the system has under the driver's name. That runs its
         // constructors, as any program that uses a GPU does.
         if !unsafe { sys::is_culib_present() } {
-            return Err(not_found("no NVIDIA driver (libcuda.so) was found")
-                .hint("install the driver, start the container with GPUs, or leave `device` out"));
+            return Err(Fault::new(
+                "no NVIDIA driver (libcuda.so) was found",
+                "install the driver, start the container with GPUs, or leave `device` out",
+            ));
         }
         let path = path();
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| !has(symbol)) {
@@ -77,12 +77,12 @@ impl Library {
         let mut version = 0;
         // SAFETY: the driver writes one integer, to a place that lives until then.
         let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
-        asked.map_err(|error| cannot_begin(&path, version, error, device))?;
+        asked.map_err(|error| cannot_begin(&path, version, error))?;
         if version < VERSION_MIN {
             return Err(too_old(&path, &format!("is for CUDA {}", text(version))));
         }
         let begun = result::init().and_then(|()| result::device::get_count());
-        let count = begun.map_err(|error| cannot_begin(&path, version, error, device))?;
+        let count = begun.map_err(|error| cannot_begin(&path, version, error))?;
         match u32::try_from(count).unwrap_or(0) {
             0 => Err(no_device()),
             devices => Ok(Self { version, devices }),
@@ -131,32 +131,47 @@ fn text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-fn not_found(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::NotFound, "the NVIDIA driver can't be used").because(why.into())
+/// What is wrong with the driver.
+pub(super) enum Fault {
+    /// The reason, and a hint.
+    Unusable(String, String),
+    /// This process was forked from one that uses the driver.
+    Forked,
 }
 
-fn too_old(path: &str, why: &str) -> Error {
-    not_found(format!("{path} {why}, and a driver for CUDA 12.0 or later is needed"))
-        .hint("install a newer driver, or leave `device` out")
+impl Fault {
+    fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unusable(why.into(), hint.into())
+    }
 }
 
-fn no_device() -> Error {
-    not_found("the driver finds 0 GPUs")
-        .hint("look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or leave `device` out")
+fn too_old(path: &str, why: &str) -> Fault {
+    let why = format!("{path} {why}, and a driver for CUDA 12.0 or later is needed");
+    Fault::new(why, "install a newer driver, or leave `device` out")
 }
 
-fn cannot_begin(path: &str, version: i32, error: DriverError, device: &str) -> Error {
+fn no_device() -> Fault {
+    let hint = "look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or leave `device` out";
+    Fault::new("the driver finds 0 GPUs", hint)
+}
+
+fn cannot_begin(path: &str, version: i32, error: DriverError) -> Fault {
     use sys::CUresult as Code;
     match error.0 {
-        Code::CUDA_ERROR_STUB_LIBRARY => not_found(format!(
-            "{path} (CUDA {}) is the toolkit's stub for linking, and no driver; \
-             a driver for CUDA 12.0 or later is needed",
-            text(version)
-        ))
-        .hint("take the folder of stubs out of LD_LIBRARY_PATH, or leave `device` out"),
+        Code::CUDA_ERROR_STUB_LIBRARY => {
+            let what = "is the toolkit's stub for linking, and no driver";
+            let version = text(version);
+            let why = format!(
+                "{path} (CUDA {version}) {what}; a driver for CUDA 12.0 or later is needed"
+            );
+            let hint = "take the folder of stubs out of LD_LIBRARY_PATH, or leave `device` out";
+            Fault::new(why, hint)
+        }
         Code::CUDA_ERROR_NO_DEVICE => no_device(),
-        Code::CUDA_ERROR_NOT_INITIALIZED => super::forked(device),
-        _ => super::failure("the NVIDIA driver can't be used", "cuInit", error)
-            .hint(format!("look at nvidia-smi: the library is {path}")),
+        Code::CUDA_ERROR_NOT_INITIALIZED => Fault::Forked,
+        _ => {
+            let why = format!("{path}: cuInit returned {}", super::name_of(error));
+            Fault::new(why, "look at nvidia-smi")
+        }
     }
 }

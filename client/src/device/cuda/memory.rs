@@ -157,7 +157,7 @@ impl DeviceMemory for OnDevice {
         self.address
     }
 
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.bytes
     }
 }

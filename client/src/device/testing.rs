@@ -1,0 +1,139 @@
+//! For tests of other crates: the pump without a loader.
+//!
+//! Thread rule: as the pump's. Non-goals: products; only the feature `testing` has this.
+
+use std::{ops::Range, sync::Arc};
+
+use larder_extent::Attached;
+
+use super::{
+    Block, Device, DeviceMemory, DeviceSlice, DeviceWay, OwnStream, Pump, ReadyBlock, Run, Source,
+    Transfer,
+};
+use crate::{CancelToken, Error};
+
+/// Sends bytes to a device as a loader does.
+pub struct Rig {
+    pump: Arc<Pump>,
+}
+
+impl Rig {
+    /// A rig with the pump of a loader of so many threads, of which `ahead` batches may lie on the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(device: &Device, threads: usize, ahead: usize) -> Result<Self, Error> {
+        Ok(Self { pump: Pump::new(device, DeviceWay::Direct, threads, ahead)? })
+    }
+
+    /// The pump.
+    #[must_use]
+    pub fn pump(&self) -> &Pump {
+        &self.pump
+    }
+
+    /// Sends bytes by way of a page-locked buffer, into a block that was given or one of the pump's.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn send(&self, bytes: &[u8], given: Option<ReadyBlock>) -> Result<DeviceSlice, Error> {
+        let mut buffer = self.pump.stage(bytes.len(), &CancelToken::never())?;
+        buffer.copy_from_slice(bytes);
+        let block = self.pump.block(bytes.len(), given)?;
+        let run = Run { source: 0, from: 0..bytes.len(), to: block.address() };
+        let transfer = Transfer { sources: vec![Source::Staged(buffer)], runs: vec![run] };
+        self.queue(transfer, block)
+    }
+
+    /// Sends parts of an extent's bytes, back to back, from where they lie.
+    ///
+    /// # Errors
+    /// The driver's, also when it does not register the extent.
+    pub fn send_parts(
+        &self,
+        extent: &Arc<Attached>,
+        parts: &[Range<usize>],
+    ) -> Result<DeviceSlice, Error> {
+        let registration = self.pump.registered(extent, &CancelToken::never())?;
+        let bytes = parts.iter().map(Range::len).sum();
+        let block = self.pump.block(bytes, None)?;
+        let mut to = block.address();
+        let runs = parts.iter().map(|part| {
+            let run = Run { source: 0, from: part.clone(), to };
+            to += part.len() as u64;
+            run
+        });
+        let runs = runs.collect();
+        let sources = vec![Source::Extent { registration, extent: Arc::clone(extent) }];
+        self.queue(Transfer { sources, runs }, block)
+    }
+
+    fn queue(&self, transfer: Transfer, mut block: Block) -> Result<DeviceSlice, Error> {
+        self.pump.send(transfer, &mut block)?;
+        Ok(DeviceSlice::whole(Arc::new(block)))
+    }
+}
+
+/// Reads a slice on a stream of the program's, as a kernel there would: it waits for nothing but what the stream
+/// was told to wait for.
+///
+/// # Errors
+/// The driver's.
+pub fn read_on(stream: &OwnStream, slice: &DeviceSlice) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; slice.len()];
+    stream.0.read(slice.address(), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes to a slice on a stream of the program's, as a kernel there would, and does not wait for it.
+///
+/// # Errors
+/// The driver's.
+pub fn write_on(
+    stream: &OwnStream,
+    slice: &DeviceSlice,
+    bytes: &[u8],
+    rig: &Rig,
+) -> Result<(), Error> {
+    let mut buffer = rig.pump.stage(bytes.len(), &CancelToken::never())?;
+    buffer.copy_from_slice(bytes);
+    let run = Run { source: 0, from: 0..bytes.len(), to: slice.address() };
+    let transfer = Arc::new(Transfer { sources: vec![Source::Staged(buffer)], runs: vec![run] });
+    stream.0.copy(&transfer)?;
+    rig.pump.device().lot.park(vec![stream.0.record()?], transfer);
+    Ok(())
+}
+
+/// Device memory of a program's own.
+pub struct OwnMemory(Arc<dyn DeviceMemory>);
+
+impl OwnMemory {
+    /// So many bytes.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
+        device.driver.memory(bytes).map(Self)
+    }
+
+    /// The device address at which it begins.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// Whether this process has a GPU open: one that copies, or whose memory is in use.
+#[must_use]
+pub fn has_gpu_open() -> bool {
+    #[cfg(feature = "cuda")]
+    return super::cuda::is_any_open();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
