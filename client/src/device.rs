@@ -29,7 +29,9 @@ pub mod testing;
 
 use std::{any::Any, fmt, ops::Range, sync::Arc};
 
-use larder_extent::{Attached, Companion};
+use larder_extent::{
+    Attached, Companion, ExtentId, Filling, Layout, PagePreference, PartSpec, Region,
+};
 
 use crate::{Error, ErrorKind};
 
@@ -88,10 +90,11 @@ impl Device {
         Err(without_cuda(&format!("device 'cuda:{ordinal}' can't be used")))
     }
 
-    /// The GPUs of this host. A process that asks for them can't fork children that use one.
+    /// The GPUs of this host: none where there is no driver. A process that asks for them can't fork children
+    /// that use one.
     ///
     /// # Errors
-    /// As [`cuda`](Self::cuda).
+    /// `NotFound` for a driver that is too old, or is none.
     pub fn list() -> Result<Vec<DeviceFacts>, Error> {
         #[cfg(feature = "cuda")]
         return cuda::list();
@@ -121,6 +124,17 @@ impl Device {
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.driver.ordinal()
+    }
+
+    /// Registers a page as the cache has them, a read-only map of a sealed file, and lets go of it.
+    ///
+    /// # Errors
+    /// The reason for which the driver refuses.
+    pub fn try_registering(&self) -> Result<(), Error> {
+        let page = probe_page().map_err(|error| {
+            Error::new(ErrorKind::Internal, "cannot make a page to register").because(error)
+        })?;
+        self.driver.register(&page).map(drop)
     }
 
     /// A stream that a program could use batches on.
@@ -160,6 +174,17 @@ fn without_cuda(what: &str) -> Error {
     Error::new(ErrorKind::NotFound, what)
         .because("this build of larder-client has no support for GPUs")
         .hint("build it with the feature `cuda`")
+}
+
+/// The smallest extent.
+fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {
+    let layout = Layout::new(&[Region::Blocks { bytes: 1 }])?;
+    let (id, parts) = (ExtentId::from_bytes([0; 16]), vec![PartSpec { region: 0, range: 0..1 }]);
+    let filling = Filling::create(id, layout, parts, PagePreference::Small)?;
+    let mut part = filling.take_part(0).expect("the only part");
+    part.write(&[0])?;
+    part.finish()?;
+    Ok(Attached::shared(filling.seal()?.open_for_peer()?, id)?)
 }
 
 /// A device that this process inherited by a fork.

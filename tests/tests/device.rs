@@ -17,7 +17,10 @@ mod nodes;
 #[path = "device/training.rs"]
 mod training;
 
+use std::process::Command;
+
 use child::{Over, run};
+use larder_tests::node::binary;
 use nix::sys::signal::Signal;
 
 /// The child's end of every test.
@@ -173,6 +176,26 @@ fn each_thing_that_can_be_wrong_with_a_driver_is_an_error_that_says_what_to_do()
     run("no_device", Over::StandIn(&[("STANDIN_DEVICES", "0")])).succeeds();
     run("no_memory", Over::StandIn(&[("STANDIN_MEMORY", "1000000")])).succeeds();
     run("not_a_library", Over::Rubbish).succeeds();
+}
+
+#[test]
+fn the_doctor_says_which_gpus_there_are_and_whether_they_register_pages() {
+    let found = |settings: &[(&str, &str)]| {
+        let (child, _folder) = child::command("", Over::StandIn(settings));
+        let mut doctor = Command::new(binary("larder"));
+        doctor.arg("doctor").env_remove("LARDER_CLUSTER");
+        doctor.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ended = doctor.output().expect("larder doctor runs");
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        said.lines().find(|line| line.contains(" GPU ")).expect("a line on GPUs").to_owned()
+    };
+    let gpu = found(&[]);
+    assert!(gpu.starts_with("ok ") && gpu.contains("cuda:0 is Stand-in, 1.0 GiB"), "{gpu}");
+    assert!(gpu.ends_with("driver for CUDA 12.8; registers pages of the cache"), "{gpu}");
+    let refused = found(&[("STANDIN_READ_ONLY", "0")]);
+    assert!(refused.contains("refused to register pages of the cache"), "{refused}");
+    assert!(found(&[("STANDIN_DEVICES", "0")]).starts_with("ok "), "no GPU is no failure");
+    assert!(found(&[("STANDIN_VERSION", "11040")]).contains("CUDA 12.0 or later is needed"));
 }
 
 #[test]

@@ -83,7 +83,8 @@ static OPENED: PerProcess<Opened> = PerProcess::new();
 /// See [`Device::cuda`].
 pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
     let name = format!("cuda:{ordinal}");
-    let library = begin(&name, &format!("device '{name}' can't be used"))?;
+    let what = format!("device '{name}' can't be used");
+    let library = begin().map_err(|fault| fault.to_error(&what, &name))?;
     let opened = OPENED.get(|_| Opened::default());
     let registrar = Arc::clone(opened.registrar.get_or_init(Registrar::new));
     let mut devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,21 +111,34 @@ pub(super) fn is_any_open() -> bool {
 
 /// See [`Device::list`].
 pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
-    let library = begin("cuda", "GPUs can't be listed")?;
+    let what = "GPUs can't be listed";
+    let library = match begin() {
+        Ok(library) => library,
+        Err(Fault::Absent(..)) => return Ok(Vec::new()),
+        Err(fault) => return Err(fault.to_error(what, "cuda")),
+    };
     (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
 }
 
-/// Finds the driver, in a process that may call it. `what` can't be done without.
-fn begin(name: &str, what: &str) -> Result<Library, Error> {
+/// Finds the driver, in a process that may call it.
+fn begin() -> Result<Library, Fault> {
     let process = fork_count() + 1;
     match CALLED_IN.compare_exchange(0, process, Relaxed, Relaxed) {
-        Err(first) if first != process => return Err(forked(name)),
-        _ => {}
+        Err(first) if first != process => Err(Fault::Forked),
+        _ => Library::find(),
     }
-    Library::find().map_err(|fault| match fault {
-        Fault::Unusable(why, hint) => Error::new(ErrorKind::NotFound, what).because(why).hint(hint),
-        Fault::Forked => forked(name),
-    })
+}
+
+impl Fault {
+    /// `what` can't be done, with the device of this name.
+    fn to_error(self, what: &str, device: &str) -> Error {
+        match self {
+            Self::Absent(why, hint) | Self::Unusable(why, hint) => {
+                Error::new(ErrorKind::NotFound, what).because(why).hint(hint)
+            }
+            Self::Forked => forked(device),
+        }
+    }
 }
 
 fn facts(ordinal: u32, library: &Library) -> Result<DeviceFacts, Error> {

@@ -175,6 +175,7 @@ impl BatchFetcher {
         let places = Places::new(&self.layout, rows.len(), &ragged);
         let mut direct = self.direct(samples, &rows, pump, cancel)?;
         let mut gathered = direct.gathered(rows.len());
+        let direct_bytes = gathered.sources.bytes;
         let staged = places.staged(|column| direct.has(column));
         let mut buffer = None;
         if !staged.is_empty() {
@@ -186,12 +187,12 @@ impl BatchFetcher {
         }
         let mut block = pump.block(places.end, given)?;
         let mut transfer = direct.transfer(&block, &places.rows);
-        let staged_bytes = staged.iter().map(|range| range.len() as u64).sum();
         if let Some(buffer) = buffer {
             stage(&mut transfer, buffer, staged, &block);
         }
         pump.send(transfer, &mut block)?;
-        let sent = Copies::sent(places.bytes(), staged_bytes);
+        let bytes = places.bytes();
+        let sent = Copies::sent(bytes, bytes - direct_bytes);
         sent.count();
         gathered.sources.copies += sent;
         let memory = DeviceSlice::whole(Arc::new(block));

@@ -22,6 +22,7 @@ use crate::{
     sampler::{Last, Order},
 };
 
+mod device;
 mod given;
 mod locality;
 mod mixture;

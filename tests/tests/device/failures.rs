@@ -81,7 +81,7 @@ fn no_driver() {
     assert_eq!(error.to_string(), text);
     let hint = "install the driver, start the container with GPUs, or leave `device` out";
     assert_eq!(error.advice_text(), Some(hint));
-    assert!(Device::list().is_err());
+    assert_eq!(Device::list().expect("a list"), []);
 }
 
 fn a_stub() {

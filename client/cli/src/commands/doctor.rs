@@ -4,6 +4,7 @@
 //! one empty marker object under `.larder` that shows whether a prefix can be written.
 
 mod check;
+mod gpu;
 mod host;
 mod memory;
 mod nodes;
@@ -49,6 +50,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let progress = context.progress("looking at this host");
     let mut checks = host::checks();
     checks.extend(memory::checks());
+    checks.extend(gpu::checks());
     progress.say("asking the nodes");
     checks.extend(nodes::checks(context.nodes(), arguments.socket.as_deref()));
     if let Some(reference) = reference {

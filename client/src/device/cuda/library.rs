@@ -65,10 +65,9 @@ impl Library {
         // SAFETY: loads a library that the system has under the driver's name. That runs its
         // constructors, as any program that uses a GPU does.
         if !unsafe { sys::is_culib_present() } {
-            return Err(Fault::new(
-                "no NVIDIA driver (libcuda.so) was found",
-                "install the driver, start the container with GPUs, or leave `device` out",
-            ));
+            let hint = "install the driver, start the container with GPUs, or leave `device` out";
+            let why = "no NVIDIA driver (libcuda.so) was found";
+            return Err(Fault::Absent(why.to_owned(), hint.to_owned()));
         }
         let path = path();
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| !has(symbol)) {
@@ -133,7 +132,9 @@ fn text(version: i32) -> String {
 
 /// What is wrong with the driver.
 pub(super) enum Fault {
-    /// The reason, and a hint.
+    /// There is no driver, or it finds no GPU: the reason, and a hint.
+    Absent(String, String),
+    /// It can't be used: the reason, and a hint.
     Unusable(String, String),
     /// This process was forked from one that uses the driver.
     Forked,
@@ -152,7 +153,7 @@ fn too_old(path: &str, why: &str) -> Fault {
 
 fn no_device() -> Fault {
     let hint = "look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or leave `device` out";
-    Fault::new("the driver finds 0 GPUs", hint)
+    Fault::Absent("the driver finds 0 GPUs".to_owned(), hint.to_owned())
 }
 
 fn cannot_begin(path: &str, version: i32, error: DriverError) -> Fault {
