@@ -55,7 +55,7 @@ test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty
 	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
 
 python: $(READY) ## the Python package, built and importable in target/venv
-	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests
+	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests -p larder-cuda-standin
 	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
 	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
 

@@ -82,7 +82,7 @@ impl Registrar {
         extent: &Arc<Attached>,
         driver: &Arc<dyn Driver>,
     ) -> Option<Companion> {
-        match self.stand(extent, driver)? {
+        match self.stand(extent, driver, process::uptime())? {
             Stand::Registered => extent.companion(),
             Stand::InLine | Stand::Refused(_) => None,
         }
@@ -99,7 +99,7 @@ impl Registrar {
         cancel: &CancelToken,
     ) -> Result<Companion, Error> {
         loop {
-            match self.stand(extent, driver) {
+            match self.stand(extent, driver, process::uptime()) {
                 Some(Stand::Registered) => {
                     if let Some(registration) = extent.companion() {
                         return Ok(registration);
@@ -117,11 +117,16 @@ impl Registrar {
     }
 
     /// How it stands with an extent, which is used now. `None` in a forked child.
-    fn stand(self: &Arc<Self>, extent: &Arc<Attached>, driver: &Arc<dyn Driver>) -> Option<Stand> {
+    fn stand(
+        self: &Arc<Self>,
+        extent: &Arc<Attached>,
+        driver: &Arc<dyn Driver>,
+        now: Duration,
+    ) -> Option<Stand> {
         if self.process != fork_count() {
             return None;
         }
-        let (key, now) = (Arc::as_ptr(extent).addr(), process::uptime());
+        let key = Arc::as_ptr(extent).addr();
         let mut state = self.lock();
         if let Some(known) = state.known.get_mut(&key).filter(|known| known.is(extent)) {
             known.used = now;
@@ -157,7 +162,8 @@ impl Registrar {
         };
         let Some((extent, driver)) = next else { return false };
         if let Some(extent) = extent.upgrade() {
-            let stand = match self.make_room(&extent).and_then(|()| register(&extent, &*driver)) {
+            let room = self.make_room(&extent, process::uptime());
+            let stand = match room.and_then(|()| register(&extent, &*driver)) {
                 Ok(()) => Stand::Registered,
                 Err(error) => Stand::Refused(error),
             };
@@ -179,8 +185,7 @@ impl Registrar {
     }
 
     /// Unregisters what was not used for longest, until an extent fits the budget.
-    fn make_room(&self, extent: &Attached) -> Result<(), Error> {
-        let now = process::uptime();
+    fn make_room(&self, extent: &Attached, now: Duration) -> Result<(), Error> {
         loop {
             let mut state = self.lock();
             state.known.retain(|_, known| known.extent.strong_count() > 0);
@@ -247,4 +252,87 @@ fn memory_bytes() -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kib.map_or(0, |kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
+
+    use super::*;
+    use crate::device::host::Host;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn driver() -> Arc<dyn Driver> {
+        Arc::new(Host::new())
+    }
+
+    /// An extent of this many bytes.
+    fn extent(bytes: u64) -> Arc<Attached> {
+        let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+        let id = ExtentId::from_bytes([7; 16]);
+        let parts = vec![PartSpec { region: 0, range: 0..bytes }];
+        let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
+        let mut part = filling.take_part(0).unwrap();
+        part.write(&vec![1; usize::try_from(bytes).unwrap()]).unwrap();
+        part.finish().unwrap();
+        let sealed = filling.seal().unwrap();
+        Arc::new(Attached::shared(sealed.open_for_peer().unwrap(), id).unwrap())
+    }
+
+    /// Asks for an extent at a time, and waits until it is registered or refused.
+    fn ask(registrar: &Arc<Registrar>, extent: &Arc<Attached>, now: Duration) -> Stand {
+        loop {
+            match registrar.stand(extent, &driver(), now).unwrap() {
+                Stand::InLine => thread::yield_now(),
+                settled => return settled,
+            }
+        }
+    }
+
+    #[test]
+    fn registers_an_extent_until_it_is_dropped() {
+        let registrar = Registrar::within(1 << 30);
+        let extent = extent(10_000);
+        assert!(registrar.get(&extent, &driver()).is_none(), "not at once");
+        assert!(matches!(ask(&registrar, &extent, SECOND), Stand::Registered));
+        let registration = registrar.get(&extent, &driver()).unwrap();
+        assert_eq!(Arc::strong_count(&registration), 2, "the extent's and this");
+        drop(extent);
+        assert_eq!(Arc::strong_count(&registration), 1);
+        assert!(registrar.refused().is_none());
+    }
+
+    #[test]
+    fn unregisters_the_extent_that_was_idle_for_longest_when_over_budget() {
+        let extents = [(); 4].map(|()| extent(10_000));
+        let registrar = Registrar::within(3 * extents[0].total_bytes());
+        for (extent, at) in extents.iter().zip([3, 1, 2]) {
+            assert!(matches!(ask(&registrar, extent, SECOND * at), Stand::Registered));
+        }
+        registrar.make_room(&extents[3], SECOND * 60).unwrap();
+        let registered = extents.each_ref().map(|extent| extent.companion().is_some());
+        assert_eq!(registered, [true, false, true, false]);
+    }
+
+    #[test]
+    fn refuses_an_extent_beyond_the_budget_while_others_are_in_use() {
+        let extents = [(); 2].map(|()| extent(10_000));
+        let registrar = Registrar::within(2 * extents[0].total_bytes() - 1);
+        assert!(matches!(ask(&registrar, &extents[0], process::uptime()), Stand::Registered));
+        let Stand::Refused(error) = ask(&registrar, &extents[1], process::uptime()) else {
+            panic!("it does not fit");
+        };
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+        assert_eq!(registrar.refused().unwrap().what(), error.what());
+        assert!(extents[0].companion().is_some());
+    }
+
+    #[test]
+    fn a_dropped_extent_leaves_its_part_of_the_budget() {
+        let registrar = Registrar::within(extent(10_000).total_bytes());
+        for _ in 0..5 {
+            assert!(matches!(ask(&registrar, &extent(10_000), SECOND), Stand::Registered));
+        }
+    }
 }
