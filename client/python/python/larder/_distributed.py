@@ -286,7 +286,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 def worker_info() -> Any:
     """Torch's description of the DataLoader worker that this process is, else None."""
     data = imported("torch.utils.data")
-    return None if data is None else data.getworker_info()
+    return None if data is None else data.get_worker_info()
 
 
 def refuse_inside_worker(done: str) -> None:
