@@ -144,7 +144,7 @@ class _Base:
             warnings.warn(
                 f"batches are copied through page-locked memory: {why}; "
                 "device_way='staged' says so without this warning",
-                stacklevel=6,
+                stacklevel=7,
             )
 
 
