@@ -11,23 +11,15 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, 
 PORTABLE, READ_ONLY = 1, 8
 #: `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`.
 _READ_ONLY_SUPPORTED = 113
+#: What the stand-in for the driver calls its devices: no figure is taken from them.
+STANDIN = "Stand-in"
+#: Waits for an event let the thread sleep.
+_BLOCKING = 1
+_NAME_BYTES = 100
 
 
 class CudaError(Exception):
     """What the driver answered, by its name."""
-
-
-def missing() -> str | None:
-    """Why nothing can be measured here; `None` if it can."""
-    try:
-        Driver()
-    except (OSError, CudaError) as error:
-        return str(error)
-    try:
-        import torch
-    except ImportError as error:
-        return str(error)
-    return None if torch.cuda.is_available() else "torch finds none"
 
 
 class Driver:
@@ -40,6 +32,18 @@ class Driver:
         self._call("cuDeviceGet", byref(self._device), c_int(0))
         self._call("cuDevicePrimaryCtxRetain", byref(context), self._device)
         self._call("cuCtxSetCurrent", context)
+
+    def name(self) -> str:
+        """Its name, such as `NVIDIA H200`."""
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        self._call("cuDeviceGetName", name, c_int(_NAME_BYTES), self._device)
+        return name.value.decode()
+
+    def version(self) -> str:
+        """The CUDA version that the driver is for."""
+        version = c_int()
+        self._call("cuDriverGetVersion", byref(version))
+        return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
     def registers_read_only(self) -> bool:
         """Whether the device says that it registers memory which is mapped read-only."""
@@ -76,6 +80,27 @@ class Driver:
         finally:
             self._call("cuMemFree_v2", address)
 
+    def copy(self, device: int, host: int, size: int) -> None:
+        """Queues a copy to the device, on the default stream."""
+        target, source, stream = c_uint64(device), c_void_p(host), c_void_p()
+        self._call("cuMemcpyHtoDAsync_v2", target, source, c_size_t(size), stream)
+
+    def mark(self) -> c_void_p:
+        """The moment at which all that is queued on the default stream now is done."""
+        event, stream = c_void_p(), c_void_p()
+        self._call("cuEventCreate", byref(event), c_uint(_BLOCKING))
+        self._call("cuEventRecord", event, stream)
+        return event
+
+    def wait(self, event: c_void_p) -> None:
+        """Waits for such a moment, without spinning. Each is waited for once."""
+        self._call("cuEventSynchronize", event)
+        self._call("cuEventDestroy_v2", event)
+
+    def finish(self) -> None:
+        """Waits for all work on the default stream."""
+        self.wait(self.mark())
+
     def seconds_to_copy(self, device: int, host: int, size: int) -> float:
         """Copies to the device, clocked by the device."""
         begun, ended, milliseconds = c_void_p(), c_void_p(), c_float()
@@ -83,8 +108,7 @@ class Driver:
         for event in (begun, ended):
             self._call("cuEventCreate", byref(event), c_uint(0))
         self._call("cuEventRecord", begun, stream)
-        target, source = c_uint64(device), c_void_p(host)
-        self._call("cuMemcpyHtoDAsync_v2", target, source, c_size_t(size), stream)
+        self.copy(device, host, size)
         self._call("cuEventRecord", ended, stream)
         self._call("cuEventSynchronize", ended)
         self._call("cuEventElapsedTime", byref(milliseconds), begun, ended)

@@ -1,9 +1,10 @@
-"""Are bytes on the device right when each batch is dropped while its copy is still to begin?
+"""Are bytes on the device right when each batch is dropped at once, while work on it is queued?
 
 A kernel that only waits goes before each copy, so that the program has dropped the batch, and the
-loader has had time to gather others, when the device reads it. What arrives is compared on the
-device. To see that this would find a mistake, the same is done with page-locked memory that nobody
-guards and that the next batch but one is written to.
+loader has had time to bring others, when the device reads it. Batches in page-locked memory are
+copied to the device after the wait; batches in the memory of the device are copied there. What
+arrives is compared on the device. To see that this would find a mistake, the same is done with
+page-locked memory that nothing guards and that the next batch but one is written to.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ import torch
 
 import larder
 
-from figures import WrongBytes, table
+from figures import Report, WrongBytes
+from gpu import DEVICE, ByTorch, Images
 from images import SHAPE, images, uri
+
+#: Images and their labels, whose copies may still be queued.
+Queued = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 #: Small ones, so that many lie ready and their memory comes round soon.
 BATCH = 64
@@ -29,63 +34,90 @@ WAIT_CYCLES = 2_000_000
 QUEUED = 16
 
 
-def measure(folder: Path, device: str, batches: int) -> dict[str, Any]:
+def measure(report: Report, gpu: ByTorch, folder: Path, count: int, batches: int) -> None:
     """Wrong bytes of Larder's batches, of which there must be none, and of unguarded memory's."""
-    written = images(folder)
-    whole = torch.from_numpy(written).to(device)
-    said: dict[str, Any] = {"batches": batches, "bytes": batches * BATCH * written[0].nbytes}
-    said["wrong"] = _wrong(_of_larder(folder, device, batches), whole)
-    if device == "cuda":
-        control = min(batches, 256)
-        said["control"] = {"batches": control, "wrong": _wrong(_unguarded(written, control), whole)}
-    rows = [(f"Larder, {batches} batches", said["wrong"])]
-    if "control" in said:
-        rows.append((f"memory that nobody guards, {control} batches", said["control"]["wrong"]))
-    table("Wrong bytes on the device", ("batches dropped at once", "wrong bytes"), rows)
-    if said["wrong"] != 0:
-        raise WrongBytes(f"{said['wrong']} bytes of batches that were dropped at once")
-    if "control" in said and said["control"]["wrong"] == 0:
+    written = images(folder)[:count]
+    whole = gpu.whole(written)
+    part = larder.open(uri(folder)).select(range(count))
+    control = min(batches, 256)
+    ways = {
+        "page-locked": _page_locked(part, batches),
+        **{
+            f"device=, output={output!r}, {way}": _on_device(part, output, way, batches)
+            for output in ("torch", "device")
+            for way in ("staged", "direct")
+        },
+        "memory that nothing guards": _unguarded(written, control),
+    }
+    said: dict[str, int | str] = {}
+    for name, queued in ways.items():
+        try:
+            said[name] = _wrong(queued, whole)
+        except larder.InvalidArgument as refused:
+            said[name] = str(refused)
+    wrong = {name: said[name] for name in said if name != "memory that nothing guards"}
+    report.table("Batches dropped at once", ("batches", "wrong bytes"), list(said.items()))
+    report.part("dropped", {"batches": batches, "wrong": said})
+    if any(isinstance(count, int) and count > 0 for count in wrong.values()):
+        raise WrongBytes(f"of batches that were dropped at once: {wrong}")
+    total = sum(count for count in wrong.values() if isinstance(count, int))
+    report.at_most("dropped", f"wrong bytes of {batches} batches, each way", total, 0, "bytes")
+    if said["memory that nothing guards"] == 0:
         print("unguarded memory came out right too: on this machine that says nothing of Larder's")
-    return said
 
 
-def _wrong(batches: Iterator[dict[str, Any]], whole: torch.Tensor) -> int:
+def _wrong(queued: Queued, whole: torch.Tensor) -> int:
     """Bytes of images that are not those of their labels, counted on the device."""
     wrong = 0
-    while queued := list(islice(_queued(batches, whole.device), QUEUED)):
-        if whole.is_cuda:
-            torch.cuda.synchronize()
-        for image, labels in queued:
+    while some := list(islice(queued, QUEUED)):
+        torch.cuda.synchronize()
+        for image, labels in some:
             wrong += int((image != whole[labels.to(whole.device)]).sum())
     return wrong
 
 
-def _queued(
-    batches: Iterator[dict[str, Any]], device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _page_locked(part: larder.Dataset, batches: int) -> Queued:
     """The images of each batch on their way to the device, and a copy of its labels on the host."""
+    loader = part.loader(BATCH, shuffle="global", prefetch=4, output="torch", pin_memory=True)
+    yield from _moved(islice(_epochs(loader), batches))
+
+
+def _moved(batches: Iterator[dict[str, Any]]) -> Queued:
     for batch in batches:
-        if device.type == "cuda":
-            torch.cuda._sleep(WAIT_CYCLES)
-        image, labels = batch["image"].to(device, non_blocking=True), batch["label"].clone()
+        torch.cuda._sleep(WAIT_CYCLES)
+        image, labels = batch["image"].to("cuda", non_blocking=True), batch["label"].clone()
         del batch
         yield image, labels
 
 
-def _of_larder(folder: Path, device: str, batches: int) -> Iterator[dict[str, Any]]:
-    dataset = larder.open(uri(folder))
-    loader = dataset.loader(
-        BATCH, shuffle="global", prefetch=4, output="torch", pin_memory=device == "cuda"
+def _on_device(part: larder.Dataset, output: Any, way: Any, batches: int) -> Queued:
+    """A copy of each batch that the device makes after it has waited, and the batch is dropped."""
+    loader = part.loader(
+        BATCH, shuffle="global", prefetch=4, output=output, device=DEVICE, device_way=way
     )
+    for batch in islice(_epochs(loader), batches):
+        torch.cuda._sleep(WAIT_CYCLES)
+        image, labels = _tensor(batch["image"]), _tensor(batch["label"])
+        copies = image.clone(), labels.clone()
+        del batch, image, labels
+        yield copies
 
-    def epochs() -> Iterator[dict[str, Any]]:
-        while True:
-            yield from loader
 
-    return islice(epochs(), batches)
+def _tensor(value: Any) -> torch.Tensor:
+    imported: torch.Tensor = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+    return imported
 
 
-def _unguarded(written: np.ndarray[Any, Any], batches: int) -> Iterator[dict[str, Any]]:
+def _epochs(loader: larder.Loader) -> Iterator[dict[str, Any]]:
+    while True:
+        yield from loader
+
+
+def _unguarded(written: Images, batches: int) -> Queued:
+    yield from _moved(_in_two_pieces(written, batches))
+
+
+def _in_two_pieces(written: Images, batches: int) -> Iterator[dict[str, Any]]:
     """Batches in two pieces of memory by turns, page-locked without torch's knowing."""
     rng = np.random.default_rng(8)
     pieces = [torch.empty((BATCH, *SHAPE), dtype=torch.uint8) for _ in range(2)]

@@ -19,8 +19,8 @@ def write(folder: Path, samples: int) -> None:
         folder / "image.npy", mode="w+", dtype=np.uint8, shape=(samples, *SHAPE)
     )
     for start in range(0, samples, BATCH):
-        part = image[start : start + BATCH]
-        part[:] = rng.integers(0, 256, size=part.shape, dtype=np.uint8)
+        part = image[start : start + BATCH].reshape(-1)
+        part[:] = np.frombuffer(rng.bytes(part.nbytes), np.uint8)
     np.save(folder / "label.npy", np.arange(samples, dtype=np.int64))
 
 

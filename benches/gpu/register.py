@@ -6,6 +6,7 @@ them, what that costs, and whether it then copies as fast as from memory of its 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cuda import PORTABLE, READ_ONLY, CudaError, Driver
-from figures import GIB, WrongBytes, in_turns, rates, table
+from figures import GIB, Report, WrongBytes, in_turns, rates
 
 Pages = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -36,9 +37,8 @@ class Missing(Exception):
     """This host has no such pages."""
 
 
-def measure(size: int, rounds: int) -> dict[str, Any]:
-    """A row for each kind of pages, beside memory of the driver's own and memory of nobody's."""
-    driver = Driver()
+def measure(report: Report, driver: Driver, size: int, rounds: int) -> None:
+    """Row a, for each kind of pages, beside memory of the driver's own and memory of nobody's."""
     said: dict[str, Any] = {"bytes": size, "read_only_supported": driver.registers_read_only()}
     content = np.random.default_rng(7).integers(0, 1 << 63, size // 8, np.int64).view(np.uint8)
     sources: dict[str, int] = {}
@@ -60,8 +60,9 @@ def measure(size: int, rounds: int) -> dict[str, Any]:
         _at(own, size)[:] = content
         sources |= {"cuMemAllocHost": own, "not registered": _address(content)}
         said["copies"] = _copied(driver, sources, content, rounds)
-    _print(said, size)
-    return said
+    _rows(report, said, size)
+    _print(report, said, size)
+    report.part("register", said)
 
 
 def sealed(kind: str, content: Pages) -> Pages:
@@ -146,7 +147,25 @@ def _copied(
         return in_turns(ways, rounds)
 
 
-def _print(said: dict[str, Any], size: int) -> None:
+def _rows(report: Report, said: dict[str, Any], size: int) -> None:
+    own = said["copies"]["cuMemAllocHost"]
+    for kind in KINDS:
+        of = said[kind]
+        if "skipped" in of:
+            continue
+        taken = of["read-only"] == "taken"
+        what = f"sealed map, {kind} pages, taken by cuMemHostRegister"
+        report.at_least("a", what if taken else f"{what}: {of['read-only']}", int(taken), 1, "")
+        if taken:
+            seconds = median(of["seconds"]) * GIB / size
+            report.seen("a", f"registering {kind} pages", seconds, "s/GiB")
+            pairs = zip(said["copies"][kind], own, strict=True)
+            figure = median(pinned / ours for ours, pinned in pairs)
+            what = f"copy from registered {kind} pages: GB/s, as a share of page-locked"
+            report.at_least("a", what, figure, 0.95, "x")
+
+
+def _print(report: Report, said: dict[str, Any], size: int) -> None:
     supported = "yes" if said["read_only_supported"] else "no"
     heads = (
         "pages",
@@ -163,7 +182,9 @@ def _print(said: dict[str, Any], size: int) -> None:
         rate = "" if copies is None else ", ".join(f"{r:.1f}" for r in rates(size / GIB, copies))
         taken = of.get("skipped") or of.get("read-only", "")
         rows.append((kind, taken, of.get("without the flag", ""), seconds, rate))
-    table(f"Registering a sealed map (the device says that it can: {supported})", heads, rows)
+    report.table(
+        f"Registering a sealed map (the device says that it can: {supported})", heads, rows
+    )
 
 
 def _address(array: Pages) -> int:
@@ -171,7 +192,7 @@ def _address(array: Pages) -> int:
 
 
 def _at(address: int, size: int) -> Pages:
-    """Memory at an address that somebody else keeps there."""
-    import ctypes
-
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    """Memory at an address, which its owner keeps there."""
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
+    pages: Pages = np.frombuffer(memory, np.uint8)
+    return pages

@@ -1,10 +1,11 @@
 """Batches on their way to a GPU: what registering pages costs, and what a loader brings.
 
-    run.sh [--quick] [--only PART ...] [--rounds N] [--data FOLDER] [--rehearse]
+    run.sh [--quick] [--only PART ...] [--rounds N] [--data FOLDER] [--standin LIBRARY]
 
-Prints tables; with OUT=FOLDER in the environment also writes FOLDER/gpu.json. Ends with 1 when a
-byte is wrong, and with 0 and one line when there is no GPU. `--rehearse` goes through the loaders
-on a machine without one, with the processor for a device, to see that everything works.
+Prints tables, and a row for each figure beside its target; with OUT=FOLDER in the environment also
+writes FOLDER/gpu.json. Ends with 1 when a byte is wrong, and with 0 and one line when there is no
+GPU. `--standin` goes through all parts over the stand-in for the driver, without a GPU and without
+torch: it takes no figure.
 
 Non-goals: several GPUs, GPUs of other makers.
 """
@@ -12,90 +13,212 @@ Non-goals: several GPUs, GPUs of other makers.
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.util
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 
 import cuda
-from figures import Sizes, WrongBytes
+from figures import GIB, Report, Sizes, WrongBytes
 from host import own_host
 
-PARTS = ("register", "loader", "dropped")
+if TYPE_CHECKING:
+    from gpu import Gpu
+
+PARTS = ("register", "staged", "direct", "loader", "step", "first", "dropped")
+#: No part begins later than this, so that a run ends within nine minutes.
+_BEGIN_SECONDS = 420
+#: Set in the process that has the stand-in for its driver.
+_OVER_STANDIN = "LARDER_GPU_OVER_STANDIN"
+#: No mistake: the part `register` also copies from memory that is not registered, to compare.
+_MEANT = "source is not page-locked"
 
 
 def main() -> int:
     """Measures what is chosen; returns the exit code."""
     arguments = _arguments()
-    sizes = Sizes.quick() if arguments.quick else Sizes()
-    device = "cpu" if arguments.rehearse else "cuda"
-    if not arguments.rehearse and (why := cuda.missing()) is not None:
-        print(f"no GPU: nothing was measured ({why})")
+    if arguments.standin is not None and _OVER_STANDIN not in os.environ:
+        return _over_standin(arguments.standin)
+    rehearsal = arguments.standin is not None
+    if (why := _missing(rehearsal=rehearsal)) is not None:
+        print(f"nothing was measured: {why}")
         return 0
-    said = _introduction(device, quick=arguments.quick)
+    sizes = Sizes.quick() if arguments.quick or rehearsal else Sizes()
+    report = _introduction(rehearsal=rehearsal, quick=arguments.quick)
+    code = 0
     try:
-        _measure(said, device, sizes, arguments)
+        _measure(report, sizes, arguments)
     except WrongBytes as wrong:
-        said["wrong"] = str(wrong)
+        report.said["wrong"] = str(wrong)
         print(f"\nWRONG BYTES: {wrong}")
-    said["load_at_end"] = os.getloadavg()
-    _write(said)
-    return 1 if "wrong" in said else 0
+        code = 1
+    report.said["load_at_end"] = os.getloadavg()
+    report.finish(os.environ.get("OUT"))
+    return code
 
 
-def _measure(
-    said: dict[str, Any], device: str, sizes: Sizes, arguments: argparse.Namespace
-) -> None:
-    # Not before it is known that there is a GPU: they need torch, numpy and larder.
-    import dropped
+def _measure(report: Report, sizes: Sizes, arguments: argparse.Namespace) -> None:
+    # Not before it is known that there is a GPU: they need numpy and larder.
+    import early
     import images
+    import loaders
     import register
-    import to_device
-
-    rounds = arguments.rounds or sizes.rounds
-    if "register" in arguments.only and device == "cuda":
-        said["register"] = register.measure(sizes.register_bytes, rounds)
-    if not {"loader", "dropped"} & set(arguments.only):
-        return
-    with tempfile.TemporaryDirectory(dir=arguments.data) as name, own_host():
-        folder = Path(name)
-        images.write(folder, sizes.images)
-        if "dropped" in arguments.only:
-            said["dropped"] = dropped.measure(folder, device, sizes.dropped)
-        if "loader" in arguments.only:
-            said["loader"] = to_device.measure(folder, device, rounds)
-
-
-def _introduction(device: str, *, quick: bool) -> dict[str, Any]:
-    import torch
+    import step
+    import ways
 
     import larder
 
-    name = torch.cuda.get_device_name() if device == "cuda" else "no GPU: a rehearsal, no figures"
-    said: dict[str, Any] = {
-        "device": name,
-        "torch": torch.__version__,
+    gpu, rounds = _gpu(rehearsal=report.rehearsal), arguments.rounds or sizes.rounds
+    need = 2 * sizes.images * images.SAMPLE_BYTES
+    with tempfile.TemporaryDirectory(dir=arguments.data or _room_for(need)) as name, own_host():
+        folder = Path(name)
+        # The whole dataset, and a quarter more.
+        os.environ["LARDER_MEMORY"] = f"{sizes.images * images.SAMPLE_BYTES * 5 // 4 + GIB}"
+        parts: dict[str, Callable[[], None]] = {
+            "register": lambda: register.measure(
+                report, gpu.driver, sizes.register_bytes, max(2, rounds)
+            )
+        }
+        if set(arguments.only) != {"register"}:
+            images.write(folder, sizes.images)
+            written, uri = images.images(folder), images.uri(folder)
+            dataset = larder.open(uri)
+            epochs = 2 * (sizes.images // images.BATCH)
+            parts |= {
+                "staged": lambda: ways.staged(report, gpu, dataset, written, rounds),
+                "direct": lambda: ways.direct(report, gpu, dataset, written, rounds),
+                "step": lambda: step.measure(report, gpu, dataset, written, rounds),
+                "first": lambda: early.measure(report, uri, epochs, min(rounds, 5)),
+                "loader": lambda: loaders.measure(
+                    report, gpu, dataset, folder, sizes.beside, min(rounds, 5)
+                ),
+                "dropped": lambda: _dropped(report, gpu, folder, sizes),
+            }
+        begun = time.monotonic()
+        for part in PARTS:
+            if part in arguments.only:
+                _part(report, part, parts[part], begun)
+
+
+def _part(report: Report, key: str, measure: Callable[[], None], begun: float) -> None:
+    """One part. Where it fails, the others are still measured."""
+    if time.monotonic() - begun > _BEGIN_SECONDS:
+        report.failed(key, "the time of a run was used up; choose it by --only")
+        return
+    at = time.monotonic()
+    try:
+        measure()
+    except WrongBytes:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        report.failed(key, f"{type(error).__name__}: {error}")
+    print(f"\n{key}: {time.monotonic() - at:.0f} s", flush=True)
+
+
+def _dropped(report: Report, gpu: Gpu, folder: Path, sizes: Sizes) -> None:
+    from gpu import ByTorch
+
+    if not isinstance(gpu, ByTorch):
+        print("not rehearsed: dropped batches need torch and a GPU")
+        return
+    import dropped
+
+    dropped.measure(report, gpu, folder, sizes.beside, sizes.dropped)
+
+
+def _gpu(*, rehearsal: bool) -> Gpu:
+    from gpu import ByStandin, ByTorch
+
+    return ByStandin() if rehearsal else ByTorch()
+
+
+def _missing(*, rehearsal: bool) -> str | None:
+    """Why nothing can be measured here; `None` if it can."""
+    try:
+        name = cuda.Driver().name()
+    except (OSError, cuda.CudaError) as error:
+        return f"no GPU ({error})"
+    if rehearsal:
+        return None if name == cuda.STANDIN else f"--standin, but the driver's device is {name}"
+    if name == cuda.STANDIN:
+        return "the driver is the stand-in for tests, which has no speed: say --standin"
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no GPU"
+
+
+def _introduction(*, rehearsal: bool, quick: bool) -> Report:
+    import larder
+
+    driver = cuda.Driver()
+    said = {
+        "device": driver.name(),
+        "driver": f"{_driver_version()}{driver.version()}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "larder": larder.__version__,
         "machine": f"{os.cpu_count()} cores, Linux {platform.release()}",
         "load_at_start": os.getloadavg(),
         "quick": quick,
     }
+    if not rehearsal:
+        import torch
+
+        said["torch"] = torch.__version__
     print(", ".join(f"{key} {value}" for key, value in said.items()))
-    return said
+    if rehearsal or quick:
+        print("only to see that everything works: take no figure from it")
+    return Report(rehearsal, dict(said))
 
 
-def _write(said: dict[str, Any]) -> None:
-    folder = os.environ.get("OUT")
-    if folder:
-        path = Path(folder) / "gpu.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(said, indent=1) + "\n")
-        print(f"\nwritten to {path}")
+def _driver_version() -> str:
+    """The kernel module's version, as NVIDIA counts drivers."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip() + ", "
+    except OSError:
+        return ""
+
+
+def _room_for(size: int) -> str:
+    """Memory files, if there is room for the data there; else the folder for temporary files."""
+    shared = "/dev/shm"
+    try:
+        return shared if shutil.disk_usage(shared).free >= size else tempfile.gettempdir()
+    except OSError:
+        return tempfile.gettempdir()
+
+
+def _over_standin(library: Path) -> int:
+    """Runs all of this again in a process whose driver is the stand-in."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("libcuda.so", "libcuda.so.1"):
+            (Path(folder) / name).symlink_to(library.resolve(strict=True))
+        settings = {
+            "LD_LIBRARY_PATH": folder,
+            "STANDIN_REPORT": f"{folder}/%p.json",
+            _OVER_STANDIN: "1",
+        }
+        done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, **settings})
+        said = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
+    found = [mistake for report in said for mistake in report["mistakes"]]
+    mistakes = [mistake for mistake in found if mistake["kind"] != _MEANT]
+    print(f"mistakes that the stand-in found in {len(said)} processes: {len(mistakes)}")
+    print(*mistakes, sep="\n")
+    return done.returncode or int(len(mistakes) > 0)
 
 
 def _arguments() -> argparse.Namespace:
@@ -108,10 +231,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=Path,
-        default=tempfile.gettempdir(),
-        help="where 1 GB fits, in the page cache",
+        help="where 9 GB fit, in memory; by default /dev/shm, or the folder for temporary files",
     )
-    parser.add_argument("--rehearse", action="store_true", help="without a GPU: take no figure")
+    parser.add_argument(
+        "--standin",
+        type=Path,
+        metavar="LIBRARY",
+        help="without a GPU, over liblarder_cuda_standin.so: takes no figure",
+    )
     return parser.parse_args()
 
 
