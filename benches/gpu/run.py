@@ -80,6 +80,7 @@ def _measure(report: Report, sizes: Sizes, arguments: argparse.Namespace) -> Non
 
     import larder
 
+    begun = time.monotonic()
     gpu, rounds = _gpu(rehearsal=report.rehearsal), arguments.rounds or sizes.rounds
     need = 2 * sizes.images * images.SAMPLE_BYTES
     with tempfile.TemporaryDirectory(dir=arguments.data or _room_for(need)) as name, own_host():
@@ -106,7 +107,6 @@ def _measure(report: Report, sizes: Sizes, arguments: argparse.Namespace) -> Non
                 ),
                 "dropped": lambda: _dropped(report, gpu, folder, sizes),
             }
-        begun = time.monotonic()
         for part in PARTS:
             if part in arguments.only:
                 _part(report, part, parts[part], begun)
