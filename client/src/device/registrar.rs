@@ -52,6 +52,8 @@ struct Known {
     extent: Weak<Attached>,
     used: Duration,
     stand: Stand,
+    /// When it was put in line.
+    asked: Duration,
 }
 
 #[derive(Clone)]
@@ -130,9 +132,12 @@ impl Registrar {
         let mut state = self.lock();
         if let Some(known) = state.known.get_mut(&key).filter(|known| known.is(extent)) {
             known.used = now;
-            return Some(known.stand.clone());
+            if !known.is_to_be_asked_again(now) {
+                return Some(known.stand.clone());
+            }
         }
-        let known = Known { extent: Arc::downgrade(extent), used: now, stand: Stand::InLine };
+        let (weak, stand) = (Arc::downgrade(extent), Stand::InLine);
+        let known = Known { extent: weak, used: now, stand, asked: now };
         state.known.insert(key, known);
         state.line.push_back((Arc::downgrade(extent), Arc::clone(driver)));
         let is_running = mem::replace(&mut state.is_running, true);
@@ -213,6 +218,12 @@ impl Registrar {
 impl Known {
     fn is(&self, extent: &Arc<Attached>) -> bool {
         self.extent.as_ptr() == Arc::as_ptr(extent) && self.extent.strong_count() > 0
+    }
+
+    /// Whether it found no room a while ago.
+    fn is_to_be_asked_again(&self, now: Duration) -> bool {
+        let no_room = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
+        matches!(&self.stand, Stand::Refused(error) if no_room(error)) && self.asked + IN_USE < now
     }
 
     fn is_registered(&self) -> bool {
@@ -326,6 +337,9 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
         assert_eq!(registrar.refused().unwrap().what(), error.what());
         assert!(extents[0].companion().is_some());
+        // The first is idle by then.
+        registrar.make_room(&extents[1], process::uptime() + SECOND * 60).unwrap();
+        assert!(matches!(ask(&registrar, &extents[1], SECOND * 120), Stand::Registered));
     }
 
     #[test]
