@@ -196,7 +196,7 @@ pub(crate) fn forked(device: &str) -> Error {
         .hint("start processes by 'spawn' or 'forkserver', or use the device in the parent alone")
 }
 
-/// What the rules need of a device.
+/// The calls of a device that the rules need.
 pub(crate) trait Driver: Send + Sync {
     /// As users write it.
     fn name(&self) -> String;
@@ -265,7 +265,7 @@ pub(crate) trait Stream: Send + Sync {
 /// A moment in the work of a stream.
 pub(crate) type Event = Arc<dyn Moment>;
 
-/// What an [`Event`] can be asked.
+/// The one question to an [`Event`].
 pub(crate) trait Moment: Any + Send + Sync {
     /// Whether the work before it is done.
     ///

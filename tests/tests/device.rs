@@ -1,4 +1,4 @@
-//! What a device must do for batches, whichever driver is behind it: one suite over all drivers.
+//! The contract of a device with the loader: one suite over all drivers.
 //!
 //! A process loads the driver's library once, so each case is a child process: this program again, told
 //! by the environment which case it is. Over the stand-in for the CUDA driver the child also writes a

@@ -1,4 +1,4 @@
-//! What copies a loader's batches to a device, and the devices of this host.
+//! The pump of a loader's batches to a device, and the devices of this host.
 
 use std::sync::Arc;
 

@@ -54,9 +54,9 @@ pub(crate) struct Block {
     memory: Option<Home>,
     address: u64,
     bytes: usize,
-    /// What the copy into it must wait for.
+    /// Events that the copy into it waits for.
     ready: Vec<Event>,
-    /// When its bytes are there.
+    /// The event after which its bytes are there.
     written: Option<Event>,
     uses: Mutex<Uses>,
 }
@@ -67,12 +67,12 @@ enum Home {
     Caller(Box<dyn GivenBlock>),
 }
 
-/// What a program does with a block.
+/// The program's uses of a block.
 #[derive(Default)]
 struct Uses {
     live: Vec<ConsumerStream>,
     ended: Vec<Event>,
-    /// The end of a use could not be recorded: nobody knows when the block is free.
+    /// The end of a use could not be recorded, so the block never counts as free again.
     is_lost: bool,
 }
 
@@ -185,12 +185,12 @@ impl Block {
         self.home.driver.ordinal()
     }
 
-    /// What must be done before it is written to.
+    /// Events that must be done before a copy writes to it.
     pub(super) fn ready(&self) -> &[Event] {
         &self.ready
     }
 
-    /// Its bytes are there after this, for which the copy has waited for all that it must.
+    /// Its bytes are there after this event. The copy has waited for all events of `ready`.
     pub(super) fn written_at(&mut self, event: Event) {
         self.written = Some(event);
         self.ready.clear();

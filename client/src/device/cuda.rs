@@ -3,8 +3,8 @@
 //! The driver is found when a device is opened, and not before: without one everything else works. Each
 //! device is opened once in a process, in its primary context, which torch and JAX use too.
 //!
-//! What the driver answers is looked at once, by [`Cuda::did`]. After an error that the device does not
-//! get over, no call reaches the driver any more: not to ask, and not to free.
+//! [`Cuda::did`] looks at the result of each call. After a sticky error the device is lost: no call
+//! reaches the driver any more, not even to free memory.
 //!
 //! Thread rule: any thread. Each call binds the context to its thread first.
 //! Non-goals: rules of order and lifetime (see [`pump`](super::pump)).
@@ -51,7 +51,7 @@ struct State {
     name: String,
     /// Its [`fork_count`].
     process: u32,
-    /// What the device does not get over.
+    /// The sticky error that ended the device.
     lost: OnceLock<Error>,
 }
 
@@ -183,7 +183,7 @@ impl Cuda {
         Ok(&self.context)
     }
 
-    /// What a call of the driver came to.
+    /// The result of a call of the driver.
     fn did<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, Error> {
         self.state.did(call, result)
     }
@@ -270,7 +270,7 @@ impl Driver for Cuda {
     }
 }
 
-/// Errors that a device, or this process, does not get over.
+/// Sticky errors: the driver returns them from now on.
 fn is_sticky(code: sys::CUresult) -> bool {
     use sys::CUresult as Code;
     matches!(

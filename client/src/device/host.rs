@@ -1,7 +1,7 @@
 //! A device that is none: its memory is memory of this process, its streams are threads.
 //!
-//! A copy runs on the thread of its stream and reads its source when it runs, as a device does. So what
-//! is freed or rewritten too early shows as wrong bytes here as well.
+//! A copy runs on the thread of its stream and reads its source when it runs, as a device does. So memory
+//! that is rewritten too early shows as wrong bytes here as well.
 //!
 //! Thread rule: one thread a stream, which ends with it. Non-goals: speed.
 
@@ -33,7 +33,7 @@ pub(super) struct Host {
     process: u32,
 }
 
-/// What the streams share.
+/// State of all streams.
 struct Shared {
     /// Memory, by its address.
     memory: Mutex<BTreeMap<u64, Bytes>>,
@@ -41,7 +41,7 @@ struct Shared {
     next: AtomicU64,
 }
 
-/// What a stream does.
+/// A piece of work of a stream.
 enum Task {
     Copy(Arc<Transfer>),
     Record(Arc<Done>),

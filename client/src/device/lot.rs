@@ -1,13 +1,14 @@
 //! Memory under copies that are still running: parked until the events of its copies are done.
 //!
 //! A loop may end, a batch may be dropped and an epoch may be left while the device still copies. The
-//! memory of such a copy goes to the lot, and whoever next looks frees what is done. A thread looks too
-//! while anything is parked, so that a program that stops using Larder gets its memory back.
+//! memory of such a copy goes to the lot. Threads that take memory sweep the lot: they free all memory
+//! whose copies are done. While anything is parked, a thread of the lot sweeps too. So a program that
+//! stops using Larder gets its memory back.
 //!
 //! After the device was lost, or in a forked child, nothing is freed any more.
 //!
 //! Thread rule: any thread parks and sweeps. What is freed is dropped after the lock.
-//! Non-goals: waiting for the device on behalf of the program.
+//! Non-goals: making the program wait for the device.
 
 use std::{
     any::Any,
@@ -125,7 +126,7 @@ impl Lot {
 
 impl Drop for Lot {
     fn drop(&mut self) {
-        // Without a thread to look, and nobody left to take memory.
+        // No thread could be started to sweep: the copies may still run.
         mem::forget(mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }

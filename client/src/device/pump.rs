@@ -5,7 +5,7 @@
 //! 1. A buffer, a registration and a lease are held until the event of their last copy is done.
 //! 2. The consumer's stream waits for the event of a batch; the training loop does not.
 //! 3. A block is written to only after its last user is done, as the device sees it.
-//! 4. What is left while copies run is parked, and not freed under them.
+//! 4. Memory that is let go of under a running copy is parked, and not freed.
 //! 5. A forked child calls no driver function.
 //! 6. After a device was lost every call ends with that error, and nothing more is freed.
 //! 7. A loader page-locks at most [`BUFFERS_BESIDE`] buffers more than it has threads.

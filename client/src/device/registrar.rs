@@ -1,12 +1,12 @@
 //! Registrations of mapped extents: the driver page-locks them where they lie, so that a device reads the
 //! cache itself.
 //!
-//! A batch asks for the registration of each extent that it reads. What has none is put in line, and a
-//! thread registers one extent after the other: the batch goes its other way meanwhile. Before that the
-//! thread compares all checksums of the extent, once, because nothing looks at the bytes later.
+//! A batch asks for the registration of each extent that it reads. An extent without one is put in line,
+//! and the batch is staged. A thread registers one extent after the other. First it compares all checksums
+//! of the extent, because no code looks at the bytes later.
 //!
 //! A registration is bound to its extent (see [`Attached::accompany`]): it ends before the extent is
-//! unmapped. Beyond a budget, those go that were not used for longest; in use, they are kept.
+//! unmapped. Beyond a budget, the least recently used extents are unregistered, unless they are in use.
 //!
 //! Thread rule: any thread asks. One thread registers, and ends when nothing is left in line.
 //! Non-goals: which rows pay to be copied directly.
@@ -118,7 +118,7 @@ impl Registrar {
         }
     }
 
-    /// How it stands with an extent, which is used now. `None` in a forked child.
+    /// The stand of an extent that a batch uses now. `None` in a forked child.
     fn stand(
         self: &Arc<Self>,
         extent: &Arc<Attached>,

@@ -42,7 +42,7 @@ pub(crate) struct Staged {
     home: Arc<Staging>,
 }
 
-/// What a thread that wants a buffer gets.
+/// The next step of a thread that wants a buffer.
 enum Turn {
     Idle(Box<dyn PageLocked>),
     /// It may make a buffer, after this one was freed.

@@ -180,7 +180,7 @@ impl Direct {
         self.columns.contains_key(&column)
     }
 
-    /// What became of the rows of these columns.
+    /// The sources and bytes of these columns.
     pub(super) fn gathered(&self, rows: usize) -> Gathered {
         let runs = self.columns.values().flatten();
         let bytes = runs.map(|run| run.from.len() as u64).sum();
@@ -193,7 +193,7 @@ impl Direct {
         Gathered { sources, longest: None }
     }
 
-    /// What is read, and the runs of each column.
+    /// The extents that are read, and the runs of each column.
     pub(super) fn take(&mut self) -> (Vec<Source>, Vec<(usize, DirectRun)>) {
         let columns = std::mem::take(&mut self.columns);
         let sources = match columns.is_empty() {

@@ -161,8 +161,8 @@ impl BatchFetcher {
         Ok(Places::new(&self.layout, samples.len(), &ragged).end)
     }
 
-    /// Brings samples to a device, unless `cancel` is used first. What they are copied from is held until
-    /// that is done; nobody waits for it here.
+    /// Queues the copies of samples to a device, unless `cancel` is used first. The pump holds the memory that
+    /// they read until they are done.
     fn to_device(
         &self,
         samples: &Samples,
@@ -222,8 +222,7 @@ impl Places {
         self.rows.iter().chain(offsets).map(|range| range.len() as u64).sum()
     }
 
-    /// What is staged: the columns that are not direct, and all offsets. What lies in neighbouring pages is one
-    /// range.
+    /// The staged ranges: the columns that are not direct, and all offsets. Neighbours are one range.
     fn staged(&self, is_direct: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let columns = self.rows.iter().enumerate().filter(|(column, _)| !is_direct(*column));
         let ranges = columns.map(|(_, range)| range).chain(self.offsets.iter().flatten());

@@ -3,7 +3,7 @@
 use larder_client::{Batch, Dataset, Device, DeviceWay, OnDevice};
 use larder_tests::words;
 
-/// What the parent says by the environment.
+/// Variables by which the parent tells a training loop what to do.
 pub(crate) const URI: &str = "LARDER_DEVICE_URI";
 pub(crate) const CLUSTER: &str = "LARDER_DEVICE_CLUSTER";
 pub(crate) const WAY: &str = "LARDER_DEVICE_WAY";

@@ -18,7 +18,7 @@ const VERSION_MIN: i32 = 12_000;
 /// The first with `cuMemcpyBatchAsync`.
 const BATCHES_VERSION: i32 = 12_080;
 
-/// What this crate calls, and every driver of [`VERSION_MIN`] has.
+/// Functions that this crate calls and every driver of [`VERSION_MIN`] has.
 const SYMBOLS: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -130,7 +130,7 @@ fn text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// What is wrong with the driver.
+/// A reason for which there is no driver to use.
 pub(super) enum Fault {
     /// There is no driver, or it finds no GPU: the reason, and a hint.
     Absent(String, String),
