@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from larder import _distributed
 from larder._errors import InvalidArgument
 from larder._frameworks import imported
+from larder._output import unknown
 from larder._ragged import Ragged
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Target:
                 "arrays of numpy are in the memory of the host",
                 hint="say output='torch', 'jax' or 'device', or leave device out",
             )
+        if output not in ("torch", "jax", "device"):
+            raise unknown(output)
         return cls(_ordinal(device), way)
 
     @staticmethod

@@ -26,11 +26,16 @@ def converter(output: Output) -> Convert:
     """
     convert = _CONVERTERS.get(resolve(output))
     if convert is None:
-        raise InvalidArgument(
-            f"there is no output {output!r}" + (" without a device" if output == "device" else ""),
-            hint="say 'auto', 'numpy', 'torch' or 'jax'; with device='cuda' also 'device'",
-        )
+        raise unknown(output)
     return convert
+
+
+def unknown(output: object) -> InvalidArgument:
+    """The error for an output that there is not."""
+    return InvalidArgument(
+        f"there is no output {output!r}" + (" without a device" if output == "device" else ""),
+        hint="say 'auto', 'numpy', 'torch' or 'jax'; with device='cuda' also 'device'",
+    )
 
 
 def resolve(output: Output, *, on_device: bool = False) -> Output:
