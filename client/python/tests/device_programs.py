@@ -1,0 +1,729 @@
+"""Programs that the tests of devices run as children: ``python -m device_programs NAME JSON``.
+
+A process loads the driver once, so each program has a process and a driver of its own. A program
+returns what its test compares, as JSON in its last line.
+
+Thread rule: each is its process's main thread. Non-goals: judging; assertions here are about what
+would be lengthy to return, such as bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice, pairwise
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import larder
+from cuda_driver import Driver, Imported, Landing
+from device_rows import BATCH, BATCHES, EVEN, SHARD_BYTES, all_rows, bytes_of, check, opened
+
+#: What loaders have in common; shuffled, all rows of a batch are scattered.
+LOADER: dict[str, Any] = {"last": "uneven", "seed": 3}
+
+
+Program = Callable[..., dict[str, Any]]
+
+
+def on_device(dataset: larder.Dataset, device: Any = "cuda:0", **options: Any) -> larder.Loader:
+    return dataset.loader(BATCH, **{"shuffle": "global", **LOADER, **options}, device=device)
+
+
+def told(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, str] | None:
+    """The class and the text of what a call raises."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        return {"type": type(error).__name__, "text": str(error)}
+    return None
+
+
+def settled(program: Program) -> Program:
+    """A program after which everything is given back: what it returns, and what is left."""
+
+    def run(**arguments: Any) -> dict[str, Any]:
+        said = program(**arguments)
+        return {**said, "left": Driver().settle()["left"]}
+
+    return run
+
+
+def checked(loader: larder.Loader) -> list[list[int]]:
+    """The samples of an epoch, batch by batch, after every byte of it was compared."""
+    samples = []
+    for batch in loader:
+        check(batch)
+        samples.append(batch.samples.tolist())
+    return samples
+
+
+def first(loader: larder.Loader) -> larder.Batch:
+    return next(iter(loader))
+
+
+def copied(loader: larder.Loader) -> larder.Loader:
+    return pickle.loads(pickle.dumps(loader))
+
+
+@contextmanager
+def delta() -> Iterator[dict[str, float]]:
+    """What the counters of the process grew by."""
+    before, grown = larder.stats(), {}
+    yield grown
+    after = larder.stats()
+    grown.update({name: after[name] - before[name] for name in after if name.endswith("bytes")})
+
+
+# The matrix.
+
+
+@settled
+def matrix(uri: str, way: str, devices: int) -> dict[str, Any]:
+    """Every column alone and all together, side by side and scattered, twice: the second epoch is
+    the one that counts, as the first may have pages registered.
+    """
+    dataset = opened(uri)
+    epochs = []
+    for shuffle in (False, "global"):
+        for names in (None, *([name] for name in (*EVEN, "ragged"))):
+            loaders = [
+                on_device(dataset, f"cuda:{n}", shuffle=shuffle, tensors=names, device_way=way)
+                for n in range(devices)
+            ]
+            for number in range(2):
+                with delta() as grown:
+                    batches = _checked_epoch(loaders)
+                epochs.append({"names": names, "batches": batches, "epoch": number, **grown})
+    return {"epochs": epochs}
+
+
+def _checked_epoch(loaders: list[larder.Loader]) -> int:
+    batches = 0
+    for together in zip(*loaders, strict=True):
+        for ordinal, batch in enumerate(together):
+            leaf = next(iter(batch.values()))
+            leaf = leaf.data if isinstance(leaf, larder.Ragged) else leaf
+            assert leaf.device == f"cuda:{ordinal}"
+            check(batch)
+        batches += 1
+    return batches
+
+
+@settled
+def copies(
+    uri: str, way: str, names: list[str], batch: int = BATCH, shuffle: Any = False
+) -> dict[str, Any]:
+    """One epoch without a look at its bytes, so that all copies are those of batches."""
+    dataset = opened(uri)
+    shards = larder.index(uri, shard_bytes=SHARD_BYTES).shards
+    loader = dataset.loader(
+        batch, **LOADER, shuffle=shuffle, tensors=names, device="cuda:0", device_way=way
+    )
+    batches = sum(1 for _ in loader)
+    return {"batches": batches, "shards": shards}
+
+
+# Tensors.
+
+
+@settled
+def tensors(uri: str) -> dict[str, Any]:
+    """The facts of a tensor of each type."""
+    from conftest import all_types
+
+    (batch,) = larder.open(uri).loader(5, shuffle=False, device="cuda:0")
+    facts = {}
+    for name, expected in all_types().items():
+        tensor = batch[name]
+        assert isinstance(tensor, larder.DeviceTensor)
+        host = tensor.numpy()
+        assert host.dtype == expected.dtype
+        assert host.tobytes() == expected.tobytes(), name
+        old, new = Imported(tensor.__dlpack__()), Imported(tensor.__dlpack__(max_version=(1, 1)))
+        assert (old.is_versioned, new.is_versioned) == (False, True)
+        assert old.address == new.address
+        assert old.address % 64 == 0
+        assert old.fields() == new.fields()
+        assert list(new.managed.version) == [1, 1]
+        assert new.managed.flags == 0
+        old.delete()
+        new.delete()
+        facts[name] = {
+            "shape": tensor.shape,
+            "dtype": tensor.dtype,
+            "device": tensor.device,
+            "nbytes": tensor.nbytes,
+            "len": len(tensor),
+            "repr": repr(tensor),
+            "dlpack_device": tensor.__dlpack_device__(),
+            "dlpack": old_fields(tensor),
+            "interface": interface(tensor),
+        }
+    refused = {
+        "stream": told(tensor.__dlpack__, stream=0),
+        "device": told(tensor.__dlpack__, dl_device=(1, 0)),
+        "copy": told(tensor.__dlpack__, copy=True),
+    }
+    assert tensor.__dlpack__(dl_device=(2, 0), copy=False) is not None
+    return {"facts": facts, "refused": refused}
+
+
+def old_fields(tensor: larder.DeviceTensor) -> dict[str, Any]:
+    imported = Imported(tensor.__dlpack__(stream=1))
+    fields = imported.fields()
+    imported.delete()
+    return fields
+
+
+def interface(tensor: larder.DeviceTensor) -> Any:
+    """The CUDA array interface, with whether its address is that of DLPack; or its error."""
+    error = told(getattr, tensor, "__cuda_array_interface__")
+    if error is not None:
+        return error
+    facts = tensor.__cuda_array_interface__
+    imported = Imported(tensor.__dlpack__())
+    address, read_only = facts.pop("data")
+    assert address == imported.address
+    imported.delete()
+    return {**facts, "read_only": read_only}
+
+
+@settled
+def consumer(uri: str) -> dict[str, Any]:
+    """Consumers read each batch on the stream that they named, without a wait in between."""
+    dataset, driver = opened(uri), Driver()
+    driver.use()
+    own = driver.stream()
+    landing = Landing(driver, bytes_of(["f32"]))
+    rows = all_rows()["f32"]
+    for asked, used in ((own, own), (None, 1), (1, 1), (2, 2)):
+        for batch in on_device(dataset, tensors=["f32"], prefetch=1):
+            imported = Imported(batch["f32"].__dlpack__(stream=asked))
+            landing.queue(imported.address, batch["f32"].nbytes, used)
+            driver.finish(used)
+            imported.delete()
+            expected = rows[batch.samples]
+            assert landing.bytes(expected.nbytes) == expected.tobytes()
+    # Without a wait: the consumer has another reason to know that the bytes are there.
+    for batch in on_device(dataset, tensors=["f32"], prefetch=1):
+        batch["f32"].numpy()
+        imported = Imported(batch["f32"].__dlpack__(stream=-1))
+        landing.queue(imported.address, batch["f32"].nbytes, own)
+        driver.finish(own)
+        imported.delete()
+        assert landing.bytes(batch["f32"].nbytes) == rows[batch.samples].tobytes()
+    # The interface names the default stream.
+    for batch in on_device(dataset, tensors=["f32"], prefetch=1):
+        facts = batch["f32"].__cuda_array_interface__
+        landing.queue(facts["data"][0], batch["f32"].nbytes, facts["stream"])
+        driver.finish(facts["stream"])
+        assert landing.bytes(batch["f32"].nbytes) == rows[batch.samples].tobytes()
+    landing.free()
+    driver.destroy(own)
+    driver.release()
+    return {}
+
+
+@settled
+def early_deleter(uri: str) -> dict[str, Any]:
+    """A consumer calls the deleter while its read is queued: many batches in few blocks."""
+    dataset, driver = opened(uri), Driver()
+    driver.use()
+    own = driver.stream()
+    loader = on_device(dataset, tensors=["f32"], prefetch=1)
+    landings, batches = [], 0
+    for _ in range(8):
+        for batch in loader:
+            tensor = batch["f32"]
+            imported = Imported(tensor.__dlpack__(stream=own))
+            landings.append((Landing(driver, tensor.nbytes), batch.samples))
+            landings[-1][0].queue(imported.address, tensor.nbytes, own)
+            imported.delete()
+            del tensor, batch
+            batches += 1
+    driver.finish(own)
+    for landing, samples in landings:
+        assert landing.bytes(landing.nbytes) == all_rows()["f32"][samples].tobytes()
+        landing.free()
+    allocated = driver.report()["calls"]["cuMemAlloc_v2"]
+    driver.destroy(own)
+    driver.release()
+    return {"batches": batches, "allocated": allocated}
+
+
+# torch.
+
+
+@settled
+def in_torch(uri: str) -> dict[str, Any]:
+    """Batches in blocks of torch's: one each, with views at the right places."""
+    import recording_torch
+
+    dataset, gpu = opened(uri), recording_torch.install()
+    loader = on_device(dataset, "cuda", prefetch=1)
+    blocks, ends = [], []
+    place, own = loader._place, gpu.driver.stream()
+    assert place.stream() == 1
+    gpu.current = own
+    assert place.stream() == own
+    gpu.current = 0
+    for _ in range(2):
+        batches = iter(loader)
+        while (batch := next(batches, None)) is not None:
+            check(batch)
+            blocks.append(_block_of(batch))
+            shapes = {name: list(batch[name].shape) for name in EVEN}
+            types = {name: str(batch[name].dtype) for name in EVEN}
+            types |= {"data": str(batch["ragged"].data.dtype)}
+            types |= {"offsets": str(batch["ragged"].offsets.dtype)}
+            storage = weakref.ref(batch["u8"].untyped_storage())
+            del batch
+            ends.append(storage() is None)
+    sizes, recorded = list(gpu.sizes), [stream for _, stream in gpu.recorded]
+    gpu.driver.destroy(own)
+    alive = _settled(gpu, 0, dataset)
+    gpu.close()
+    return {
+        "blocks": len(blocks),
+        "sizes": len(sizes),
+        "asked_too_small": sum(size < block for size, block in zip(sizes, blocks, strict=True)),
+        "shapes": shapes,
+        "types": types,
+        "streams": sorted(set(recorded)),
+        "handed_back": sum(ends),
+        "alive": alive,
+    }
+
+
+def _block_of(batch: larder.Batch) -> int:
+    """Bytes of the block that all of a batch is in, which overlap nowhere."""
+    leaves = []
+    for value in batch.values():
+        leaves += list(value) if isinstance(value, larder.Ragged) else [value]
+    (block,) = {leaf.untyped_storage() for leaf in leaves}
+    ranges = sorted((leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes) for leaf in leaves)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
+    assert all(leaf.data_ptr() % 64 == 0 for leaf in leaves)
+    assert block.address <= ranges[0][0]
+    return ranges[-1][1] - block.address
+
+
+def _settled(gpu: Any, blocks: int, dataset: larder.Dataset) -> int:
+    """How many blocks are alive, once as few as these are, or after 10 s."""
+    deadline = time.monotonic() + 10
+    while len(gpu.alive()) > blocks and time.monotonic() < deadline:
+        gc.collect()
+        # Beginning an epoch lets go of what threads have put down.
+        dataset.loader(1)._native.epoch(0, None).close()
+        time.sleep(0.001)
+    return len(gpu.alive())
+
+
+@settled
+def torch_streams(uri: str) -> dict[str, Any]:
+    """Blocks are allocated on one stream and used on another, which changes with each batch."""
+    import recording_torch
+
+    dataset, gpu = opened(uri), recording_torch.install()
+    streams = [gpu.driver.stream(), gpu.driver.stream(), 0]
+    loader = on_device(dataset, tensors=["f32", "u8"], prefetch=1)
+    turns, misplaced = cycle(streams), []
+    for _ in range(3):
+        batches = iter(loader)
+        while True:
+            # What is allocated now, for a later batch, belongs to this stream.
+            gpu.current = next(turns)
+            if (batch := next(batches, None)) is None:
+                break
+            block = batch["f32"].untyped_storage()
+            misplaced.append(block.stream != gpu.current)
+            if block.stream != gpu.current:
+                assert gpu.current in block.used_on
+            check(batch)
+            # The stream that the block belongs to has waited too: torch uses it there again.
+            recycled = recording_torch.Tensor(
+                block, 0, sys.modules["torch"].uint8, (block.nbytes,), gpu
+            )
+            gpu.current = block.stream
+            recycled.numpy()
+            del block, recycled
+    gpu.current = 0
+    alive = _settled(gpu, 0, dataset)
+    gpu.allocator.empty()
+    for stream in streams[:2]:
+        gpu.driver.destroy(stream)
+    gpu.close()
+    return {"batches": len(misplaced), "elsewhere": sum(misplaced), "alive": alive}
+
+
+@settled
+def torch_left_early(uri: str) -> dict[str, Any]:
+    """A loop ends while blocks are written; they come back only after that."""
+    import recording_torch
+
+    dataset, gpu = opened(uri), recording_torch.install()
+    loader = on_device(dataset, tensors=["f32"], prefetch=8)
+    kept = list(islice(loader, 2))
+    alive = _settled(gpu, 2, dataset)
+    for batch in kept:
+        check(batch)
+    # What comes back from here on is freed at once, which is a mistake under a copy.
+    gpu.allocator.empty()
+    gpu.allocator.frees_at_once = True
+    kept.append(first(loader))
+    alive_after_next = _settled(gpu, 3, dataset)
+    gpu.allocator.frees_at_once = False
+    check(kept[-1])
+    del kept, batch, loader
+    alive_at_end = _settled(gpu, 0, dataset)
+    gpu.close()
+    return {"alive": [alive, alive_after_next, alive_at_end]}
+
+
+@settled
+def torch_out_of_memory(uri: str) -> dict[str, Any]:
+    """What torch raises for want of memory ends the loop, and the epoch comes again."""
+    import recording_torch
+
+    dataset, gpu = opened(uri), recording_torch.install()
+    loader = on_device(dataset, tensors=["f32"])
+    said = []
+    for allowed in (0, 2, 4):
+        gpu.blocks_left = allowed
+        said.append(told(checked, loader))
+        loader.load_state_dict({"larder": loader.state_dict()["larder"]})
+    gpu.blocks_left = None
+    checked(loader)
+    alive = _settled(gpu, 0, dataset)
+    gpu.close()
+    return {"said": said, "alive": alive}
+
+
+# Bad input.
+
+
+def no_loader(uri: str, device: str = "cuda:0") -> dict[str, Any]:
+    """What a program is told that can't have a device, and that the host goes on."""
+    dataset = larder.open(uri)
+    said = told(on_device, dataset, device)
+    listed = told(larder.devices)
+    checked(dataset.loader(BATCH, **LOADER, output="numpy"))
+    return {"loader": said, "devices": listed}
+
+
+@settled
+def out_of_memory(uri: str) -> dict[str, Any]:
+    """More batches are kept than fit the device."""
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"])
+    said = told(list, loader)
+    state = loader.state_dict()
+    del loader
+    # Smaller batches fit.
+    checked(dataset.loader(1, tensors=["f32"], device="cuda:0", prefetch=1))
+    return {"said": said, "state": state["larder"]}
+
+
+@settled
+def out_of_pages(uri: str) -> dict[str, Any]:
+    """The host has no page-locked memory at first."""
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"], device_way="staged")
+    said = told(first, loader)
+    state = loader.state_dict()
+    checked(loader)
+    return {"said": said, "state": state["larder"]}
+
+
+@settled
+def refused(uri: str) -> dict[str, Any]:
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"], shuffle=False)
+    with warnings.catch_warnings(record=True) as caught, delta() as grown:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            for batch in loader:  # the line that is warned of
+                check(batch)
+    staged = on_device(dataset, tensors=["f32"], shuffle=False, device_way="staged")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checked(staged)
+    direct = on_device(dataset, tensors=["f32"], shuffle=False, device_way="direct")
+    return {
+        "warnings": [[one.category.__name__, str(one.message), one.filename] for one in caught],
+        "explained": str(loader.explain()),
+        "refused": loader.explain().refused,
+        "staged_refused": staged.explain().refused,
+        "direct": told(list, direct),
+        "staged_share": grown["staged_bytes"] / grown["device_bytes"],
+    }
+
+
+def lost(uri: str, way: str) -> dict[str, Any]:
+    """The device is lost in the midst of a loop."""
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"], device_way=way, prefetch=1)
+    batches = []
+
+    def train() -> None:
+        while True:
+            for batch in loader:
+                batches.append(batch)
+                del batches[:-2]
+                batch["f32"].numpy()
+
+    said = told(train)
+    again = told(list, loader)
+    another = told(on_device, dataset, tensors=["f32"], device_way="staged")
+    read = told(batches[0]["f32"].numpy) if batches else None
+    state = loader.state_dict()["larder"]
+    host = dataset.loader(BATCH, **LOADER, output="numpy", shuffle="global")
+    host.load_state_dict({"larder": state})
+    checked(host)
+    return {"said": said, "again": again, "another": another, "read": read, "state": state}
+
+
+# Processes.
+
+
+@settled
+def forked(uri: str) -> dict[str, Any]:
+    """A forked child asks for everything that it could ask for."""
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"])
+    batches = iter(loader)
+    batch = next(batches)
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        tensor = batch["f32"]
+        said = {
+            "next": told(next, batches),
+            "loop": told(first, loader),
+            "made": told(on_device, dataset),
+            "devices": told(larder.devices),
+            "numpy": told(tensor.numpy),
+            "dlpack": told(tensor.__dlpack__),
+            "interface": told(getattr, tensor, "__cuda_array_interface__"),
+        }
+        checked(dataset.loader(BATCH, **LOADER, output="numpy"))
+        del tensor, batch, batches, loader, dataset
+        gc.collect()
+        os.write(send, json.dumps(said).encode())
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as pipe:
+        said = json.loads(pipe.read() or "null")
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    check(batch)
+    for batch in batches:
+        check(batch)
+    return {"said": said, "code": code, "process": os.getpid()}
+
+
+def forked_first(uri: str) -> dict[str, Any]:
+    """A child uses the device of which its parent has not asked."""
+    dataset = opened(uri)
+    child = os.fork()
+    if child == 0:
+        try:
+            checked(on_device(dataset, tensors=["f32"], shuffle=False))
+            del dataset
+            assert not any(Driver().settle()["left"].values())
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
+
+
+@settled
+def worker(uri: str) -> dict[str, Any]:
+    import recording_torch
+
+    dataset, gpu = larder.open(uri), recording_torch.install()
+    loader = on_device(dataset)
+    gpu.worker = SimpleNamespace(id=1, num_workers=4)
+    said = {
+        "made": told(on_device, dataset),
+        "made_with_rank": told(on_device, dataset, rank=0, world_size=1),
+        "unpickled": told(copied, loader),
+    }
+    gpu.close()
+    return said
+
+
+@settled
+def resumed(uri: str) -> dict[str, Any]:
+    """Copies and resumed loaders bring what the loader of the host brings."""
+    dataset = opened(uri)
+    host = dataset.loader(BATCH, **LOADER, shuffle="global", output="numpy")
+    expected = [batch.samples.tolist() for batch in host]
+    for cut in (1, 3):
+        loader = on_device(dataset)
+        assert len(loader) == len(host) == BATCHES
+        batches = iter(loader)
+        for _ in range(cut):
+            batch = next(batches)
+        states = [batch.state_dict(), loader.state_dict()]
+        copy = copied(loader)
+        fresh = on_device(dataset)
+        fresh.load_state_dict(states[1])
+        assert states[0] == states[1]
+        for other in (copy, fresh):
+            assert checked(other) == expected[cut:]
+            assert other.state_dict()["larder"].split("/")[4::3] == ["1", "0"]
+        # What the host saved goes on on the device, and the other way.
+        host = dataset.loader(BATCH, **LOADER, shuffle="global", output="numpy")
+        host.load_state_dict(states[0])
+        assert [batch.samples.tolist() for batch in host] == expected[cut:]
+        host = dataset.loader(BATCH, **LOADER, shuffle="global", output="numpy")
+        first(host)
+        fresh.load_state_dict(host.state_dict())
+        assert checked(fresh) == expected[1:]
+    return {}
+
+
+# Leaving.
+
+
+@settled
+def left_early(uri: str) -> dict[str, Any]:
+    dataset = opened(uri)
+
+    def left_by_error() -> None:
+        for batch in on_device(dataset, device_way="direct", shuffle=False):
+            raise RuntimeError(f"{len(batch)}")
+
+    def batches_outlive_their_loader() -> None:
+        loader = on_device(dataset, prefetch=4)
+        kept = list(islice(loader, 3))
+        del loader
+        gc.collect()
+        for batch in kept:
+            check(batch)
+
+    def a_tensor_outlives_its_batch() -> None:
+        batch = next(iter(on_device(dataset)))
+        samples, tensor = batch.samples, batch["f32"]
+        imported = Imported(batch["u8"].__dlpack__())
+        del batch
+        gc.collect()
+        assert tensor.numpy().tobytes() == all_rows()["f32"][samples].tobytes()
+        del tensor
+        driver = Driver()
+        driver.use()
+        landing = Landing(driver, len(samples) * all_rows()["u8"].shape[1])
+        landing.queue(imported.address, landing.nbytes, 1)
+        driver.finish(1)
+        assert landing.bytes(landing.nbytes) == all_rows()["u8"][samples].tobytes()
+        imported.delete()
+        landing.free()
+        driver.release()
+
+    def two_epochs_side_by_side() -> None:
+        loader = on_device(dataset, prefetch=4)
+        for one, other in islice(zip(iter(loader), iter(loader), strict=True), 2):
+            check(one)
+            check(other)
+
+    for _ in on_device(dataset):
+        break
+    error = told(left_by_error)
+    batches_outlive_their_loader()
+    a_tensor_outlives_its_batch()
+    iter(on_device(dataset))
+    two_epochs_side_by_side()
+    return {"error": error}
+
+
+@settled
+def all_goes_at_once(uri: str, way: str) -> dict[str, Any]:
+    """Batches, loader and dataset go while copies are queued, and the device with them."""
+    dataset = opened(uri)
+    loader = on_device(dataset, tensors=["f32"], device_way=way)
+    batches = list(loader)
+    return {"batches": len(batches)}
+
+
+def ended(uri: str, way: str) -> dict[str, Any]:
+    """The interpreter ends with everything alive and copies running."""
+    global KEPT
+    dataset = opened(uri)
+    loader = on_device(dataset, device_way=way, prefetch=8)
+    batches = iter(loader)
+    KEPT = (dataset, loader, batches, [next(batches), next(batches)])
+    return {}
+
+
+KEPT: Any = None
+
+
+# Facts.
+
+
+@settled
+def facts(uri: str) -> dict[str, Any]:
+    dataset = opened(uri)
+    listed = larder.devices()
+    with delta() as grown:
+        loader = on_device(dataset, device_way="staged", tensors=["f32"])
+        checked(loader)
+    stats = loader.stats()
+    sums = {name: stats[name] for name in ("device_bytes", "staged_bytes", "bytes")}
+    refused = loader.explain().refused
+    return {"devices": listed, "process": grown, "loader": sums, "refused": refused}
+
+
+@settled
+def in_jax(uri: str) -> dict[str, Any]:
+    """A module in jax's place imports the tensors, as jax does on a GPU."""
+    dataset, driver = opened(uri), Driver()
+    driver.use()
+    own = driver.stream()
+    landing = Landing(driver, max(bytes_of([name]) for name in (*EVEN, "ragged")))
+    taken: list[Any] = []
+
+    class Array:
+        def __init__(self, tensor: Any) -> None:
+            assert isinstance(tensor, larder.DeviceTensor)
+            assert tensor.__dlpack_device__() == (2, 0)
+            self.dtype, self.shape, self.nbytes = tensor.dtype, tensor.shape, tensor.nbytes
+            self._imported = Imported(tensor.__dlpack__(stream=own))
+            taken.append(1)
+
+        def numpy(self) -> np.ndarray:
+            landing.queue(self._imported.address, self.nbytes, own)
+            driver.finish(own)
+            return landing.array(self.dtype, self.shape)
+
+        def __del__(self) -> None:
+            self._imported.delete()
+
+    jax: Any = ModuleType("jax")
+    jax.dlpack = SimpleNamespace(from_dlpack=Array)
+    jax.distributed = SimpleNamespace(is_initialized=lambda: False)
+    sys.modules["jax"] = jax
+    batches = iter(on_device(dataset, output="jax"))
+    while (batch := next(batches, None)) is not None:
+        assert {type(batch[name]) for name in EVEN} == {Array}
+        check(batch)
+    landing.free()
+    driver.destroy(own)
+    driver.release()
+    return {"taken": len(taken)}
+
+
+if __name__ == "__main__":
+    program, arguments = sys.argv[1:]
+    print(json.dumps(globals()[program](**json.loads(arguments))))
