@@ -15,6 +15,7 @@ import os
 import pickle
 import sys
 import time
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -417,7 +418,10 @@ def no_loader(uri: str, device: str = "cuda:0") -> dict[str, Any]:
     """What a program is told that can't have a device, and that the host goes on."""
     dataset = larder.open(uri)
     said = told(on_device, dataset, device)
-    listed = told(larder.devices)
+    try:
+        listed: Any = larder.devices()
+    except larder.Error:
+        listed = told(larder.devices)
     checked(dataset.loader(BATCH, **LOADER, output="numpy"))
     return {"loader": said, "devices": listed}
 
@@ -540,8 +544,17 @@ def forked_first(uri: str) -> dict[str, Any]:
         try:
             checked(on_device(dataset, tensors=["f32"], shuffle=False))
             del dataset
-            assert not any(Driver().settle()["left"].values())
+            driver = Driver()
+            deadline = time.monotonic() + 10
+            # Threads of the parent may have had rows in use when the child was forked: then the
+            # child keeps those pages, and their registration.
+            kept = {"registrations", "contexts"}
+            while any(n for what, n in driver.report()["left"].items() if what not in kept):
+                assert time.monotonic() < deadline, driver.report()["left"]
+                time.sleep(0.005)
+            assert driver.report()["mistakes"] == []
         except BaseException:
+            traceback.print_exc()
             os._exit(1)
         os._exit(0)
     return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
