@@ -434,7 +434,10 @@ def out_of_memory(uri: str) -> dict[str, Any]:
     said = told(list, loader)
     state = loader.state_dict()
     del loader
-    # Smaller batches fit.
+    # Smaller batches fit, once the device is done with what it was copying.
+    driver, deadline = Driver(), time.monotonic() + 10
+    while driver.report()["left"]["device_allocations"] and time.monotonic() < deadline:
+        time.sleep(0.005)
     checked(dataset.loader(1, tensors=["f32"], device="cuda:0", prefetch=1))
     return {"said": said, "state": state["larder"]}
 
