@@ -187,9 +187,9 @@ fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {
     Ok(Attached::shared(filling.seal()?.open_for_peer()?, id)?)
 }
 
-/// A device that this process inherited by a fork.
-pub(crate) fn forked(device: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("device '{device}' can't be used"))
+/// `what` can't be done in a process that inherited a device by a fork.
+pub(crate) fn forked(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what)
         .because(
             "this process was forked from one that uses a GPU, and its driver works there only",
         )

@@ -179,6 +179,12 @@ fn each_thing_that_can_be_wrong_with_a_driver_is_an_error_that_says_what_to_do()
 }
 
 #[test]
+fn a_full_device_is_waited_for_while_copies_run() {
+    let settings = [("STANDIN_MEMORY", "1000000"), ("STANDIN_DELAY_US", "20000")];
+    run("a_full_device", Over::StandIn(&settings)).passes();
+}
+
+#[test]
 fn the_doctor_says_which_gpus_there_are_and_whether_they_register_pages() {
     let found = |settings: &[(&str, &str)]| {
         let (child, _folder) = child::command("", Over::StandIn(settings));

@@ -15,10 +15,14 @@ use std::{
     any::Any,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use super::{ConsumerStream, DeviceMemory, Driver, Event, lot::Lot, planted};
-use crate::Error;
+use crate::{Error, ErrorKind, process};
+
+/// How long a loader that finds the device full waits for memory under copies that still run.
+const PARKED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Device memory that the caller gives for one batch. Dropped when no copy writes to it and no tensor is
 /// in it any more, in any thread.
@@ -124,17 +128,21 @@ impl Blocks {
         Block { home, memory: Some(memory), address, bytes, ready, written: None, uses }
     }
 
-    /// New memory; where there is none left, after the idle blocks were freed.
+    /// New memory. Where there is none left, idle blocks and parked ones are freed first.
     fn make(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
-        self.driver.memory(bytes).or_else(|error| {
+        let is_full = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
+        let mut made = self.driver.memory(bytes);
+        let until = process::after(PARKED_PATIENCE);
+        while made.as_ref().is_err_and(is_full) {
             let idle = mem::take(&mut *self.lock());
-            if idle.is_empty() {
-                return Err(error);
-            }
             self.park(idle);
-            self.lot.sweep();
-            self.driver.memory(bytes)
-        })
+            let more = self.lot.sweep_once_more();
+            made = self.driver.memory(bytes);
+            if !more || process::now() > until {
+                break;
+            }
+        }
+        made
     }
 
     /// Keeps memory for the next block; what is too much is freed once it is not used any more.

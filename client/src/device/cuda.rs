@@ -84,7 +84,7 @@ static OPENED: PerProcess<Opened> = PerProcess::new();
 pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
     let name = format!("cuda:{ordinal}");
     let what = format!("device '{name}' can't be used");
-    let library = begin().map_err(|fault| fault.to_error(&what, &name))?;
+    let library = begin().map_err(|fault| fault.into_error(&what))?;
     let opened = OPENED.get(|_| Opened::default());
     let registrar = Arc::clone(opened.registrar.get_or_init(Registrar::new));
     let mut devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +115,7 @@ pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
     let library = match begin() {
         Ok(library) => library,
         Err(Fault::Absent(..)) => return Ok(Vec::new()),
-        Err(fault) => return Err(fault.to_error(what, "cuda")),
+        Err(fault) => return Err(fault.into_error(what)),
     };
     (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
 }
@@ -130,13 +130,13 @@ fn begin() -> Result<Library, Fault> {
 }
 
 impl Fault {
-    /// `what` can't be done, with the device of this name.
-    fn to_error(self, what: &str, device: &str) -> Error {
+    /// `what` can't be done because of this.
+    fn into_error(self, what: &str) -> Error {
         match self {
             Self::Absent(why, hint) | Self::Unusable(why, hint) => {
                 Error::new(ErrorKind::NotFound, what).because(why).hint(hint)
             }
-            Self::Forked => forked(device),
+            Self::Forked => forked(what),
         }
     }
 }
@@ -192,18 +192,23 @@ impl Cuda {
 impl State {
     fn check(&self) -> Result<(), Error> {
         if self.process != fork_count() {
-            return Err(forked(&self.name));
+            return Err(forked(&self.unusable()));
         }
         self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn unusable(&self) -> String {
+        format!("device '{}' can't be used", self.name)
     }
 
     fn did<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, Error> {
         result.map_err(|error| {
             if !is_sticky(error.0) {
-                let what = format!("device '{}' can't be used", self.name);
-                return failure(&what, call, error);
+                return failure(&self.unusable(), call, error);
             }
-            let lost = failure(&format!("device '{}' is lost", self.name), call, error);
+            let why = format!("{call} returned {}", name_of(error));
+            let what = format!("device '{}' is lost", self.name);
+            let lost = Error::new(ErrorKind::Unavailable, what).because(why);
             let hint = "start this process again: the device answers nothing else until then";
             self.lost.get_or_init(|| lost.hint(hint)).clone()
         })

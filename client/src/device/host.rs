@@ -168,7 +168,7 @@ impl Driver for Host {
     fn check(&self) -> Result<(), Error> {
         match self.process == fork_count() {
             true => Ok(()),
-            false => Err(super::forked(&self.name())),
+            false => Err(super::forked("device 'host' can't be used")),
         }
     }
 

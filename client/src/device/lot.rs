@@ -93,6 +93,16 @@ impl Lot {
         if self.driver.check().is_ok() { drop(done) } else { mem::forget(done) }
     }
 
+    /// Frees what is done, after a moment in which more may be. Whether anything was parked before.
+    pub(super) fn sweep_once_more(&self) -> bool {
+        if !self.is_of_this_process() || self.lock().parked.is_empty() {
+            return false;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+        self.sweep();
+        true
+    }
+
     /// Whether this process made it: a forked child has none of the threads, and maybe not the lock.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == fork_count()

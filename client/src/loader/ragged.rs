@@ -91,15 +91,22 @@ impl Ragged {
         self.of(column).map(|of| &*of.begins)
     }
 
-    /// Bytes of a buffer for them and for the other tensors. Batches differ, so that a buffer which is
-    /// a little larger serves the next one too.
+    /// Bytes of a buffer for them and for the other tensors.
     pub(super) fn buffer_bytes(&self, layout: &Layout) -> usize {
-        if self.columns.is_empty() {
-            return layout.buffer_bytes();
-        }
-        let slack = (self.end / 8).next_power_of_two();
-        self.end.next_multiple_of(slack.max(ALIGNMENT))
+        if self.columns.is_empty() { layout.buffer_bytes() } else { with_slack(self.end) }
     }
+
+    /// Where the last of them ends in a buffer; without any, the other tensors.
+    pub(super) fn end(&self, layout: &Layout) -> usize {
+        if self.columns.is_empty() { layout.buffer_bytes() } else { self.end }
+    }
+}
+
+/// Bytes of a buffer for a batch of ragged rows. Batches differ, so that a buffer which is a little larger
+/// serves the next one too.
+pub(super) fn with_slack(bytes: usize) -> usize {
+    let slack = (bytes / 8).next_power_of_two();
+    bytes.next_multiple_of(slack.max(ALIGNMENT))
 }
 
 /// Bytes of one element of a ragged row: at least 1, as manifests have none of 0.

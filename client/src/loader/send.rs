@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A staged column is gathered into a page-locked buffer, at the place that it has in the block. So
-//! neighbours go in one copy, and a batch that is staged as a whole is one copy. Of ragged columns the
-//! offsets go along, as 64-bit integers.
+//! neighbours go in one copy, and a full batch that is staged as a whole is one copy. Of ragged columns
+//! the offsets go along, as 64-bit integers.
 //!
 //! Thread rule: threads that fetch do this side by side. Non-goals: when memory may be used again (see
 //! [`Pump`]).
@@ -27,7 +27,7 @@ use super::{
     giving::Giving,
     layout::{ColumnRows, Layout},
     pass::Pass,
-    ragged::Ragged,
+    ragged::{Ragged, with_slack},
 };
 use crate::{
     Copies, DeviceSlice, Error, Pump, ReadyBlock,
@@ -76,7 +76,7 @@ struct Places {
 impl Places {
     fn new(layout: &Layout, rows: usize, ragged: &Ragged) -> Self {
         let rows = layout.ranges(rows, ragged);
-        let mut end = ragged.buffer_bytes(layout);
+        let mut end = ragged.end(layout);
         let mut after = |bytes: usize| {
             let begin = end;
             end += bytes.next_multiple_of(ALIGNMENT);
@@ -86,6 +86,7 @@ impl Places {
         let offsets = columns
             .map(|column| ragged.of(column).map(|of| after(size_of_val(&*of.offsets))))
             .collect();
+        let end = if layout.is_ragged() { with_slack(end) } else { end };
         Self { rows, offsets, end }
     }
 }

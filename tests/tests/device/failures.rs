@@ -19,6 +19,7 @@ pub(crate) fn run(case: &str) {
         "too_old" => too_old(),
         "no_such_device" => no_such_device(),
         "no_device" => no_device(),
+        "a_full_device" => a_full_device(&cases::device()),
         "no_memory" => no_memory(&cases::device()),
         _ => panic!("no case {case}"),
     }
@@ -111,6 +112,16 @@ fn no_memory(device: &Device) {
     says(&error, &["400000 of its 1000000 bytes are free", "lower batch_size or prefetch"]);
     drop(kept);
     rig.send(&[2; 600_000], None).expect("it fits again");
+}
+
+/// Three batches fill the device. The next loader comes while they are still copied.
+fn a_full_device(device: &Device) {
+    for _ in 0..5 {
+        let rig = Rig::new(device, 3, 3).expect("a rig");
+        let send = |batch| rig.send(&content(batch, 300_000), None).expect("it will fit");
+        let slices: Vec<_> = (0..3).map(send).collect();
+        drop((slices, rig));
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a bound on real time")]

@@ -92,7 +92,8 @@ impl Cuda {
         let refused = |why: String| {
             let what =
                 format!("device '{}' refused to register pages of the cache", self.state.name);
-            Error::new(ErrorKind::InvalidArgument, what).because(why)
+            let hint = "say device_way='auto' or 'staged'";
+            Error::new(ErrorKind::InvalidArgument, what).because(why).hint(hint)
         };
         if !self.registers_pages {
             return Err(refused("it registers no pages that a process can only read".to_owned()));
