@@ -225,8 +225,8 @@ pub(crate) trait Driver: Send + Sync {
     /// Whether the driver may be called: not in a forked child, not after the device was lost.
     fn check(&self) -> Result<(), Error>;
 
-    /// An error of a call that had no way to return it, as calls made by `drop` have not.
-    fn swallowed(&self) -> Result<(), Error>;
+    /// Makes the calling thread one of Larder's own: a capture of the program's forbids it no call.
+    fn adopt_thread(&self);
 }
 
 /// Page-locked memory of the host. Freed when dropped.

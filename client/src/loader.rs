@@ -174,18 +174,20 @@ impl Loader {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn epoch_on(&mut self, epoch: u64, pump: &Arc<Pump>) -> Result<Epoch<OnDevice>, Error> {
+        pump.check()?;
         Epoch::on_device(self.start(epoch)?, None, Arc::clone(pump))
     }
 
     /// As [`prepare`](Self::prepare), for device memory of the caller's.
     ///
     /// # Errors
-    /// None is known: it is [`PreparedEpoch::begin`] that starts threads.
+    /// Where the device can't be used: in a forked child, and after it was lost.
     pub fn prepare_on(
         &mut self,
         epoch: u64,
         pump: &Arc<Pump>,
     ) -> Result<PreparedEpoch<OnDevice>, Error> {
+        pump.check()?;
         Ok(PreparedEpoch::<OnDevice>::new(self.start(epoch)?, Arc::clone(pump)))
     }
 

@@ -97,7 +97,7 @@ impl Place {
 
     fn block(&self, py: Python<'_>, bytes: usize) -> PyResult<larder_client::ReadyBlock> {
         let block = BlockMemory::allocate(self.place.bind(py), bytes)?;
-        self.pump.given(Box::new(block)).or_raise(py)
+        py.detach(|| self.pump.given(Box::new(block))).or_raise(py)
     }
 
     /// The stream that the program uses batches on now.
@@ -131,7 +131,7 @@ pub(crate) fn tensors_of<'py>(
     // Nothing but `memory` has the block then.
     drop(tensors);
     let stream = place.stream(py)?;
-    let taken = memory.take_given(stream).or_raise(py)?;
+    let taken = py.detach(|| memory.take_given(stream)).or_raise(py)?;
     let block = taken.map(|block| -> Box<dyn std::any::Any> { block });
     let block = block.and_then(|block| block.downcast::<BlockMemory>().ok());
     let block = block.expect("an epoch is given a block for each batch before it is fetched");

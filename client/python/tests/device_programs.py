@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice, pairwise
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -107,6 +108,44 @@ def matrix(uri: str, way: str, devices: int) -> dict[str, Any]:
                     batches = _checked_epoch(loaders)
                 epochs.append({"names": names, "batches": batches, "epoch": number, **grown})
     return {"epochs": epochs}
+
+
+@settled
+def mixture_and_windows(uri: str, mixed: list[str], tokens: str, way: str) -> dict[str, Any]:
+    """Rows of two datasets in one batch, and windows of tokens that overlap."""
+    datasets = [larder.open(each) for each in mixed]
+    written = [np.load(f"{each.removeprefix('file://')}/row.npy") for each in mixed]
+    mixture = larder.mix(list(zip(datasets, (0.6, 0.4), strict=True)))
+
+    def mixed_epoch() -> None:
+        for batch in mixture.loader(16, seed=3, device="cuda:0", device_way=way):
+            rows = zip(batch.sources, batch.samples, strict=True)
+            expected = np.stack([written[source][sample] for source, sample in rows])
+            assert np.array_equal(batch["row"].numpy(), expected)
+
+    windows = larder.open(tokens)
+    stream = np.fromfile(f"{tokens.removeprefix('file://')}/a.bin", np.uint16)
+
+    def epoch_of_windows(shuffle: str) -> None:
+        for batch in windows.loader(8, shuffle=shuffle, device="cuda:0", device_way=way):
+            (rows,) = (column.numpy() for column in batch.values())
+            size, step = rows.shape[1], rows.shape[1] // 2
+            for row, sample in zip(rows, batch.samples, strict=True):
+                assert np.array_equal(row, stream[sample * step :][:size])
+
+    epochs = (mixed_epoch, partial(epoch_of_windows, "none"), partial(epoch_of_windows, "global"))
+    return {"viewed": [_viewed(epoch, way) for epoch in epochs]}
+
+
+def _viewed(epoch: Callable[[], None], way: str) -> bool:
+    """Whether rows of an epoch went directly: with `way` direct, once their shards are mapped."""
+    for _ in range(600):
+        with delta() as grown:
+            epoch()
+        if grown["viewed_bytes"] > 0 or way == "staged":
+            break
+        time.sleep(0.05)
+    return grown["viewed_bytes"] > 0
 
 
 def _checked_epoch(loaders: list[larder.Loader]) -> int:

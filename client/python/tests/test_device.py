@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import device_rows
@@ -163,6 +164,27 @@ def test_every_byte_arrives_by_each_way_for_each_shuffle_and_type(
     counts = ended.report["counts"]
     assert (counts["direct_bytes"] > 0) == (way == "direct")
     assert (counts["registered_bytes_max"] > 0) == (way == "direct")
+
+
+@pytest.mark.parametrize("way", ["staged", "direct"])
+def test_rows_of_a_mixture_and_overlapping_windows_arrive(
+    way: str, run: Run, tmp_path: Path
+) -> None:
+    numbers, mixed = np.random.default_rng(5), []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rows = numbers.integers(0, 256, (60, 40_000), np.uint8)
+        np.save(tmp_path / name / "row.npy", rows)
+        mixed.append(f"file://{tmp_path / name}")
+        larder.index(mixed[-1], shard_bytes=1 << 20)
+    (tmp_path / "tokens").mkdir()
+    numbers.integers(0, 1 << 16, 1_000_000, np.uint16).tofile(tmp_path / "tokens" / "a.bin")
+    tokens = f"file://{tmp_path / 'tokens'}"
+    larder.index(tokens, dtype="uint16", window=40_000, stride=20_000, shard_bytes=1 << 20)
+    ended = run("mixture_and_windows", mixed=mixed, tokens=tokens, way=way)
+    said = ended.check()
+    assert said["viewed"] == [way == "direct"] * 3
+    assert (ended.report["counts"]["direct_bytes"] > 0) == (way == "direct")
 
 
 def test_a_staged_batch_is_one_copy_and_direct_neighbours_are_one_a_shard(run: Run) -> None:

@@ -13,13 +13,14 @@
 
 use std::{
     any::Any,
+    collections::BTreeMap,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use super::{ConsumerStream, DeviceMemory, Driver, Event, lot::Lot, planted};
-use crate::{Error, ErrorKind, process};
+use crate::{Error, ErrorKind, patience::CancelToken, process};
 
 /// How long a loader that finds the device full waits for memory under copies that still run.
 const PARKED_PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +76,8 @@ enum Home {
 #[derive(Default)]
 struct Uses {
     live: Vec<ConsumerStream>,
-    ended: Vec<Event>,
+    /// The last end of a use on each stream: it comes after those before.
+    ended: BTreeMap<ConsumerStream, Event>,
     /// The end of a use could not be recorded, so the block never counts as free again.
     is_lost: bool,
 }
@@ -89,7 +91,11 @@ impl Blocks {
     ///
     /// # Errors
     /// `ResourceExhausted` when the device has not so much memory.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Result<Block, Error> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        bytes: usize,
+        cancel: &CancelToken,
+    ) -> Result<Block, Error> {
         let idle = {
             let mut idle = self.lock();
             // The one that was given back first is the one whose users are most likely done.
@@ -98,7 +104,7 @@ impl Blocks {
         };
         let Idle { memory, until } = match idle {
             Some(idle) => idle,
-            None => Idle { memory: self.make(bytes)?, until: Vec::new() },
+            None => Idle { memory: self.make(bytes, cancel)?, until: Vec::new() },
         };
         let address = memory.address();
         Ok(self.block(Home::Own(memory), address, bytes, until))
@@ -129,11 +135,12 @@ impl Blocks {
     }
 
     /// New memory. Where there is none left, idle blocks and parked ones are freed first.
-    fn make(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+    fn make(&self, bytes: usize, cancel: &CancelToken) -> Result<Arc<dyn DeviceMemory>, Error> {
         let is_full = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
         let mut made = self.driver.memory(bytes);
         let until = process::after(PARKED_PATIENCE);
         while made.as_ref().is_err_and(is_full) {
+            cancel.check()?;
             let idle = mem::take(&mut *self.lock());
             self.park(idle);
             let more = self.lot.sweep_once_more();
@@ -220,6 +227,16 @@ impl Block {
         Ok(())
     }
 
+    /// A copy into it may run, and no event says until when: it is never used again, nor freed.
+    pub(super) fn lose(&mut self) {
+        self.uses().is_lost = true;
+    }
+
+    /// Whether the device can be used, in this process.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.home.driver.check()
+    }
+
     /// The stream that its memory belongs to, if the caller gave it.
     pub(crate) fn owner_stream(&self) -> Option<ConsumerStream> {
         match self.memory.as_ref()? {
@@ -251,7 +268,7 @@ impl Block {
         let index = uses.live.iter().position(|&live| live == stream);
         index.map(|index| uses.live.swap_remove(index));
         match recorded {
-            Ok(event) => uses.ended.push(event),
+            Ok(event) => drop(uses.ended.insert(stream, event)),
             Err(_) => uses.is_lost = true,
         }
     }
@@ -265,10 +282,15 @@ impl Block {
         let driver = &self.home.driver;
         driver.check()?;
         let stream = driver.stream()?;
-        let live = self.uses().live.clone();
-        let ended = live.into_iter().map(|live| driver.consumer(live)?.record());
-        for event in ended.chain(self.written.iter().cloned().map(Ok)) {
-            stream.wait(&event?)?;
+        let (live, ended) = {
+            let uses = self.uses();
+            (uses.live.clone(), uses.ended.clone())
+        };
+        for live in live {
+            stream.wait(&driver.consumer(live)?.record()?)?;
+        }
+        for event in ended.values().chain(&self.written) {
+            stream.wait(event)?;
         }
         stream.read(self.address + offset as u64, out)
     }
@@ -284,8 +306,8 @@ impl Drop for Block {
         if !self.home.lot.is_of_this_process() {
             return mem::forget(memory);
         }
-        let Uses { mut ended, is_lost, .. } = mem::take(&mut *self.uses());
-        ended.extend(self.written.take());
+        let Uses { ended, is_lost, .. } = mem::take(&mut *self.uses());
+        let mut ended: Vec<Event> = ended.into_values().chain(self.written.take()).collect();
         // A copy that was never queued has not waited for these.
         ended.append(&mut self.ready);
         match memory {

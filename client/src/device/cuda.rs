@@ -12,6 +12,7 @@
 mod library;
 mod memory;
 mod stream;
+mod thread;
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +32,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, process::PerProcess};
 use library::{Fault, Library};
+use thread::{Entered, Restore};
 
 /// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only read are
 /// registered.
@@ -122,11 +124,15 @@ pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
 
 /// Finds the driver, in a process that may call it.
 fn begin() -> Result<Library, Fault> {
-    let process = fork_count() + 1;
-    match CALLED_IN.compare_exchange(0, process, Relaxed, Relaxed) {
-        Err(first) if first != process => Err(Fault::Forked),
-        _ => Library::find(),
+    let (process, first) = (fork_count() + 1, CALLED_IN.load(Relaxed));
+    if first != 0 && first != process {
+        return Err(Fault::Forked);
     }
+    let found = Library::find();
+    if found.is_ok() {
+        CALLED_IN.store(process, Relaxed);
+    }
+    found
 }
 
 impl Fault {
@@ -162,6 +168,7 @@ impl Cuda {
         }
         let state = State { name, process: fork_count(), lost: OnceLock::new() };
         let state = Arc::new(state);
+        let _restore = Restore::later();
         let context = CudaContext::new(ordinal as usize);
         let context = state.did("cuDevicePrimaryCtxRetain", context)?;
         memory::leave_order_to_caller(&context);
@@ -176,11 +183,9 @@ impl Cuda {
         })
     }
 
-    /// The context, bound to this thread.
-    fn bound(&self) -> Result<&Arc<CudaContext>, Error> {
-        self.state.check()?;
-        self.did("cuCtxSetCurrent", self.context.bind_to_thread())?;
-        Ok(&self.context)
+    /// The context, current on this thread.
+    fn enter(&self) -> Result<Entered<'_>, Error> {
+        Entered::new(&self.context, &self.state)
     }
 
     /// The result of a call of the driver.
@@ -232,8 +237,10 @@ impl<T> std::ops::Deref for Guarded<T> {
 impl<T> Drop for Guarded<T> {
     fn drop(&mut self) {
         if self.state.check().is_err() {
-            std::mem::forget(self.value.take());
+            return std::mem::forget(self.value.take());
         }
+        let _restore = Restore::later();
+        drop(self.value.take());
     }
 }
 
@@ -270,8 +277,8 @@ impl Driver for Cuda {
         self.state.check()
     }
 
-    fn swallowed(&self) -> Result<(), Error> {
-        self.did("a call that frees", self.context.check_err())
+    fn adopt_thread(&self) {
+        thread::adopt();
     }
 }
 
@@ -294,6 +301,8 @@ fn is_sticky(code: sys::CUresult) -> bool {
             | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
             | Code::CUDA_ERROR_INVALID_PC
             | Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | Code::CUDA_ERROR_EXTERNAL_DEVICE
             | Code::CUDA_ERROR_UNKNOWN
     )
 }

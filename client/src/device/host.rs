@@ -172,9 +172,7 @@ impl Driver for Host {
         }
     }
 
-    fn swallowed(&self) -> Result<(), Error> {
-        Ok(())
-    }
+    fn adopt_thread(&self) {}
 }
 
 impl PageLocked for Vec<u8> {

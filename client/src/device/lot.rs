@@ -84,8 +84,11 @@ impl Lot {
         while index < state.parked.len() {
             match state.parked[index].is_done() {
                 Ok(true) => done.push(state.parked.swap_remove(index)),
-                Ok(false) => index += 1,
-                Err(_) => lost.push(state.parked.swap_remove(index)),
+                Err(_) if self.driver.check().is_err() => {
+                    lost.push(state.parked.swap_remove(index));
+                }
+                // Also if it can't be asked now.
+                Ok(false) | Err(_) => index += 1,
             }
         }
         drop(state);
@@ -112,7 +115,11 @@ impl Lot {
     fn watch(self: &Arc<Self>) {
         let lot = Arc::clone(self);
         let thread = thread::Builder::new().name("larder-device".to_owned());
-        if thread.spawn(move || while lot.look() {}).is_err() {
+        let look = move || {
+            lot.driver.adopt_thread();
+            while lot.look() {}
+        };
+        if thread.spawn(look).is_err() {
             // Those that take memory look instead.
             self.lock().is_watched = false;
         }

@@ -124,17 +124,32 @@ impl Pump {
         Ok(ReadyBlock { memory, ready })
     }
 
+    /// Whether the device can be used, in this process.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.device.driver.check()
+    }
+
+    /// Makes the calling thread one of Larder's own.
+    pub(crate) fn adopt_thread(&self) {
+        self.device.driver.adopt_thread();
+    }
+
     /// A page-locked buffer; waits for one, unless `cancel` is used.
     pub(crate) fn stage(&self, bytes: usize, cancel: &CancelToken) -> Result<Staged, Error> {
         self.staging.take(bytes, cancel)
     }
 
     /// A block, in memory of the caller's if that is large enough.
-    pub(crate) fn block(&self, bytes: usize, given: Option<ReadyBlock>) -> Result<Block, Error> {
+    pub(crate) fn block(
+        &self,
+        bytes: usize,
+        given: Option<ReadyBlock>,
+        cancel: &CancelToken,
+    ) -> Result<Block, Error> {
         self.device.driver.check()?;
         let given =
             given.and_then(|ReadyBlock { memory, ready }| self.blocks.given(memory, ready, bytes));
-        given.map_or_else(|| self.blocks.take(bytes), Ok)
+        given.map_or_else(|| self.blocks.take(bytes, cancel), Ok)
     }
 
     /// The registration of an extent, if it has one; else it gets one soon, unless that is refused.
@@ -174,11 +189,12 @@ impl Pump {
             }
             Err(error) => {
                 std::mem::forget(transfer);
+                // The copy may run, and no event says until when.
+                block.lose();
                 return queued.and(Err(error));
             }
         }
-        queued?;
-        driver.swallowed()
+        queued
     }
 
     fn hold(&self, event: Event, transfer: Arc<Transfer>) {

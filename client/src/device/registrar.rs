@@ -50,6 +50,7 @@ struct State {
 /// An extent that was asked for.
 struct Known {
     extent: Weak<Attached>,
+    bytes: u64,
     used: Duration,
     stand: Stand,
     /// When it was put in line.
@@ -132,23 +133,27 @@ impl Registrar {
         let mut state = self.lock();
         if let Some(known) = state.known.get_mut(&key).filter(|known| known.is(extent)) {
             known.used = now;
+            let stand = known.stand.clone();
             if !known.is_to_be_asked_again(now) {
-                return Some(known.stand.clone());
+                self.keep_running(state);
+                return Some(stand);
             }
         }
         let (weak, stand) = (Arc::downgrade(extent), Stand::InLine);
-        let known = Known { extent: weak, used: now, stand, asked: now };
+        let bytes = extent.total_bytes();
+        let known = Known { extent: weak, bytes, used: now, stand, asked: now };
         state.known.insert(key, known);
         state.line.push_back((Arc::downgrade(extent), Arc::clone(driver)));
-        let is_running = mem::replace(&mut state.is_running, true);
-        drop(state);
-        if !is_running {
-            self.run_aside();
-        }
+        self.keep_running(state);
         Some(Stand::InLine)
     }
 
-    fn run_aside(self: &Arc<Self>) {
+    /// Starts a thread if extents are in line and none runs.
+    fn keep_running(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.line.is_empty() || mem::replace(&mut state.is_running, true) {
+            return;
+        }
+        drop(state);
         let registrar = Arc::clone(self);
         let thread = thread::Builder::new().name("larder-register".to_owned());
         if thread.spawn(move || while registrar.register_next() {}).is_err() {
@@ -166,6 +171,7 @@ impl Registrar {
             next
         };
         let Some((extent, driver)) = next else { return false };
+        driver.adopt_thread();
         if let Some(extent) = extent.upgrade() {
             let room = self.make_room(&extent, process::uptime());
             let stand = match room.and_then(|()| register(&extent, &*driver)) {
@@ -195,7 +201,7 @@ impl Registrar {
             let mut state = self.lock();
             state.known.retain(|_, known| known.extent.strong_count() > 0);
             let registered = state.known.iter().filter(|(_, known)| known.is_registered());
-            let bytes: u64 = registered.clone().map(|(_, known)| known.total_bytes()).sum();
+            let bytes: u64 = registered.clone().map(|(_, known)| known.bytes).sum();
             if bytes + extent.total_bytes() <= self.bytes_max {
                 return Ok(());
             }
@@ -206,7 +212,9 @@ impl Registrar {
             };
             drop(state);
             // Copies that run keep their registration.
-            drop(known.extent.upgrade().map(|extent| extent.accompany(None)));
+            if let Some(extent) = known.extent.upgrade() {
+                drop(extent.accompany(None));
+            }
         }
     }
 
@@ -228,10 +236,6 @@ impl Known {
 
     fn is_registered(&self) -> bool {
         matches!(self.stand, Stand::Registered)
-    }
-
-    fn total_bytes(&self) -> u64 {
-        self.extent.upgrade().map_or(0, |extent| extent.total_bytes())
     }
 }
 

@@ -71,6 +71,14 @@ impl DeviceSlice {
         Ok(Arc::into_inner(self.block).and_then(Block::release))
     }
 
+    /// Whether the device can be used, in this process.
+    ///
+    /// # Errors
+    /// In a forked child, and after the device was lost.
+    pub fn check(&self) -> Result<(), Error> {
+        self.block.check()
+    }
+
     /// Has a stream of the program wait, on the device, until the bytes are there. Each such call needs an
     /// [`end_use`](Self::end_use), if the block is one of Larder's own.
     ///

@@ -66,6 +66,7 @@ impl Staging {
         cancel: &CancelToken,
     ) -> Result<Staged, Error> {
         loop {
+            self.driver.check()?;
             self.lot.sweep();
             match self.turn(bytes) {
                 Turn::Idle(memory) => return Ok(self.staged(memory, bytes)),
@@ -77,7 +78,6 @@ impl Staging {
                 }
                 Turn::Wait => {
                     cancel.check()?;
-                    self.driver.check()?;
                     let waited = self.returned.wait_timeout(self.lock(), LOOK);
                     drop(waited.unwrap_or_else(PoisonError::into_inner));
                 }

@@ -39,7 +39,7 @@ impl Rig {
     pub fn send(&self, bytes: &[u8], given: Option<ReadyBlock>) -> Result<DeviceSlice, Error> {
         let mut buffer = self.pump.stage(bytes.len(), &CancelToken::never())?;
         buffer.copy_from_slice(bytes);
-        let block = self.pump.block(bytes.len(), given)?;
+        let block = self.pump.block(bytes.len(), given, &CancelToken::never())?;
         let run = Run { source: 0, from: 0..bytes.len(), to: block.address() };
         let transfer = Transfer { sources: vec![Source::Staged(buffer)], runs: vec![run] };
         self.queue(transfer, block)
@@ -56,7 +56,7 @@ impl Rig {
     ) -> Result<DeviceSlice, Error> {
         let registration = self.pump.registered(extent, &CancelToken::never())?;
         let bytes = parts.iter().map(Range::len).sum();
-        let block = self.pump.block(bytes, None)?;
+        let block = self.pump.block(bytes, None, &CancelToken::never())?;
         let mut to = block.address();
         let runs = parts.iter().map(|part| {
             let run = Run { source: 0, from: part.clone(), to };

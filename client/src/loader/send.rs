@@ -171,6 +171,7 @@ impl BatchFetcher {
         pump: &Pump,
         cancel: &CancelToken,
     ) -> Result<Fetched<OnDevice>, Error> {
+        pump.adopt_thread();
         let rows = self.locate(samples);
         let ragged = self.ragged(samples, &rows)?;
         let places = Places::new(&self.layout, rows.len(), &ragged);
@@ -181,12 +182,15 @@ impl BatchFetcher {
         let mut buffer = None;
         if !staged.is_empty() {
             let staging = buffer.insert(pump.stage(places.end, cancel)?);
-            let is_staged = |column| !direct.has(column);
-            let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
-            gathered.add_columns(read);
+            let is_staged = |column: usize| !direct.has(column);
+            // Not where the offsets of direct columns are all that is staged.
+            if (0..places.rows.len()).any(is_staged) {
+                let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
+                gathered.add_columns(read);
+            }
             places.write_offsets(&ragged, staging);
         }
-        let mut block = pump.block(places.end, given)?;
+        let mut block = pump.block(places.end, given, cancel)?;
         let mut transfer = direct.transfer(&block, &places.rows);
         if let Some(buffer) = buffer {
             stage(&mut transfer, buffer, staged, &block);

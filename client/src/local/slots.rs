@@ -94,18 +94,19 @@ impl Slots {
         }
     }
 
-    /// The answer was a map.
-    pub(crate) fn put(&self, shard: u32, map: Attached) -> Weak<Attached> {
+    /// The answer was a map. Returns it with the map that it replaces, to be dropped without a lock.
+    pub(crate) fn put(&self, shard: u32, map: Attached) -> (Weak<Attached>, Option<Arc<Attached>>) {
         let slot = self.slot(shard);
         let map = Arc::new(map.kept_with(Place::taken(&self.places)));
         let put = Arc::downgrade(&map);
-        if slot.map.swap(Some(map)).is_none() {
+        let replaced = slot.map.swap(Some(map));
+        if replaced.is_none() {
             self.mapped.fetch_add(1, AcqRel);
         }
         if !slot.answer(Duration::ZERO) {
             self.places.take();
         }
-        put
+        (put, replaced)
     }
 
     /// Takes a map out of the table. Readers that have it keep it; the last reference unmaps it.

@@ -341,8 +341,9 @@ impl Keeper<'_> {
         let map = Attached::lending(fd, id).map_err(|error| error.to_string())?;
         fits(&self.shared.manifest, shard, &map)?;
         let state = self.shared.state();
-        let map = self.shared.slots.put(shard, map);
+        let (map, replaced) = self.shared.slots.put(shard, map);
         drop(state);
+        drop(replaced);
         let before = self.held.insert(shard, map);
         self.shared.changed.notify_all();
         if before.is_some() {

@@ -14,7 +14,10 @@ pub(crate) mod event;
 pub(crate) mod memory;
 pub(crate) mod stream;
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int};
+
+use std::thread::LocalKey;
 
 use crate::codes::{self, Code};
 
@@ -34,6 +37,19 @@ impl<T> Out<T> {
         // Its alignment is unknown.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
+    }
+
+    /// Swaps the caller's value with the thread's own.
+    fn swap(self, own: &'static LocalKey<Cell<T>>) -> Result<(), Code>
+    where
+        T: Copy,
+    {
+        if self.0.is_null() {
+            return Err(codes::INVALID_VALUE);
+        }
+        // SAFETY: as for `put`, and the caller has set the value.
+        let theirs = unsafe { self.0.read_unaligned() };
+        self.put(own.replace(theirs))
     }
 
     /// Stores the result if the caller wants it.

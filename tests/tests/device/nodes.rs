@@ -2,10 +2,11 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
 };
 
+use larder_tests::node::binary;
 use larder_tests::{Cluster, Keeper, LivingCluster, NodeOptions, NodeProcess, words};
 use tempfile::TempDir;
 
@@ -17,21 +18,34 @@ use crate::{
 /// Words of a sample: long enough to go directly.
 const WORDS: u32 = 10_000;
 
-/// A folder with `files` files of 100 samples, and its address.
+/// Shards of six files.
+const SHARDS: u64 = 24;
+
+/// A folder with `files` files of 100 samples, in shards of a megabyte, and its address.
 fn dataset(files: u32) -> (TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     words::write(folder.path(), files, 100, WORDS);
     let uri = format!("file://{}", folder.path().display());
+    let mut index = Command::new(binary("larder"));
+    let status =
+        index.args(["dataset", "index", &uri, "--shard-bytes", "1MiB", "--quiet"]).status();
+    assert!(status.expect("larder runs").success());
     (folder, uri)
 }
 
 /// Trains for so many batches over the stand-in. Each line that the loop says is handed over.
-fn train(
+fn train(way: (&str, &str, &str), batches: usize, hear: impl FnMut(&str)) -> Outcome {
+    train_at(&[("STANDIN_DELAY_US", "100")], way, batches, hear)
+}
+
+/// The same with these settings of the stand-in.
+fn train_at(
+    settings: &[(&str, &str)],
     (uri, cluster, way): (&str, &str, &str),
     batches: usize,
     mut hear: impl FnMut(&str),
 ) -> Outcome {
-    let (mut command, folder) = command("training", Over::StandIn(&[("STANDIN_DELAY_US", "100")]));
+    let (mut command, folder) = command("training", Over::StandIn(settings));
     command
         .env(training::URI, uri)
         .env(training::CLUSTER, cluster)
@@ -101,24 +115,30 @@ fn a_killed_node_causes_no_wrong_byte_and_no_mistake() {
 }
 
 #[test]
-fn evictions_cause_no_wrong_byte_and_no_mistake() {
+fn a_full_node_causes_no_wrong_byte_and_no_mistake() {
     let (_folder, uri) = dataset(12);
-    // Half of the dataset.
+    // Half of the dataset: shards that have room stay, and rows of the others come from the origin.
     let node = one_node(&uri, "24MiB");
     let trained = train((&uri, &node.address(), "auto"), 1000, |_| {});
     trained.passes();
+    assert!(trained.count("pinned_bytes") > 0, "{trained:?}");
 }
 
+/// The owners of shards change, and evict them: a client lets go of extents that it copies from.
 #[test]
-fn a_ring_that_changes_causes_no_wrong_byte_and_no_mistake() {
+fn evictions_by_a_ring_that_changes_cause_no_wrong_byte_and_no_mistake() {
     let (_folder, uri) = dataset(6);
     let mut cluster = LivingCluster::start(Keeper::FirstNode, 2, &uri, &[]);
     let address = cluster.address();
-    let trained = train((&uri, &address, "auto"), 1000, |line| match line {
-        "batch 200" => cluster.add(),
-        "batch 600" => cluster.nodes[1].kill_now(),
+    // Longer than the ten seconds after which an owner before evicts a shard.
+    let slow = [("STANDIN_DELAY_US", "18000")];
+    let trained = train_at(&slow, (&uri, &address, "auto"), 1000, |line| match line {
+        "batch 50" => cluster.add(),
+        "batch 950" => cluster.nodes[1].kill_now(),
         _ => {}
     });
     trained.passes();
     assert!(trained.count("direct_bytes") > 0, "{trained:?}");
+    // Each shard was registered once, and those that moved once more.
+    assert!(trained.calls("cuMemHostRegister_v2") > SHARDS, "{trained:?}");
 }

@@ -115,7 +115,6 @@ class Place(Protocol):
 
 def place_of(target: Target, native: _larder.Loader, output: Output) -> Place:
     """The way of a loader's batches to its device."""
-    refuse_in_worker(target)
     pump = native.pump(target.ordinal, target.way)
     return _InTorch(pump) if output == "torch" else _InOwnMemory(pump, output)
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
-from larder._device import DeviceWay, Place, Target, place_of
+from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
 from larder._explain import Explanation
 from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
@@ -268,7 +268,9 @@ class Loader:
         self._place: Place | None = None
         if source.target is None:
             self._convert = converter(source.output)
-        elif self._transformed is None:
+        else:
+            refuse_in_worker(source.target)
+        if source.target is not None and self._transformed is None:
             self._place = place_of(source.target, self._native, source.output)
         #: The process that it was made in; of a copy none.
         self._owner: int | None = os.getpid()

@@ -173,6 +173,7 @@ impl DeviceTensor {
                 self.dtype()
             )));
         };
+        self.memory.check().or_raise(py)?;
         if self.interface.get().is_none() {
             let used = py.detach(|| Use::begin(&self.memory, ConsumerStream::DEFAULT));
             // Where two threads begin a use, both wait and one is kept.
@@ -199,7 +200,7 @@ impl DeviceTensor {
             0 => Err(PyBufferError::new_err(
                 "stream 0 could be either default stream: say 1 for the legacy one, 2 for the per-thread one",
             )),
-            NO_WAIT => Ok(Ok(ends_on(ConsumerStream::DEFAULT))),
+            NO_WAIT => Ok(self.memory.check().map(|()| ends_on(ConsumerStream::DEFAULT))),
             PER_THREAD => {
                 let begun = Use::begin(&self.memory, ConsumerStream(PER_THREAD.unsigned_abs()));
                 Ok(begun.map(|mut begun| {

@@ -48,6 +48,7 @@ const SYMBOLS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// The driver, initialised.

@@ -18,7 +18,7 @@ use std::{
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use larder_extent::{Attached, Companion};
 
-use super::{Cuda, REGISTERS_READ_ONLY, State};
+use super::{Cuda, REGISTERS_READ_ONLY, State, thread::Entered};
 use crate::{
     Error, ErrorKind,
     device::{DeviceMemory, PageLocked},
@@ -44,7 +44,7 @@ pub(super) fn leave_order_to_caller(context: &CudaContext) {
 
 impl Cuda {
     pub(super) fn allocate_page_locked(&self, bytes: usize) -> Result<Box<dyn PageLocked>, Error> {
-        let context = self.bound()?;
+        let context = self.enter()?;
         let bytes = bytes.max(1);
         // SAFETY: the memory has no value yet; it is zeroed below before a slice of it is made.
         let allocated = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
@@ -59,12 +59,12 @@ impl Cuda {
         let base = NonNull::new(base.cast::<u8>()).expect("the driver's memory is not at 0");
         // SAFETY: the driver allocated so many bytes, of which this is the only user.
         unsafe { base.write_bytes(0, bytes) };
-        let (context, state) = (Arc::clone(context), Arc::clone(&self.state));
+        let (context, state) = (Arc::clone(&context), Arc::clone(&self.state));
         Ok(Box::new(Pinned { base: AtomicPtr::new(base.as_ptr()), bytes, context, state }))
     }
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
-        let context = self.bound()?;
+        let context = self.enter()?;
         let bytes = bytes.max(1);
         // SAFETY: the memory is written to by copies before anything reads it.
         let address = match unsafe { result::malloc_sync(bytes) } {
@@ -73,7 +73,7 @@ impl Cuda {
             }
             other => self.did("cuMemAlloc", other)?,
         };
-        let (context, state) = (Arc::clone(context), Arc::clone(&self.state));
+        let (context, state) = (Arc::clone(&context), Arc::clone(&self.state));
         Ok(Arc::new(OnDevice { address, bytes, context, state }))
     }
 
@@ -98,7 +98,7 @@ impl Cuda {
         if !self.registers_pages {
             return Err(refused("it registers no pages that a process can only read".to_owned()));
         }
-        let context = self.bound()?;
+        let context = self.enter()?;
         let bytes = extent.bytes();
         let base = bytes.as_ptr().cast_mut().cast::<c_void>();
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_READ_ONLY;
@@ -110,7 +110,7 @@ impl Cuda {
             self.state.check()?;
             return Err(refused(error.why().unwrap_or_default().to_owned()));
         }
-        let (context, state) = (Arc::clone(context), Arc::clone(&self.state));
+        let (context, state) = (Arc::clone(&context), Arc::clone(&self.state));
         Ok(Arc::new(Registered { base: AtomicPtr::new(base.cast()), context, state }))
     }
 }
@@ -188,10 +188,9 @@ impl Drop for Registered {
     }
 }
 
-/// Frees something, if the driver may be called. An error is kept for the next call that can return one.
+/// Frees something, if the driver may be called. An error has no way to the program; a sticky one is kept.
 fn free(state: &State, context: &Arc<CudaContext>, free: impl FnOnce() -> Result<(), DriverError>) {
-    if state.check().is_ok() {
-        context.record_err(context.bind_to_thread());
-        context.record_err(free());
+    if let Ok(_entered) = Entered::new(context, state) {
+        let _ = state.did("a call that frees", free());
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use cudarc::driver::{CudaEvent, CudaStream, result, sys};
 
-use super::{Cuda, Guarded, State};
+use super::{Cuda, Guarded, State, thread::Entered};
 use crate::{
     Error, ErrorKind,
     device::{ConsumerStream, Event, Moment, Stream, Transfer, planted},
@@ -33,7 +33,7 @@ struct Recorded {
 
 impl Cuda {
     pub(super) fn new_stream(&self) -> Result<Box<dyn Stream>, Error> {
-        let stream = self.bound()?.new_stream();
+        let stream = self.enter()?.new_stream();
         let stream = self.did("cuStreamCreate", stream)?;
         Ok(self.on(stream, self.copies_batches))
     }
@@ -47,10 +47,11 @@ impl Cuda {
             return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .hint("say 1 for the default stream, as DLPack does"));
         };
-        let context = self.bound()?;
+        self.state.check()?;
         // SAFETY: the program says that it is a stream of this device, and keeps it while it has
         // work with batches on it. The order of that work is the caller's affair.
-        let stream = unsafe { context.wrap_borrowed_stream(with_exposed_provenance_mut(handle)) };
+        let stream =
+            unsafe { self.context.wrap_borrowed_stream(with_exposed_provenance_mut(handle)) };
         Ok(self.on(stream, false))
     }
 
@@ -61,9 +62,8 @@ impl Cuda {
 }
 
 impl OnCuda {
-    fn bind(&self) -> Result<(), Error> {
-        self.state.check()?;
-        self.state.did("cuCtxSetCurrent", self.stream.context().bind_to_thread())
+    fn enter(&self) -> Result<Entered<'_>, Error> {
+        Entered::new(self.stream.context(), &self.state)
     }
 
     fn copy_each(&self, transfer: &Transfer) -> Result<(), Error> {
@@ -122,7 +122,7 @@ impl Stream for OnCuda {
     }
 
     fn copy(&self, transfer: &Arc<Transfer>) -> Result<(), Error> {
-        self.bind()?;
+        let _entered = self.enter()?;
         match self.copies_batches && transfer.runs.len() > 1 {
             true => self.copy_together(transfer),
             false => self.copy_each(transfer),
@@ -130,19 +130,19 @@ impl Stream for OnCuda {
     }
 
     fn record(&self) -> Result<Event, Error> {
-        self.bind()?;
+        let _entered = self.enter()?;
         Ok(self.recorded()?)
     }
 
     fn wait(&self, event: &Event) -> Result<(), Error> {
-        self.bind()?;
+        let _entered = self.enter()?;
         let event: &dyn Any = &**event;
         let recorded: &Recorded = event.downcast_ref().expect("an event of the same driver");
         self.state.did("cuStreamWaitEvent", self.stream.wait(&recorded.event))
     }
 
     fn read(&self, from: u64, out: &mut [u8]) -> Result<(), Error> {
-        self.bind()?;
+        let _entered = self.enter()?;
         // SAFETY: the addresses are those of a block, and `out` is borrowed until the copy is done.
         let queued = unsafe { result::memcpy_dtoh_async(out, from, self.stream.cu_stream()) };
         self.state.did("cuMemcpyDtoHAsync", queued)?;

@@ -3,12 +3,13 @@
 //! The last release of a primary context waits for the context's work.
 //! Thread rule: any thread; the current context is the thread's own. Non-goals: other contexts.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 
 use super::Out;
 use crate::codes::{self, Code};
 use crate::context::{current_handle, pop, push};
-use crate::gate::{call, release};
+use crate::gate::{ask, call, release};
 use crate::state::until;
 use crate::stream::synchronize;
 
@@ -79,6 +80,17 @@ pub(crate) extern "C" fn cuCtxGetDevice(device: Out<c_int>) -> Code {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuCtxSetFlags(_flags: c_uint) -> Code {
     call("cuCtxSetFlags", |mut state| state.current("cuCtxSetFlags").map(|_| ()))
+}
+
+thread_local! {
+    /// How calls of this thread bear captures of others; no graph is ever captured here.
+    static CAPTURE_MODE: Cell<c_uint> = const { Cell::new(0) };
+}
+
+/// Swaps the capture mode of the calling thread.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuThreadExchangeStreamCaptureMode(mode: Out<c_uint>) -> Code {
+    ask("cuThreadExchangeStreamCaptureMode", |_| mode.swap(&CAPTURE_MODE))
 }
 
 /// Waits for all work of the current context.

@@ -1,0 +1,93 @@
+//! The state of the driver that belongs to a thread: its current context, and how it bears captures.
+//!
+//! A program's thread keeps its current context: torch reads its current device off that. A program may
+//! also capture a graph while Larder copies. The driver then refuses many calls of all threads, and breaks
+//! the capture, unless the calling thread's capture mode is "relaxed". So calls on a program's thread
+//! restore both. Threads of Larder's own set the mode once.
+//!
+//! Thread rule: values of this module stay on their thread. Non-goals: taking part in a capture.
+
+#![expect(unsafe_code, reason = "calls of the driver that take and return handles")]
+
+use std::{cell::Cell, marker::PhantomData, ops::Deref, ptr, sync::Arc};
+
+use cudarc::driver::{CudaContext, result, sys};
+
+use super::State;
+use crate::Error;
+
+thread_local! {
+    /// Whether this thread is one of Larder's own.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes the calling thread one of Larder's own.
+pub(super) fn adopt() {
+    if !IS_OWN.replace(true) {
+        exchange_capture_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+}
+
+/// The state of a thread of the program's, which is restored when this is dropped.
+pub(super) struct Restore {
+    /// Nothing on threads of Larder's own.
+    before: Option<(sys::CUcontext, sys::CUstreamCaptureMode)>,
+    _stays_here: PhantomData<*const ()>,
+}
+
+impl Restore {
+    pub(super) fn later() -> Self {
+        let before = (!IS_OWN.get()).then(|| {
+            let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+            let mode = exchange_capture_mode(relaxed);
+            let context = result::ctx::get_current().ok().flatten();
+            (context.unwrap_or(ptr::null_mut()), mode)
+        });
+        Self { before, _stays_here: PhantomData }
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let Some((context, mode)) = self.before else { return };
+        if result::ctx::get_current().ok().flatten().unwrap_or(ptr::null_mut()) != context {
+            // SAFETY: the context was current on this thread a moment ago; null means none.
+            let _ = unsafe { result::ctx::set_current(context) };
+        }
+        exchange_capture_mode(mode);
+    }
+}
+
+/// Sets the capture mode of this thread. Returns the mode before.
+fn exchange_capture_mode(mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
+    let mut mode = mode;
+    // SAFETY: the driver swaps one number, at a place that lives until then.
+    let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    mode
+}
+
+/// A device's context, current on this thread until this is dropped.
+pub(super) struct Entered<'a> {
+    context: &'a Arc<CudaContext>,
+    _restore: Restore,
+}
+
+impl<'a> Entered<'a> {
+    pub(super) fn new(context: &'a Arc<CudaContext>, state: &State) -> Result<Self, Error> {
+        state.check()?;
+        // A call of a drop has failed before: if the device survived that, this call is not at fault.
+        let _ = state.did("a call that frees", context.check_err());
+        state.check()?;
+        let restore = Restore::later();
+        state.did("cuCtxSetCurrent", context.bind_to_thread())?;
+        Ok(Self { context, _restore: restore })
+    }
+}
+
+impl Deref for Entered<'_> {
+    type Target = Arc<CudaContext>;
+
+    fn deref(&self) -> &Arc<CudaContext> {
+        self.context
+    }
+}
