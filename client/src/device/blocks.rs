@@ -152,7 +152,7 @@ impl Blocks {
         made
     }
 
-    /// Keeps memory for the next block; what is too much is freed once it is not used any more.
+    /// Keeps memory for the next block. Beyond `idle_max`, the smallest is freed after its last use.
     fn put_back(&self, memory: Arc<dyn DeviceMemory>, until: Vec<Event>) {
         let mut idle = self.lock();
         idle.push(Idle { memory, until });
@@ -245,8 +245,8 @@ impl Block {
         }
     }
 
-    /// The memory that the caller gave, if it is in that. To be called once each stream that uses it waits for the
-    /// copy: what is queued there later comes after it, so nothing is to be held.
+    /// The memory that the caller gave, if it is in that. Call this after each stream that uses it waits for the
+    /// copy: later work on those streams runs after the copy, so Larder need not hold the memory.
     pub(crate) fn release(mut self) -> Option<Box<dyn GivenBlock>> {
         match self.memory.take()? {
             Home::Caller(memory) => Some(memory),

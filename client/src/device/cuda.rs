@@ -307,7 +307,7 @@ fn is_sticky(code: sys::CUresult) -> bool {
     )
 }
 
-/// `what` could not be done, because of what a call came to.
+/// The error of a failed call of the driver.
 fn failure(what: &str, call: &str, error: DriverError) -> Error {
     Error::new(ErrorKind::Internal, what).because(format!("{call} returned {}", name_of(error)))
 }

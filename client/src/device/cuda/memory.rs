@@ -38,7 +38,7 @@ pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
 
 /// Has `cudarc` track nothing: it would wait for the whole context when the first stream is made.
 pub(super) fn leave_order_to_caller(context: &CudaContext) {
-    // SAFETY: no `CudaSlice` is ever made of this context, and its order is what this folder is for.
+    // SAFETY: this crate makes no `CudaSlice` of this context, and orders all copies by its own events.
     unsafe { context.disable_event_tracking() };
 }
 
