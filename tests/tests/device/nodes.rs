@@ -34,7 +34,7 @@ fn dataset(files: u32) -> (TempDir, String) {
 }
 
 /// Trains for so many batches over the stand-in. Each line that the loop says is handed over.
-fn train(way: (&str, &str, &str), batches: usize, hear: impl FnMut(&str)) -> Outcome {
+fn train(way: (&str, &str, &str), batches: &str, hear: impl FnMut(&str)) -> Outcome {
     train_at(&[("STANDIN_DELAY_US", "100")], way, batches, hear)
 }
 
@@ -42,7 +42,7 @@ fn train(way: (&str, &str, &str), batches: usize, hear: impl FnMut(&str)) -> Out
 fn train_at(
     settings: &[(&str, &str)],
     (uri, cluster, way): (&str, &str, &str),
-    batches: usize,
+    batches: &str,
     mut hear: impl FnMut(&str),
 ) -> Outcome {
     let (mut command, folder) = command("training", Over::StandIn(settings));
@@ -50,7 +50,7 @@ fn train_at(
         .env(training::URI, uri)
         .env(training::CLUSTER, cluster)
         .env(training::WAY, way)
-        .env(training::BATCHES, batches.to_string())
+        .env(training::BATCHES, batches)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().expect("a child process");
@@ -76,7 +76,7 @@ fn one_node(uri: &str, memory: &str) -> NodeProcess {
 fn staged_batches_are_one_copy_each_and_each_byte_is_copied_once_on_the_host() {
     let (_folder, uri) = dataset(4);
     let node = one_node(&uri, "256MiB");
-    let trained = train((&uri, &node.address(), "staged"), 75, |_| {});
+    let trained = train((&uri, &node.address(), "staged"), "75", |_| {});
     trained.passes();
     let bytes = 75 * u64::from(training::BATCH_SIZE) * u64::from(WORDS) * 4;
     for name in ["device_bytes", "staged_bytes", "copied_bytes"] {
@@ -90,14 +90,14 @@ fn staged_batches_are_one_copy_each_and_each_byte_is_copied_once_on_the_host() {
 fn direct_batches_are_copied_by_the_device_alone() {
     let (_folder, uri) = dataset(4);
     let node = one_node(&uri, "256MiB");
-    let trained = train((&uri, &node.address(), "direct"), 500, |_| {});
+    // Until an epoch finds all shards mapped and registered.
+    let trained = train((&uri, &node.address(), "direct"), training::UNTIL_DIRECT, |_| {});
     trained.passes();
-    // The last of twenty epochs found all shards mapped and registered.
-    let before = trained.said("copied_bytes_before");
-    assert_eq!(trained.said("copied_bytes"), before, "{trained:?}");
     let epoch = 25 * u64::from(training::BATCH_SIZE) * u64::from(WORDS) * 4;
     assert!(trained.count("direct_bytes") >= epoch, "{trained:?}");
     assert_eq!(trained.count("pinned_bytes"), trained.said("staged_bytes"), "{trained:?}");
+    let sent = trained.count("direct_bytes") + trained.count("pinned_bytes");
+    assert_eq!(sent, trained.said("device_bytes"), "{trained:?}");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_killed_node_causes_no_wrong_byte_and_no_mistake() {
     let (_folder, uri) = dataset(6);
     let mut cluster = Cluster::start(2, &uri, |_| {});
     let address = cluster.address();
-    let trained = train((&uri, &address, "auto"), 1000, |line| match line {
+    let trained = train((&uri, &address, "auto"), "1000", |line| match line {
         "batch 300" => cluster.nodes[1].kill_now(),
         "batch 600" => cluster.restart(1),
         _ => {}
@@ -119,7 +119,7 @@ fn a_full_node_causes_no_wrong_byte_and_no_mistake() {
     let (_folder, uri) = dataset(12);
     // Half of the dataset: shards that have room stay, and rows of the others come from the origin.
     let node = one_node(&uri, "24MiB");
-    let trained = train((&uri, &node.address(), "auto"), 1000, |_| {});
+    let trained = train((&uri, &node.address(), "auto"), "1000", |_| {});
     trained.passes();
     assert!(trained.count("pinned_bytes") > 0, "{trained:?}");
 }
@@ -132,7 +132,7 @@ fn evictions_by_a_ring_that_changes_cause_no_wrong_byte_and_no_mistake() {
     let address = cluster.address();
     // Longer than the ten seconds after which an owner before evicts a shard.
     let slow = [("STANDIN_DELAY_US", "18000")];
-    let trained = train_at(&slow, (&uri, &address, "auto"), 1000, |line| match line {
+    let trained = train_at(&slow, (&uri, &address, "auto"), "1000", |line| match line {
         "batch 50" => cluster.add(),
         "batch 950" => cluster.nodes[1].kill_now(),
         _ => {}

@@ -1,6 +1,6 @@
 //! A training loop onto a device, which checks every byte there.
 
-use larder_client::{Batch, Dataset, Device, DeviceWay, OnDevice};
+use larder_client::{Batch, Dataset, Device, DeviceWay, Loader, OnDevice};
 use larder_tests::words;
 
 /// Variables by which the parent tells a training loop what to do.
@@ -26,31 +26,44 @@ pub(crate) fn checked(batch: Batch<OnDevice>) -> Vec<u64> {
     samples
 }
 
+/// In place of a number of batches: until an epoch copied nothing on the host.
+pub(crate) const UNTIL_DIRECT: &str = "until direct";
+
+/// Shards are mapped and registered long before so many epochs.
+const EPOCHS_MAX: u64 = 20_000;
+
 /// Goes through epochs until it had so many batches, and says each.
 pub(crate) fn train(device: &Device) {
     let said = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is set"));
     let dataset = Dataset::open(&said(URI), Some(&said(CLUSTER))).expect("a dataset");
-    let wanted: usize = said(BATCHES).parse().expect("a number");
+    let wanted: Option<usize> = match said(BATCHES).as_str() {
+        UNTIL_DIRECT => None,
+        number => Some(number.parse().expect("a number")),
+    };
     let way: DeviceWay = said(WAY).parse().expect("a way");
     let mut loader = dataset.loader().batch_size(BATCH_SIZE).build().expect("a loader");
     let pump = loader.pump(device, way).expect("a pump");
     let mut batches = 0;
-    for epoch in 0.. {
-        println!(
-            "epoch={epoch} copied_bytes_before={}",
-            loader.stats().sources.copies.copied_bytes
-        );
+    for epoch in 0..EPOCHS_MAX {
+        let before = loader.stats().sources.copies.copied_bytes;
         for batch in loader.epoch_on(epoch, &pump).expect("an epoch") {
             checked(batch.expect("a batch"));
             batches += 1;
             println!("batch {batches}");
-            if batches == wanted {
-                let copies = loader.stats().sources.copies;
-                return println!(
-                    "device_bytes={} staged_bytes={} copied_bytes={}",
-                    copies.device_bytes, copies.staged_bytes, copies.copied_bytes
-                );
+            if Some(batches) == wanted {
+                return say(&loader);
             }
         }
+        if wanted.is_none() && loader.stats().sources.copies.copied_bytes == before {
+            return say(&loader);
+        }
     }
+    panic!("{EPOCHS_MAX} epochs were not enough");
+}
+
+/// Says how often bytes were copied.
+fn say(loader: &Loader) {
+    let copies = loader.stats().sources.copies;
+    let (device, staged) = (copies.device_bytes, copies.staged_bytes);
+    println!("device_bytes={device} staged_bytes={staged} copied_bytes={}", copies.copied_bytes);
 }
