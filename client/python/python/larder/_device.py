@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_args
 
 from larder import _distributed
 from larder._errors import InvalidArgument
@@ -24,7 +24,6 @@ from larder._ragged import Ragged
 if TYPE_CHECKING:
     from larder import _larder
     from larder._larder import DeviceTensor, Part
-    from larder._loader import Batch
     from larder._output import Output
 
 #: How bytes get to a device.
@@ -33,6 +32,15 @@ DeviceWay = Literal["auto", "staged", "direct"]
 _DEVICE = re.compile(r"cuda(?::(\d+))?")
 #: DLPack's number of the default stream, which torch calls 0.
 _DEFAULT_STREAM = 1
+
+
+class _Movable(Protocol):
+    """What torch can copy."""
+
+    def to(self, *args: Any, **kwargs: Any) -> Self: ...
+
+
+_MovableT = TypeVar("_MovableT", bound=_Movable)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Target:
                 "say output='torch', or leave device out and copy what the loader brings",
             )
 
-    def move(self, batch: Batch) -> Batch:
+    def move(self, batch: _MovableT) -> _MovableT:
         """A transformed batch on the device, copied by torch. The loop does not wait for it."""
         return batch.to(f"cuda:{self.ordinal}", non_blocking=True)
 
