@@ -6,7 +6,7 @@
 //!  rows in registered extents ───┘  (stream)  └──▶ the event frees buffer, registration and lease
 //! ```
 //!
-//! This file is the seam: a [`Driver`] is what the rules need of a device, and no more. Two drivers
+//! This file is the seam: a [`Driver`] has the calls that the rules need, and no more. Two drivers
 //! implement it: [`host`], whose device memory is memory of this process, and `cuda`. The rules of
 //! order and lifetime stand in [`pump`] and the modules below it, which know only the seam.
 //!

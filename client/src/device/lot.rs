@@ -7,7 +7,7 @@
 //!
 //! After the device was lost, or in a forked child, nothing is freed any more.
 //!
-//! Thread rule: any thread parks and sweeps. What is freed is dropped after the lock.
+//! Thread rule: any thread parks and sweeps. Memory is dropped after the lock.
 //! Non-goals: making the program wait for the device.
 
 use std::{
