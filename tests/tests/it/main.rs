@@ -1,0 +1,22 @@
+//! Tests of the whole system that need real processes. One binary holds them all, since linking is slow.
+//!
+//! They mostly wait for other processes, so several run at once: see `.config/nextest.toml` and the Makefile.
+
+mod cli;
+mod client_deaths;
+mod coordinator;
+mod copies;
+mod demo;
+mod deploy;
+mod docs;
+mod faults;
+mod first_light;
+mod garage;
+mod host_node;
+mod membership;
+mod node_deaths;
+mod operating;
+mod operator;
+mod partitions;
+#[cfg(feature = "schema")]
+mod schema;
