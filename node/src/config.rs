@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use larder_cluster::Timing;
 use larder_dataset::{OriginUri, root_cause};
 use larder_wire::{Member, parse_size};
 
@@ -100,6 +101,10 @@ pub struct Args {
     /// What --detach starts.
     #[arg(long, hide = true)]
     pub detached: bool,
+
+    /// For tests: divides every duration that membership waits by.
+    #[arg(long, hide = true, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub divide_timing: u32,
 }
 
 /// Memory for shards, as it was asked for.
@@ -128,6 +133,7 @@ pub struct Config {
     ring_share: RingShare,
     copies: Option<u8>,
     advertise: Option<String>,
+    timing: Timing,
     private: bool,
     exit_when_unused: Option<Duration>,
 }
@@ -174,6 +180,12 @@ impl TryFrom<Args> for Config {
                 ),
             ));
         }
+        if beyond_loopback && args.divide_timing != 1 {
+            return Err(ConfigError::new(
+                "--divide-timing",
+                "a node with shortened waits takes a slow network for dead members, so it must listen on loopback",
+            ));
+        }
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         let members = member::parse_all(&args.member, &node_id, listen)?;
         Ok(Self {
@@ -194,6 +206,7 @@ impl TryFrom<Args> for Config {
             copies: args.cluster.copies,
             advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,
+            timing: Timing::REAL.divided(args.divide_timing),
             private: args.private,
             exit_when_unused: args
                 .exit_when_unused
@@ -238,6 +251,12 @@ impl Config {
     #[must_use]
     pub fn beyond_loopback(&self) -> bool {
         self.beyond_loopback
+    }
+
+    /// The durations that membership waits by.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        self.timing
     }
 
     /// The unix socket.
@@ -382,6 +401,16 @@ mod tests {
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
         let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
         assert!(config.expect("accepted").beyond_loopback());
+    }
+
+    #[test]
+    fn shortened_waits_are_refused_beyond_loopback() {
+        let shortened = ["--divide-timing", "5"];
+        let timing = config(&shortened).expect("accepted").timing();
+        assert_eq!(timing.death_grace, Timing::REAL.death_grace / 5);
+        let beyond = ["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"];
+        let refused = config(&[&shortened[..], &beyond].concat()).expect_err("refused");
+        assert!(refused.to_string().contains("must listen on loopback"), "{refused}");
     }
 
     #[test]

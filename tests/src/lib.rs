@@ -46,8 +46,23 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("waited in vain until {what}");
 }
 
+/// Whether this is `make test-full`, which runs every test at its full scale.
+#[must_use]
+pub fn is_full() -> bool {
+    std::env::var_os("LARDER_TEST_FULL").is_some()
+}
+
 /// How often to repeat: `quick` in `make test`, `full` in `make test-full`.
 #[must_use]
 pub fn repeats(quick: usize, full: usize) -> usize {
-    if std::env::var_os("LARDER_TEST_FULL").is_some() { full } else { quick }
+    if is_full() { full } else { quick }
+}
+
+/// Whether the calling test is for `make test-full` only and this is not it. Then it says so.
+#[must_use]
+pub fn is_left_to_full(what: &str) -> bool {
+    if !is_full() {
+        println!("not tested: {what} is for make test-full");
+    }
+    !is_full()
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use larder_cluster::Timing;
 use larder_wire::Ring;
 use larder_wire::control::node_client::NodeClient;
 use larder_wire::control::{GetRingRequest, ListShardsRequest, ShardState};
@@ -12,10 +13,23 @@ use tonic::transport::{Channel, Endpoint};
 use crate::etcd::Etcd;
 use crate::netns::Network;
 use crate::ports::free_ports;
-use crate::{NodeOptions, NodeProcess, until};
+use crate::{NodeOptions, NodeProcess, is_left_to_full, repeats, until};
 
 /// What all nodes of a cluster under test share.
 pub const TOKEN: &str = "a secret of this test";
+
+/// Tests on loopback divide the durations of membership by this; at full scale in `make test-full`.
+const TIMING_DIVISOR: usize = 5;
+
+/// The durations of membership in clusters on loopback.
+#[must_use]
+pub fn timing() -> Timing {
+    Timing::REAL.divided(timing_divisor())
+}
+
+fn timing_divisor() -> u32 {
+    u32::try_from(repeats(TIMING_DIVISOR, 1)).expect("small")
+}
 
 /// Who keeps what the cluster agrees on.
 pub enum Keeper {
@@ -23,6 +37,15 @@ pub enum Keeper {
     FirstNode,
     /// A real etcd.
     Etcd(Etcd),
+}
+
+impl Keeper {
+    /// A real etcd in `make test-full`; elsewhere nothing, and says so. There the other tests cover etcd: its contract
+    /// suite, and one scenario of real nodes.
+    #[must_use]
+    pub fn etcd_in_full() -> Option<Self> {
+        (!is_left_to_full("this scenario on etcd")).then(|| Self::Etcd(Etcd::start()))
+    }
 }
 
 /// Which shards are where.
@@ -118,6 +141,10 @@ impl LivingCluster {
         options.env.clone_from(&self.env);
         options.env.push(("LARDER_TOKEN".to_owned(), TOKEN.to_owned()));
         options.args = self.takes_part(self.home.path(), &options.node_id);
+        if self.network.is_none() {
+            let divisor = timing_divisor().to_string();
+            options.args.extend(["--divide-timing".to_owned(), divisor]);
+        }
         self.nodes.push(NodeProcess::start(&options));
         self.options.push(options);
     }

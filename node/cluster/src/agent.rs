@@ -45,15 +45,11 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 
 use larder_dataset::SnapshotId;
-use larder_wire::{
-    Member,
-    limits::{
-        ANNOUNCEMENT_INTERVAL, ANNOUNCEMENT_TTL, DATASET_TOLD_INTERVAL, PULL_WAIT_MAX,
-        RECORD_DATASETS_MAX, REFRESH_INTERVAL,
-    },
-};
+use larder_wire::{Member, limits::RECORD_DATASETS_MAX};
 
-use crate::{Announcement, BlobId, BootId, Now, Record, announcement::Settled, record::Dataset};
+use crate::{
+    Announcement, BlobId, BootId, Now, Record, Timing, announcement::Settled, record::Dataset,
+};
 
 pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Steer, Stored, Ticket,
@@ -94,6 +90,7 @@ pub struct Founding {
 #[derive(Debug, Clone)]
 pub struct Agent<R = Unbroken> {
     me: Identity,
+    timing: Timing,
     rules: R,
     now: Now,
     view: Option<View>,
@@ -134,24 +131,25 @@ pub struct Agent<R = Unbroken> {
 
 impl Agent {
     /// An agent that knows nothing yet, with all rules in force.
-    pub fn new(me: Identity, now: Now) -> Self {
-        Self::with_rules(me, now, Unbroken)
+    pub fn new(me: Identity, timing: Timing, now: Now) -> Self {
+        Self::with_rules(me, timing, now, Unbroken)
     }
 }
 
 impl<R: Rules> Agent<R> {
     /// An agent that knows nothing yet, with rules that may be broken: for simulations.
-    pub fn with_rules(me: Identity, now: Now, rules: R) -> Self {
-        let mut liveness = Liveness::default();
+    pub fn with_rules(me: Identity, timing: Timing, now: Now, rules: R) -> Self {
+        let mut liveness = Liveness::new(timing);
         liveness.doubt(now);
         Self {
             me,
+            timing,
             rules,
             now,
             view: None,
-            link: Link::default(),
+            link: Link::new(timing),
             liveness,
-            mover: Mover::default(),
+            mover: Mover::new(timing),
             dropper: Dropper::default(),
             duty: None,
             proposal: None,
@@ -218,7 +216,7 @@ impl<R: Rules> Agent<R> {
 
     /// Time passed. After a sleep this agent's own picture is the one that is out of date.
     fn wake(&mut self, now: Now) {
-        let slept = now.saturating_sub(self.now) > ANNOUNCEMENT_TTL / 2;
+        let slept = now.saturating_sub(self.now) > self.timing.announcement_ttl / 2;
         self.now = self.now.max(now);
         if slept && !self.rules.broken(Rule::DoubtAfterPause) {
             self.liveness.doubt(now);
@@ -303,10 +301,9 @@ impl<R: Rules> Agent<R> {
         let settled = moved.map(|(plan, gaps)| Settled { plan, gaps, clean: self.clean(plan) });
         let settled = settled.collect();
         let word = Announcement { boot: self.me.boot, version: self.installed, settled };
-        let due = self
-            .announced
-            .as_ref()
-            .is_none_or(|(said, at)| *said != word || self.now >= *at + ANNOUNCEMENT_INTERVAL);
+        let due = self.announced.as_ref().is_none_or(|(said, at)| {
+            *said != word || self.now >= *at + self.timing.announcement_interval
+        });
         if due {
             out.push(Effect::Announce(word.encode()));
             self.announced = Some((word, self.now));
@@ -314,7 +311,7 @@ impl<R: Rules> Agent<R> {
     }
 
     fn refresh(&mut self, out: &mut Vec<Effect>) {
-        if self.link.should_ask(self.now, REFRESH_INTERVAL) {
+        if self.link.should_ask(self.now) {
             let ticket = self.ticket();
             self.link.ask(ticket, self.now);
             out.push(Effect::Refresh(ticket));
@@ -326,7 +323,7 @@ impl<R: Rules> Agent<R> {
     fn open(&mut self, dataset: Dataset) {
         let known = |record: &Record| record.dataset(dataset.snapshot).is_some();
         let in_record = self.record().is_some_and(known);
-        self.told.retain(|_, at| self.now < *at + DATASET_TOLD_INTERVAL);
+        self.told.retain(|_, at| self.now < *at + self.timing.dataset_told_interval);
         let full = self.told.len() >= RECORD_DATASETS_MAX;
         if !in_record && !full && !self.told.contains_key(&dataset.snapshot) {
             self.told.insert(dataset.snapshot, self.now);
@@ -335,7 +332,7 @@ impl<R: Rules> Agent<R> {
     }
 
     fn rest(&mut self) {
-        self.rest_until = self.now + PULL_WAIT_MAX;
+        self.rest_until = self.now + self.timing.pull_wait_max;
     }
 
     fn ticket(&mut self) -> Ticket {

@@ -19,12 +19,14 @@ pub mod record;
 
 mod codec;
 mod id;
+mod timing;
 
 pub use agent::{Agent, Effect, Event};
 pub use announcement::Announcement;
 pub use id::{BlobId, BootId, Revision};
 pub use plan::{Move, Plan, Planned, Planner};
 pub use record::Record;
+pub use timing::Timing;
 
 /// Time since this process started, by its monotonic clock. Never compared across processes.
 pub type Now = std::time::Duration;

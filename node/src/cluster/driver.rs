@@ -22,12 +22,11 @@ mod planning;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use larder_cluster::agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket};
 use larder_cluster::{Agent, Now, Record};
+use larder_wire::Member;
 use larder_wire::data::BootId;
-use larder_wire::{Member, limits};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
@@ -42,9 +41,6 @@ use holdings::Holdings;
 use install::Installer;
 use namesake::Namesake;
 use planning::Planning;
-
-/// How often the agent is told that time passed.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Events that wait for the driver; who has one more waits too.
 const EVENTS_MAX: usize = 256;
@@ -93,6 +89,7 @@ pub(crate) fn start(
     let coordinator = cluster.coordinator();
     let (report, events) = mpsc::channel(EVENTS_MAX);
     let boot = BootId::from_bytes(shared.boot_id);
+    let timing = shared.config.timing();
     let _runtime = shared.runtime.enter();
     let planning = Arc::new(Planning::new(shared, coordinator));
     let driver = Driver {
@@ -102,7 +99,13 @@ pub(crate) fn start(
         namesake: Namesake::new(me.id.clone(), boot),
         inbox,
         events,
-        agreement: Agreement::start(coordinator, me.id.clone(), boot, report.clone()),
+        agreement: Agreement::start(
+            coordinator,
+            me.id.clone(),
+            boot,
+            timing.announcement_ttl,
+            report.clone(),
+        ),
         installer: Installer::start(shared, coordinator, report.clone()),
         holdings: Holdings::new(shared, &me.id),
         planning,
@@ -118,6 +121,7 @@ pub(crate) fn start(
                     copies: shared.config.copies().unwrap_or(1),
                 }),
             },
+            timing,
             Now::ZERO,
         ),
         report,
@@ -129,7 +133,7 @@ pub(crate) fn start(
 impl Driver {
     async fn run(mut self) {
         let stopping = self.shared.stopping.clone();
-        let mut tick = time::interval(TICK);
+        let mut tick = time::interval(self.shared.config.timing().tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = self.agent.due().map(|due| self.started + due);
@@ -248,7 +252,7 @@ impl Driver {
     /// A coordinator that was never there is away once it has had time to answer.
     fn tell_if_away(&mut self) {
         let away = self.watch.away().is_some();
-        let had_time = self.seen.stamp.is_some() || self.clock() > limits::STEWARD_STEP;
+        let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing().turn;
         if away && had_time && !std::mem::replace(&mut self.seen.away, true) {
             self.tell(Event::Away);
         }

@@ -42,7 +42,7 @@ pub(crate) async fn give_way(
 
 /// The same of what was found to be spare by this ring. Says whether any went.
 pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
-    let spare = idle(&shared.cache, spare);
+    let spare = idle(&shared.cache, spare, shared.config.timing().dataset_in_use);
     // Those of whom the longest idle could go.
     let mut asked = Vec::new();
     for spare in &spare {
@@ -79,10 +79,10 @@ fn name(ring: &Ring, index: u16) -> &str {
 }
 
 /// What nobody has read for a while and nobody maps, the longest idle first.
-fn idle(cache: &Cache, mut spare: Vec<Spare>) -> Vec<Spare> {
+fn idle(cache: &Cache, mut spare: Vec<Spare>, idle_min: Duration) -> Vec<Spare> {
     let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
     let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();
-    spare.retain(|spare| idle(spare) >= limits::DATASET_IN_USE);
+    spare.retain(|spare| idle(spare) >= idle_min);
     spare.sort_by_cached_key(|spare| (Reverse(idle(spare)), spare.id));
     spare
 }

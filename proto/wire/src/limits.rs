@@ -327,7 +327,7 @@ pub const JOIN_TOKEN_BYTES_MAX: usize = 256;
 /// Fewest bytes of it: shorter ones can be guessed.
 pub const JOIN_TOKEN_BYTES_MIN: usize = 16;
 
-// ---- The record of a cluster, and the patience of its agents ----
+// ---- The record of a cluster (the durations its agents wait by: `Timing` of larder-cluster) ----
 
 /// Datasets that the record names: as many as one node opens.
 pub const RECORD_DATASETS_MAX: usize = OPEN_DATASETS_MAX;
@@ -335,29 +335,11 @@ pub const RECORD_DATASETS_MAX: usize = OPEN_DATASETS_MAX;
 /// Bytes of the record that its datasets may take: half of it, so that members and changes always have room.
 pub const RECORD_DATASETS_BYTES_MAX: usize = RECORD_BYTES_MAX / 2;
 
-/// A node tells the cluster of a dataset that it has open, and that the record does not have, at most this often.
-pub const DATASET_TOLD_INTERVAL: Duration = Duration::from_secs(3_600);
-
 /// Changes that the record remembers, for `ring history`; the oldest are forgotten first.
 pub const RECORD_HISTORY_MAX: usize = 64;
 
 /// Bytes of the words of one change in the history.
 pub const RECORD_WORDS_BYTES_MAX: usize = 256;
-
-/// An announcement that is not renewed for so long is gone. Gone is a suspicion, not a death.
-pub const ANNOUNCEMENT_TTL: Duration = Duration::from_secs(10);
-
-/// Announcements are renewed this often: three may be lost.
-pub const ANNOUNCEMENT_INTERVAL: Duration = Duration::from_millis(2_500);
-
-/// A member whose announcement is gone for so long is taken to be dead. A restart takes less.
-pub const DEATH_GRACE: Duration = Duration::from_secs(30);
-
-/// A member that was taken to be dead must be back for so long, without a break, to own shards again.
-pub const RETURN_HOLD: Duration = Duration::from_secs(60);
-
-/// Losses of a member within this time count as flapping: each doubles its grace and its hold.
-pub const FLAP_WINDOW: Duration = Duration::from_secs(600);
 
 /// Most doublings: a grace of 16 minutes.
 pub const FLAP_DOUBLINGS_MAX: u32 = 5;
@@ -365,29 +347,6 @@ pub const FLAP_DOUBLINGS_MAX: u32 = 5;
 /// More than this share of the ring's weight gone at once looks like a fault of the observer or of the
 /// network: nothing is removed without an operator's word.
 pub const BRAKE_PERCENT: u64 = 25;
-
-/// Nodes that come within this time of each other join in one change.
-pub const JOIN_WINDOW: Duration = Duration::from_secs(5);
-
-/// Nobody who wants to join waits longer than this for others.
-pub const JOIN_WAIT_MAX: Duration = Duration::from_secs(30);
-
-/// The k-th of the alive members acts on the cluster's behalf only when nobody before it did for k
-/// times this.
-pub const STEWARD_STEP: Duration = Duration::from_secs(5);
-
-/// An old copy is dropped on the word of a record that was the newest no longer ago than this.
-pub const DROP_FRESHNESS: Duration = Duration::from_secs(5);
-
-/// A write to the coordinator whose outcome has not come after this is taken as unknown.
-pub const PROPOSAL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A node writes its own address anew at most this often: another process may go by its name, and do the same.
-pub const READDRESS_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A plan that is still wanted is waited for as long as this, as the largest take the planner tens of seconds: to ask
-/// again is to begin anew.
-pub const PLAN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A plan waits for datasets to be opened no longer than this, and is made without those that are not there by then:
 /// time for a thousand manifests, and a fraction of what the death of a node may wait.
@@ -424,9 +383,6 @@ pub const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Shards one node pulls at a time for a change. Each is already many parts in flight.
 pub const PULLS_IN_FLIGHT_MAX: usize = 4;
 
-/// A dataset of which a node has read something for this long is in use: what a change moves of it goes first.
-pub const DATASET_IN_USE: Duration = Duration::from_secs(60);
-
 /// How often a node that is given shards asks who gives them which are needed soonest.
 pub const LAST_USES_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -450,19 +406,6 @@ pub const LAST_USES_ANSWERED_MAX: usize = 4;
 
 /// Givers that a node asks about last uses at once.
 pub const LAST_USES_ASKED_MAX: usize = 8;
-
-/// A pull that failed is tried again after this, doubled each time up to [`PULL_WAIT_MAX`].
-pub const PULL_WAIT_MIN: Duration = Duration::from_secs(1);
-
-/// Longest wait between two tries of a pull.
-pub const PULL_WAIT_MAX: Duration = Duration::from_secs(30);
-
-/// How often an agent asks the coordinator for what a watch should have told it.
-pub const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-
-/// A question that the coordinator refused is asked again after this, doubled each time up to
-/// [`REFRESH_INTERVAL`].
-pub const REFRESH_WAIT_MIN: Duration = Duration::from_secs(1);
 
 // ---- Fills ----
 
@@ -579,10 +522,7 @@ const _: () = {
         RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)
             < CONTROL_MESSAGE_BYTES_MAX
     );
-    assert!(3 * ANNOUNCEMENT_INTERVAL.as_millis() < ANNOUNCEMENT_TTL.as_millis());
-    assert!(ANNOUNCEMENT_TTL.as_millis() < DEATH_GRACE.as_millis());
     assert!(LAST_USES_ALL_TIMEOUT.as_millis() < LAST_USES_INTERVAL.as_millis());
-    assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
     // Rests leave a shard of a gibibyte a third of a fill's time, beside four that yield: pulls and a further copy.

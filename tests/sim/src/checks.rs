@@ -8,11 +8,10 @@ use std::{
 };
 
 use larder_cluster::{
-    BlobId, Now, Record,
+    BlobId, Now, Record, Timing,
     agent::RingOf,
     record::{Entry, State},
 };
-use larder_wire::limits::REFRESH_INTERVAL;
 
 use crate::world::{Place, Placed, ShardNo};
 
@@ -157,7 +156,7 @@ impl Checks {
             return absent.map_or(Duration::ZERO, |since| now - since);
         };
         match absent {
-            Some(since) if since < at + REFRESH_INTERVAL => now - at + before,
+            Some(since) if since < at + Timing::REAL.refresh_interval => now - at + before,
             Some(since) => now - since,
             None if now < at + DECISION_LAG => before,
             None => Duration::ZERO,

@@ -9,7 +9,7 @@ use larder_origin::{Options, S3Server};
 use larder_tests::living::TOKEN;
 use larder_tests::node::binary;
 use larder_tests::{
-    ClientOptions, Etcd, Keeper, LivingCluster, TrainingProcess, repeats, tool, until, words,
+    ClientOptions, Keeper, LivingCluster, TrainingProcess, repeats, tool, until, words,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -152,7 +152,8 @@ fn a_death_costs_no_read_of_the_origin_by_one_of_the_nodes() {
 
 #[test]
 fn a_death_costs_no_read_of_the_origin_by_etcd() {
-    a_death_costs_no_read_of_the_origin(Keeper::Etcd(Etcd::start()));
+    let Some(keeper) = Keeper::etcd_in_full() else { return };
+    a_death_costs_no_read_of_the_origin(keeper);
 }
 
 #[test]
@@ -203,7 +204,8 @@ fn the_number_of_copies_is_in_an_operators_hands_by_one_of_the_nodes() {
 
 #[test]
 fn the_number_of_copies_is_in_an_operators_hands_by_etcd() {
-    the_number_of_copies_is_in_an_operators_hands(Keeper::Etcd(Etcd::start()));
+    let Some(keeper) = Keeper::etcd_in_full() else { return };
+    the_number_of_copies_is_in_an_operators_hands(keeper);
 }
 
 /// Three nodes keep two copies of everything. Two of them have no room for that, nor for one copy and another dataset.

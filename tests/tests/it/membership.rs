@@ -6,10 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use larder_origin::{Options, S3Server};
-use larder_tests::living::ring;
+use larder_tests::living::{ring, timing};
 use larder_tests::node::binary;
 use larder_tests::{Etcd, Keeper, LivingCluster, Load, repeats, words};
-use larder_wire::limits::{ANNOUNCEMENT_TTL, DEATH_GRACE};
 use nix::sys::signal::Signal;
 
 /// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
@@ -93,7 +92,7 @@ fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
     for flap in 0..flaps {
         scene.cluster.nodes[2].kill_now();
         let away = 1 + u32::try_from(flap % 10).expect("small");
-        thread::park_timeout(DEATH_GRACE / 30 * away);
+        thread::park_timeout(timing().death_grace / 30 * away);
         scene.cluster.restart(2);
     }
     // It is a member again, or held back for being unsteady; in both cases the two others agree.
@@ -111,7 +110,7 @@ fn a_pause_costs_nothing(keeper: Keeper) {
     let version = scene.cluster.until_ring(&[0, 1, 2]);
     for node in &scene.cluster.nodes {
         node.signal(Signal::SIGSTOP);
-        thread::park_timeout(ANNOUNCEMENT_TTL + Duration::from_secs(3));
+        thread::park_timeout(timing().announcement_ttl * 13 / 10);
         node.signal(Signal::SIGCONT);
         assert_eq!(scene.cluster.until_ring(&[0, 1, 2]), version);
     }
@@ -156,7 +155,8 @@ fn short_deaths_cost_nothing_by_one_of_the_nodes() {
 
 #[test]
 fn short_deaths_cost_nothing_by_etcd() {
-    short_deaths_cost_nothing(Keeper::Etcd(Etcd::start()), repeats(6, 200));
+    let Some(keeper) = Keeper::etcd_in_full() else { return };
+    short_deaths_cost_nothing(keeper, repeats(6, 200));
 }
 
 #[test]
@@ -166,7 +166,8 @@ fn flaps_cause_at_most_one_rebalance_by_one_of_the_nodes() {
 
 #[test]
 fn flaps_cause_at_most_one_rebalance_by_etcd() {
-    flaps_cause_at_most_one_rebalance(Keeper::Etcd(Etcd::start()), repeats(2, 100));
+    let Some(keeper) = Keeper::etcd_in_full() else { return };
+    flaps_cause_at_most_one_rebalance(keeper, repeats(2, 100));
 }
 
 #[test]
@@ -176,7 +177,8 @@ fn a_pause_costs_nothing_by_one_of_the_nodes() {
 
 #[test]
 fn a_pause_costs_nothing_by_etcd() {
-    a_pause_costs_nothing(Keeper::Etcd(Etcd::start()));
+    let Some(keeper) = Keeper::etcd_in_full() else { return };
+    a_pause_costs_nothing(keeper);
 }
 
 /// While nobody keeps the record, membership is frozen and reads go on, also when a member dies.
@@ -191,7 +193,7 @@ fn an_etcd_that_is_away_holds_up_no_read() {
     };
     etcd(&scene, Signal::SIGSTOP);
     scene.cluster.nodes[1].kill_now();
-    thread::park_timeout(DEATH_GRACE + Duration::from_secs(5));
+    thread::park_timeout(timing().death_grace + timing().turn);
     assert_eq!(scene.cluster.until_ring_of(&[0, 2], &["a", "b", "c"]), version, "frozen");
     etcd(&scene, Signal::SIGCONT);
     scene.cluster.until_ring(&[0, 2]);

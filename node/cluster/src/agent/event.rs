@@ -196,7 +196,7 @@ pub struct RingOf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Keep this announced; renew it for as long as agents say so, and let it end
-    /// [`larder_wire::limits::ANNOUNCEMENT_TTL`] after the last.
+    /// [`Timing::announcement_ttl`](crate::Timing) after the last.
     Announce(Vec<u8>),
     /// End the announcement.
     Withdraw,

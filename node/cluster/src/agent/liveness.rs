@@ -6,15 +6,13 @@ use std::{
     time::Duration,
 };
 
-use larder_wire::limits::{
-    BRAKE_PERCENT, DEATH_GRACE, FLAP_DOUBLINGS_MAX, FLAP_WINDOW, RETURN_HOLD,
-};
+use larder_wire::limits::{BRAKE_PERCENT, FLAP_DOUBLINGS_MAX};
 
 use super::{
     Alive,
     rules::{Rule, Rules},
 };
-use crate::{Announcement, Now, Record, record::Entry};
+use crate::{Announcement, Now, Record, Timing, record::Entry};
 
 /// What is known of one node.
 #[derive(Debug, Clone)]
@@ -29,8 +27,9 @@ struct Peer {
 }
 
 /// All nodes as the announcements show them to one agent.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Liveness {
+    timing: Timing,
     stamp: Option<u64>,
     /// When this agent last had to doubt its picture.
     doubted: Now,
@@ -47,6 +46,20 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
+    /// No node was announced yet, and none is looked for.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            stamp: None,
+            doubted: Now::ZERO,
+            watching_since: None,
+            asked: Now::ZERO,
+            peers: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            fallen: Vec::new(),
+        }
+    }
+
     /// The set of announcements, unless a newer one was told before.
     pub(super) fn update(&mut self, now: Now, alive: &Alive) {
         if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
@@ -105,9 +118,9 @@ impl Liveness {
     /// Forgets who is neither known to the record nor was here lately.
     pub(super) fn tidy(&mut self, now: Now, record: &Record) {
         self.peers.retain(|id, peer| {
-            peer.here || now < peer.since + FLAP_WINDOW || record.entry(id).is_some()
+            peer.here || now < peer.since + self.timing.flap_window || record.entry(id).is_some()
         });
-        self.fallen.retain(|(at, _)| now < *at + 2 * DEATH_GRACE);
+        self.fallen.retain(|(at, _)| now < *at + 2 * self.timing.death_grace);
     }
 
     /// Notes a member that was taken to be dead.
@@ -169,7 +182,7 @@ impl Liveness {
     }
 
     fn away_for_too_long(&self, now: Now, until: Now, id: &str, rules: &impl Rules) -> bool {
-        let mut grace = DEATH_GRACE;
+        let mut grace = self.timing.death_grace;
         if !rules.broken(Rule::FlapsLengthenGrace) {
             grace *= self.damping(now, id);
         }
@@ -179,7 +192,7 @@ impl Liveness {
 
     /// Whether a node that was dead has been back for long enough to own shards again.
     pub(super) fn returned(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
-        let hold = RETURN_HOLD * self.damping(now, id);
+        let hold = self.timing.return_hold * self.damping(now, id);
         let back = self.present(now, id);
         back.is_some_and(|back| rules.holds(Rule::ReturnAfterHold, back >= hold))
     }
@@ -201,7 +214,7 @@ impl Liveness {
         let Some(peer) = self.peers.get(id) else {
             return 1;
         };
-        let recent = peer.losses.iter().filter(|at| now < **at + FLAP_WINDOW).count();
+        let recent = peer.losses.iter().filter(|at| now < **at + self.timing.flap_window).count();
         let doublings = u32::try_from(recent.saturating_sub(1)).unwrap_or(u32::MAX);
         1 << doublings.min(FLAP_DOUBLINGS_MAX)
     }

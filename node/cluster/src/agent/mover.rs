@@ -8,16 +8,14 @@ use std::{
 };
 
 use larder_dataset::SnapshotId;
-use larder_wire::limits::{
-    LAST_USES_INTERVAL, PULL_WAIT_MAX, PULL_WAIT_MIN, PULLS_IN_FLIGHT_MAX, REFRESH_INTERVAL,
-};
+use larder_wire::limits::{LAST_USES_INTERVAL, PULLS_IN_FLIGHT_MAX};
 
 use super::{
     Effect, LastUses, Pulled, Shard,
     order::Need,
     rules::{Rule, Rules},
 };
-use crate::{BlobId, Now, Plan};
+use crate::{BlobId, Now, Plan, Timing};
 
 /// One plan, as far as it concerns this node.
 #[derive(Debug, Clone)]
@@ -84,9 +82,9 @@ impl Work {
     }
 
     /// What has not begun comes as it is needed; what is needed alike, in the order of the plan.
-    fn sort(&mut self, uses: &LastUses, rules: &impl Rules) {
+    fn sort(&mut self, uses: &LastUses, in_use: Duration, rules: &impl Rules) {
         let mut waiting: Vec<usize> = self.waiting.drain(..).collect();
-        let need = |index: usize| uses.need(self.steps[index].shard);
+        let need = |index: usize| uses.need(self.steps[index].shard, in_use);
         waiting.sort_by_cached_key(|&index| (need(index), index));
         if rules.broken(Rule::UnlistedComeToo) {
             waiting.retain(|&index| need(index) != Need::NotThere);
@@ -122,7 +120,14 @@ impl Work {
         }
     }
 
-    fn ended(&mut self, now: Now, index: usize, pulled: Pulled, rules: &impl Rules) {
+    fn ended(
+        &mut self,
+        now: Now,
+        index: usize,
+        pulled: Pulled,
+        timing: Timing,
+        rules: &impl Rules,
+    ) {
         match pulled {
             Pulled::Verified => self.close(index, StepState::Verified),
             Pulled::NoRoom | Pulled::Gone if rules.broken(Rule::GapsAreSaid) => {
@@ -135,9 +140,9 @@ impl Work {
             Pulled::Failed if rules.broken(Rule::FailedIsTriedAgain) => {}
             Pulled::Failed => {
                 let step = &mut self.steps[index];
-                let wait = PULL_WAIT_MIN * (1 << step.tries.min(5));
+                let wait = timing.pull_wait_min * (1 << step.tries.min(5));
                 step.tries += 1;
-                self.again.push((now + wait.min(PULL_WAIT_MAX), index));
+                self.again.push((now + wait.min(timing.pull_wait_max), index));
             }
         }
     }
@@ -177,8 +182,9 @@ pub(super) struct Pace {
 }
 
 /// The plans that concern this node: the one that brought about the ring, and the one in flight.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Mover {
+    timing: Timing,
     works: Vec<Work>,
     /// Plans that are wanted and not here yet, and when to ask for them.
     wanted: BTreeMap<BlobId, Now>,
@@ -191,6 +197,18 @@ pub(super) struct Mover {
 }
 
 impl Mover {
+    /// No plan concerns this node yet.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            works: Vec::new(),
+            wanted: BTreeMap::new(),
+            pulling: BTreeMap::new(),
+            paced: None,
+            due: None,
+        }
+    }
+
     /// These plans concern the cluster now; others no more.
     pub(super) fn want(&mut self, plans: &[BlobId], now: Now) {
         self.works.retain(|work| plans.contains(&work.id));
@@ -221,7 +239,7 @@ impl Mover {
     pub(super) fn fetch(&mut self, now: Now, out: &mut Vec<Effect>) {
         for (id, at) in &mut self.wanted {
             if *at <= now {
-                *at = now + REFRESH_INTERVAL;
+                *at = now + self.timing.refresh_interval;
                 out.push(Effect::Fetch(*id));
             }
         }
@@ -242,7 +260,7 @@ impl Mover {
     /// What the givers answered.
     pub(super) fn sort(&mut self, plan: BlobId, uses: &LastUses, rules: &impl Rules) {
         if let Some(work) = self.works.iter_mut().find(|work| work.id == plan) {
-            work.sort(uses, rules);
+            work.sort(uses, self.timing.dataset_in_use, rules);
         }
     }
 
@@ -273,7 +291,7 @@ impl Mover {
                 let Step { shard, bytes, from, .. } = work.steps[index].clone();
                 if self.pulling.contains_key(&shard) {
                     // It is on its way for another plan; look again when it may be here.
-                    work.again.push((now + PULL_WAIT_MIN, index));
+                    work.again.push((now + self.timing.pull_wait_min, index));
                     continue;
                 }
                 self.pulling.insert(shard, work.id);
@@ -302,7 +320,7 @@ impl Mover {
         if let Some(work) = work
             && let Some(&index) = work.by_shard.get(&shard)
         {
-            work.ended(now, index, pulled, rules);
+            work.ended(now, index, pulled, self.timing, rules);
         }
     }
 
@@ -374,7 +392,7 @@ mod tests {
         let edits = Vec::new();
         let plan = Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
             .encode();
-        let (id, mut mover) = (BlobId::of(&plan), Mover::default());
+        let (id, mut mover) = (BlobId::of(&plan), Mover::new(Timing::REAL));
         mover.want(&[id], Now::ZERO);
         mover.arrived(id, &plan, "b");
         (mover, id)

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_dataset::SnapshotId;
-use larder_wire::limits::DATASET_IN_USE;
 
 use super::Shard;
 
@@ -54,14 +53,15 @@ impl LastUses {
         }
     }
 
-    pub(super) fn need(&self, shard: Shard) -> Need {
+    /// Ranks a shard. A dataset read from within `in_use` comes before the others.
+    pub(super) fn need(&self, shard: Shard, in_use: Duration) -> Need {
         let (Some(&idle), Some(&dataset_idle)) =
             (self.shards.get(&shard), self.snapshots.get(&shard.snapshot))
         else {
             return Need::NotThere;
         };
         let idle = Reverse(idle);
-        if dataset_idle < DATASET_IN_USE {
+        if dataset_idle < in_use {
             Need::InUse { idle }
         } else {
             Need::Resting { dataset_idle, idle }
@@ -78,6 +78,7 @@ mod tests {
     use larder_dataset::ShardId;
 
     use super::*;
+    use crate::Timing;
 
     fn shard(snapshot: u8, shard: u8) -> Shard {
         Shard {
@@ -98,7 +99,9 @@ mod tests {
         }
         assert_eq!(uses.shards.len(), 5, "of what stays only the dataset is noted");
         let mut order = order;
-        order.sort_by_key(|(of, number)| uses.need(shard(*of, *number)));
+        order.sort_by_key(|(of, number)| {
+            uses.need(shard(*of, *number), Timing::REAL.dataset_in_use)
+        });
         assert_eq!(order, [(1, 2), (1, 1), (2, 2), (2, 1), (3, 1), (4, 1), (1, 3)]);
     }
 
@@ -109,6 +112,9 @@ mod tests {
         first.note(shard(1, 1), idle[0], &wanted);
         second.note(shard(1, 1), idle[1], &wanted);
         first.merge(second);
-        assert_eq!(first.need(shard(1, 1)), Need::InUse { idle: Reverse(idle[1]) });
+        assert_eq!(
+            first.need(shard(1, 1), Timing::REAL.dataset_in_use),
+            Need::InUse { idle: Reverse(idle[1]) }
+        );
     }
 }

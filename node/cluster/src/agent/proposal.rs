@@ -1,7 +1,5 @@
 //! The one write that an agent has under way, from the intention to the coordinator's answer.
 
-use larder_wire::limits::{PLAN_TIMEOUT, PROPOSAL_TIMEOUT};
-
 use super::{
     Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
     commands::Waiting,
@@ -63,7 +61,8 @@ impl<R: Rules> Agent<R> {
 
     fn is_late(&self, proposal: &Proposal) -> bool {
         let waited = self.now.saturating_sub(proposal.since);
-        waited >= PLAN_TIMEOUT || (waited >= PROPOSAL_TIMEOUT && !self.plans_for_duty(proposal))
+        waited >= self.timing.plan_timeout
+            || (waited >= self.timing.proposal_timeout && !self.plans_for_duty(proposal))
     }
 
     /// Whether it waits for the planner, and what is planned is still to be done, and no operator waits. Its answer is

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use larder_wire::{
-    Member, Ring,
-    limits::{DEATH_GRACE, JOIN_WAIT_MAX, JOIN_WINDOW, READDRESS_INTERVAL, STEWARD_STEP},
-};
+use larder_wire::{Member, Ring};
 
 use super::{
     Agent, Effect, Founding,
@@ -95,7 +92,7 @@ impl<R: Rules> Agent<R> {
 
     /// Whether the record has not had this node's own entry from it for a while.
     fn may_readdress(&self) -> bool {
-        self.entered.is_none_or(|at| self.now >= at + READDRESS_INTERVAL)
+        self.entered.is_none_or(|at| self.now >= at + self.timing.readdress_interval)
     }
 
     /// Has the record know what was opened here. What it has no room for now waits, and holds nothing else up.
@@ -121,7 +118,7 @@ impl<R: Rules> Agent<R> {
             _ => self.now,
         };
         self.duty = Some((duty.clone(), since));
-        if self.now >= since + STEWARD_STEP * rank {
+        if self.now >= since + self.timing.turn * rank {
             self.fulfil(duty, out);
         }
     }
@@ -215,7 +212,9 @@ impl<R: Rules> Agent<R> {
 
     /// Whether a node wanted to join, and has been away for a grace period since then at least.
     fn dead_joiner(&self, entry: &Entry) -> bool {
-        let known = || self.known_for(&entry.member.id).is_some_and(|known| known >= DEATH_GRACE);
+        let known = || {
+            self.known_for(&entry.member.id).is_some_and(|known| known >= self.timing.death_grace)
+        };
         entry.state == State::Joining && self.dead(entry) && known()
     }
 
@@ -329,10 +328,16 @@ impl<R: Rules> Agent<R> {
         let only_joins = waits.len() == edits.len();
         if self.rules.broken(Rule::JoinsShareAChange) {
             edits.truncate(1);
-        } else if only_joins && !window_closed(&waits) {
+        } else if only_joins && !self.window_closed(&waits) {
             edits.clear();
         }
         edits
+    }
+
+    /// Whether the last of those that join has waited for others, or the first for long enough.
+    fn window_closed(&self, waits: &[Duration]) -> bool {
+        waits.iter().all(|wait| *wait >= self.timing.join_window)
+            || waits.iter().any(|wait| *wait >= self.timing.join_wait_max)
     }
 
     /// This node stands on another host or in another zone than the ring has it. Placement goes by
@@ -407,9 +412,4 @@ fn stands_elsewhere(entry: &Entry, me: &Member) -> bool {
 fn listens_elsewhere(entry: &Entry, me: &Member) -> bool {
     let stands_elsewhere = !entry.state.in_ring() && stands_elsewhere(entry, me);
     entry.member.control != me.control || stands_elsewhere
-}
-
-/// Whether the last of those that join has waited for others, or the first for long enough.
-fn window_closed(waits: &[Duration]) -> bool {
-    waits.iter().all(|wait| *wait >= JOIN_WINDOW) || waits.iter().any(|w| *w >= JOIN_WAIT_MAX)
 }

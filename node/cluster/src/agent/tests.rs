@@ -4,10 +4,6 @@ mod stand;
 
 use std::time::Duration;
 
-use larder_wire::limits::{
-    ANNOUNCEMENT_TTL, DEATH_GRACE, PLAN_TIMEOUT, READDRESS_INTERVAL, RETURN_HOLD,
-};
-
 use super::*;
 use crate::{
     announcement::Settled,
@@ -56,12 +52,12 @@ fn a_join_waits_for_others_a_while() {
 fn who_is_gone_for_a_grace_period_is_lost_at_once() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 1);
     stand.pass(4);
     assert_eq!((stand.version(), stand.state("c")), (2, Some(State::Down)));
     stand.come("c");
-    stand.pass(RETURN_HOLD.as_secs() - 2);
+    stand.pass(Timing::REAL.return_hold.as_secs() - 2);
     assert!(stand.record.change.is_none());
     stand.pass(4);
     assert_eq!(stand.change().edits, [Edit::Put(member("c", 1))]);
@@ -71,7 +67,7 @@ fn who_is_gone_for_a_grace_period_is_lost_at_once() {
 fn who_is_back_within_the_grace_costs_nothing() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     stand.come("c");
     stand.pass(120);
     assert_eq!((stand.version(), stand.writes), (1, 0));
@@ -88,7 +84,7 @@ fn who_flaps_is_waited_for_longer_each_time() {
     }
     stand.gone("c");
     // Lost three times: four times the grace.
-    stand.pass(4 * DEATH_GRACE.as_secs() - 2);
+    stand.pass(4 * Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 1);
     stand.pass(4);
     assert_eq!(stand.version(), 2);
@@ -101,7 +97,7 @@ fn absences_count_from_the_first_answer_that_was_heard() {
     stand.tell_alive();
     stand.pass(20);
     stand.answers = true;
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 1, "c may have been there until the first answer");
     stand.pass(10);
     assert_eq!(stand.version(), 2);
@@ -194,12 +190,12 @@ fn a_plan_that_is_wanted_no_more_or_never_comes_holds_nothing_up() {
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
     stand.pass(1);
     stand.gone("c");
-    stand.pass(DEATH_GRACE.as_secs() + 5);
+    stand.pass(Timing::REAL.death_grace.as_secs() + 5);
     assert_eq!(stand.planned, 2, "c is dead");
-    stand.pass(PLAN_TIMEOUT.as_secs());
+    stand.pass(Timing::REAL.plan_timeout.as_secs());
     assert_eq!(stand.planned, 3);
     stand.plans = true;
-    stand.pass(PLAN_TIMEOUT.as_secs());
+    stand.pass(Timing::REAL.plan_timeout.as_secs());
     assert_eq!((stand.version(), stand.state("c")), (2, Some(State::Down)));
 }
 
@@ -211,7 +207,7 @@ fn two_nodes_of_one_name_do_not_race_for_the_record() {
     stand.pass(1);
     assert_eq!(stand.writes, 1, "it may have moved");
     stand.write(|record| record.readdressed(&other));
-    stand.pass(READDRESS_INTERVAL.as_secs() - 5);
+    stand.pass(Timing::REAL.readdress_interval.as_secs() - 5);
     assert_eq!(stand.writes, 1);
     stand.pass(10);
     assert_eq!(stand.writes, 2);
@@ -342,7 +338,7 @@ fn a_plan_for_a_ring_that_moved_on_is_refused() {
     };
     assert_eq!(stand.writes, 0, "a plan changes nothing");
     stand.gone("c");
-    stand.pass(DEATH_GRACE.as_secs() + 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() + 2);
     assert_eq!(stand.version(), 2);
     let apply = Command::Apply { planned, rate: None, asked_by: "op".to_owned() };
     assert!(stand.command(apply).unwrap_err().contains("plan again"));
@@ -359,7 +355,7 @@ fn while_the_coordinator_is_away_nobody_dies_and_operators_are_told() {
     assert!(stand.command(Steer::Pause.any()).unwrap_err().contains("does not answer"));
     stand.answers = true;
     stand.tell(Event::Back);
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 1, "absences count anew");
     stand.pass(10);
     assert_eq!(stand.version(), 2);
@@ -381,7 +377,7 @@ fn a_wish_to_join_is_not_forgotten_before_it_is_as_old_as_a_death() {
     stand.pass(100);
     // Its wish is heard before it is: its announcement is still on its way.
     stand.write(|record| record.joined(member("c", 1)));
-    stand.pass(DEATH_GRACE.as_secs() - 3);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 3);
     assert_eq!(stand.state("c"), Some(State::Joining));
     stand.pass(10);
     assert_eq!(stand.state("c"), None);
@@ -427,8 +423,8 @@ fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(20);
-    stand.sleep(ANNOUNCEMENT_TTL.as_secs() * 3);
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.sleep(Timing::REAL.announcement_ttl.as_secs() * 3);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 1);
     stand.pass(10);
     assert_eq!(stand.version(), 2);
@@ -438,7 +434,7 @@ fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
 fn who_came_back_unseen_is_asked_for_before_it_is_lost() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     stand.come_unseen("c");
     stand.pass(60);
     assert_eq!((stand.version(), stand.writes), (1, 0));
@@ -544,7 +540,7 @@ fn who_was_never_heard_is_missed_only_since_the_record_knows_it() {
         record.recast(&Plan::decode(&plan).unwrap(), BlobId::of(&plan), "so it is")
     });
     assert_eq!(stand.version(), 2);
-    stand.pass(DEATH_GRACE.as_secs() - 2);
+    stand.pass(Timing::REAL.death_grace.as_secs() - 2);
     assert_eq!(stand.version(), 2);
     stand.pass(5);
     assert_eq!(stand.version(), 3);
@@ -588,7 +584,7 @@ fn a_dataset_that_was_forgotten_is_told_again_after_a_while() {
         stand.tell(Event::Opened(dataset(200)));
     }
     assert_eq!(stand.writes, writes, "more is in use than there is room for: that is no race");
-    stand.sleep(DATASET_TOLD_INTERVAL.as_secs());
+    stand.sleep(Timing::REAL.dataset_told_interval.as_secs());
     stand.tell(Event::Opened(dataset(200)));
     stand.pass(20);
     assert_eq!(stand.record.datasets.last(), Some(&dataset(200)));

@@ -1,18 +1,12 @@
 //! What an agent knows of the coordinator: the newest record it saw, how fresh that is, and whether
 //! the coordinator answers.
 
-use std::time::Duration;
-
-use larder_wire::limits::{
-    ANNOUNCEMENT_TTL, DROP_FRESHNESS, REFRESH_INTERVAL, REFRESH_WAIT_MIN, STEWARD_STEP,
-};
-
 use super::{
     Agent, Alive, Effect, RingOf, Stored, Ticket,
     rules::{Rule, Rules},
 };
 use crate::{
-    Now, Record, Revision,
+    Now, Record, Revision, Timing,
     plan::edited,
     record::{Entry, State},
 };
@@ -38,8 +32,9 @@ impl View {
 }
 
 /// Whether the coordinator answers, and when it was asked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Link {
+    timing: Timing,
     pub(super) away: bool,
     /// The question that has no answer yet.
     asked: Option<(Ticket, Now)>,
@@ -59,21 +54,38 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// A coordinator that was not asked yet.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            away: false,
+            asked: None,
+            answered: None,
+            soon: false,
+            failures: 0,
+            older: 0,
+            pause_until: Now::ZERO,
+            steady_since: Now::ZERO,
+            unsure: false,
+        }
+    }
+
     /// The next occasion is to be used.
     pub(super) fn ask_soon(&mut self) {
         self.soon = true;
     }
 
-    pub(super) fn should_ask(&self, now: Now, interval: Duration) -> bool {
+    pub(super) fn should_ask(&self, now: Now) -> bool {
         if let Some((_, at)) = self.asked {
-            return now >= at + STEWARD_STEP;
+            return now >= at + self.timing.turn;
         }
         let last = self.answered.map(|(at, _)| at);
         if now < self.pause_until {
             return false;
         }
         let due = |at: Now| {
-            now >= at + interval || (at < self.steady_from() && now >= self.steady_from())
+            now >= at + self.timing.refresh_interval
+                || (at < self.steady_from() && now >= self.steady_from())
         };
         self.soon || last.is_none_or(due)
     }
@@ -92,8 +104,8 @@ impl Link {
 
     /// The question had no answer, or none that is of use: the next one waits, longer each time.
     fn fail(&mut self, now: Now) {
-        let wait = REFRESH_WAIT_MIN * (1 << self.failures.min(8));
-        self.pause_until = now + wait.min(REFRESH_INTERVAL);
+        let wait = self.timing.refresh_wait_min * (1 << self.failures.min(8));
+        self.pause_until = now + wait.min(self.timing.refresh_interval);
         self.failures += 1;
         self.soon = true;
     }
@@ -106,7 +118,7 @@ impl Link {
     /// Whether the record at this revision was the newest a moment ago.
     pub(super) fn fresh(&self, now: Now, revision: Revision) -> bool {
         self.answered.is_some_and(|(asked, answer)| {
-            answer == Some(revision) && now <= asked + DROP_FRESHNESS
+            answer == Some(revision) && now <= asked + self.timing.drop_freshness
         })
     }
 
@@ -117,7 +129,7 @@ impl Link {
 
     /// When every announcement will have been renewed, or ended, since the last outage.
     fn steady_from(&self) -> Now {
-        self.steady_since + ANNOUNCEMENT_TTL + DROP_FRESHNESS
+        self.steady_since + self.timing.announcement_ttl + self.timing.drop_freshness
     }
 
     /// Whether an answer showed who was announced then: else a word may be that of a node that died in

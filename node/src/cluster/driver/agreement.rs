@@ -7,7 +7,6 @@ use bytes::Bytes;
 use larder_cluster::agent::{self, Event, Outcome, Ticket};
 use larder_cluster::{BlobId, Record, Revision};
 use larder_wire::data::BootId;
-use larder_wire::limits;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time;
@@ -34,15 +33,17 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Inside a runtime.
+    /// Inside a runtime. Announcements end `ttl` after the last renewal.
     pub(super) fn start(
         coordinator: &Arc<dyn Coordinator>,
         node_id: String,
         boot: BootId,
+        ttl: Duration,
         report: Report,
     ) -> Self {
         let (word, words) = watch::channel(None);
-        let announcing = announce_latest(Arc::clone(coordinator), node_id.clone(), boot, words);
+        let announcing =
+            announce_latest(Arc::clone(coordinator), node_id.clone(), boot, ttl, words);
         let announcing = tokio::spawn(announcing);
         Self { coordinator: Arc::clone(coordinator), node_id, boot, word, announcing, report }
     }
@@ -130,11 +131,11 @@ async fn announce_latest(
     coordinator: Arc<dyn Coordinator>,
     node_id: String,
     boot: BootId,
+    ttl: Duration,
     mut words: watch::Receiver<Option<Bytes>>,
 ) {
     while words.changed().await.is_ok() {
         let Some(word) = words.borrow_and_update().clone() else { continue };
-        let ttl = limits::ANNOUNCEMENT_TTL;
         let announcement = Announcement { node_id: node_id.clone(), boot, word, ttl };
         if let Err(why) = coordinator.announce(announcement).await {
             // The agent has it said again before long.

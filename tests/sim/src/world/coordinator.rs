@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use larder_cluster::{
-    BlobId, Now, Record, Revision,
+    BlobId, Now, Record, Revision, Timing,
     agent::{Alive, Outcome, Stored, Ticket},
 };
-use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 use crate::bugs::{Mishap, Planted};
 
@@ -96,7 +95,7 @@ impl Coordinator {
         let mut changed = Changed::default();
         let response = match request {
             Request::Announce(bytes) => {
-                let until = now + ANNOUNCEMENT_TTL;
+                let until = now + Timing::REAL.announcement_ttl;
                 let known = self.announced.insert(id.to_owned(), (bytes.clone(), until));
                 changed.alive = known.is_none_or(|(known, _)| known != bytes);
                 Response::Nothing
@@ -181,7 +180,7 @@ impl Coordinator {
         self.stamp += 1 << 32;
         if leases {
             for (_, until) in self.announced.values_mut() {
-                *until = now + ANNOUNCEMENT_TTL;
+                *until = now + Timing::REAL.announcement_ttl;
             }
         } else {
             self.announced.clear();

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use larder_cluster::{
-    BlobId, Now, Plan, Record,
+    BlobId, Now, Plan, Record, Timing,
     agent::{RingOf, Shard},
     plan::{Edit, edited},
     record::{Change, Entry, State},
 };
 use larder_wire::{
     Member,
-    limits::{BRAKE_PERCENT, DEATH_GRACE, PULLS_IN_FLIGHT_MAX},
+    limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
 };
 
 use super::{Place, ShardNo, World, placed::committed, planner::SHARD_BYTES};
@@ -213,13 +213,13 @@ impl World {
             removed += 1;
             self.checks.removed.push((self.now, u64::from(entry.member.weight)));
             let absent = self.checks.absence(id, self.now);
-            if absent + SLACK < DEATH_GRACE {
+            if absent + SLACK < Timing::REAL.death_grace {
                 let absent = absent.as_secs();
                 self.wrong(format!("{id} was removed after {absent} s of absence"));
             }
         }
         self.check_survivors(before, after);
-        let lately = |at: Duration| self.now < at + DEATH_GRACE - 2 * SLACK;
+        let lately = |at: Duration| self.now < at + Timing::REAL.death_grace - 2 * SLACK;
         let gone: Vec<u64> =
             self.checks.removed.iter().filter(|(at, _)| lately(*at)).map(|(_, w)| *w).collect();
         let left: u64 = after.in_ring().map(|entry| u64::from(entry.member.weight)).sum();

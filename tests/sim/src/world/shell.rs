@@ -6,14 +6,13 @@ use std::{
 };
 
 use larder_cluster::{
-    Agent, BlobId, Record, Revision,
+    Agent, BlobId, Record, Revision, Timing,
     agent::{
         Answer, Command, Effect, Event, Founding, Identity, LastUses, Outcome, Pulled, Shard,
         Stored,
     },
 };
 use larder_dataset::SnapshotId;
-use larder_wire::limits::ANNOUNCEMENT_TTL;
 
 use super::{
     Changed, Item, Place, Request, Response, ShardNo, TICK, World,
@@ -35,7 +34,7 @@ impl World {
         let copies = u8::try_from(self.scene.replicas).expect("one or two");
         let founds = (place == 0).then_some(Founding { cluster: [9; 16], copies });
         let me = Identity { member: node.member(), boot: node.boot_id(), founds };
-        node.agent = Some(Agent::with_rules(me, Duration::ZERO, self.planted));
+        node.agent = Some(Agent::with_rules(me, Timing::REAL, Duration::ZERO, self.planted));
         let boot = node.boot;
         self.after(TICK, Item::Tick(place, boot));
         self.tell(place, boot, Event::Tick);
@@ -143,7 +142,7 @@ impl World {
             if node.boot != boot || self.now < node.muted_until {
                 return;
             }
-            self.after(ANNOUNCEMENT_TTL, Item::Expire);
+            self.after(Timing::REAL.announcement_ttl, Item::Expire);
         }
         let (response, changed) = self.coordinator.answer(self.now, &id, request, self.planted);
         if changed.record || matches!(response, Response::Proposed(_, Outcome::Done(_))) {

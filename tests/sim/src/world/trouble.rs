@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use larder_cluster::Timing;
 use larder_cluster::agent::{Command, Event, Steer, Stored, Ticket};
 
 use super::{Changed, Item, Place, World, judge::reweight};
@@ -369,7 +370,7 @@ impl World {
         }
         self.check_record(None);
         self.publish(Changed { record: true, alive: true });
-        self.after(larder_wire::limits::ANNOUNCEMENT_TTL, Item::Expire);
+        self.after(Timing::REAL.announcement_ttl, Item::Expire);
     }
 
     /// The coordinator is lost for good; another has its record. Later the old one is heard again.

@@ -65,7 +65,7 @@ impl Stand {
         let me = Identity { member: member("a", 1), boot: boot(1), founds: None };
         let here = |entry: &crate::record::Entry| (entry.member.id.clone(), announcement());
         let mut stand = Self {
-            agent: Agent::new(me, Now::ZERO),
+            agent: Agent::new(me, Timing::REAL, Now::ZERO),
             now: Now::ZERO,
             alive: record.members.iter().map(here).collect(),
             record,
