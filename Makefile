@@ -1,5 +1,7 @@
 # One verb per wish. `make help` lists them.
 CARGO ?= cargo
+# Where Cargo builds. Everything else that is made lies in target/.
+BUILD := $(or $(CARGO_TARGET_DIR),target)
 VENV  := target/venv
 PY    := $(VENV)/bin/python
 TORCH_VENV := target/venv-torch
@@ -27,6 +29,19 @@ GARAGE     := $(or $(LARDER_GARAGE),$(shell command -v garage),$(TOOLS)/garage)
 
 SEEDS := 10000
 
+# Several process tests run at once, since they mostly wait for other processes.
+TEST_THREADS := 6
+# Runs Rust tests that $(1) selects: with nextest where it is installed, else with Cargo. Both build the whole workspace,
+# so that all verbs share one build.
+ifneq ($(shell command -v cargo-nextest),)
+run-tests = $(CARGO) nextest run --locked --workspace --no-fail-fast $(1)
+run-doctests = $(CARGO) test --locked --workspace --doc --quiet
+else
+run-tests = RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace --no-fail-fast $(1)
+run-doctests = true
+endif
+TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
+
 .PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel
 
 help: ## list the verbs
@@ -34,15 +49,15 @@ help: ## list the verbs
 
 demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte (DEMO_ARGS=--cluster: a ring that changes)
 	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
-	@target/debug/larder demo $(DEMO_ARGS)
+	@$(BUILD)/debug/larder demo $(DEMO_ARGS)
 
 sim: ## simulate clusters of agents from SEEDS seeds (10000), then look for every planted bug
 	@$(CARGO) run --locked -q -p larder-sim -- --seeds $(SEEDS)
 
 test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, tidy, unit and process tests
-	$(CARGO) build --locked --workspace --bins
 	$(MAKE) pytest
-	LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked --workspace --no-fail-fast
+	$(TEST_ENV) $(call run-tests)
+	$(run-doctests)
 
 test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, other Pythons, garage
 	LARDER_TEST_FULL=1 $(MAKE) pytest
@@ -52,23 +67,25 @@ test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty
 		else echo "NOT TESTED on $$python, which is not here"; fi; done
 	@if $(FREE_THREADED_PYTHON) -c "" 2>/dev/null; then $(MAKE) pytest-free-threaded; \
 		else echo "NOT TESTED without a GIL: $(FREE_THREADED_PYTHON) is not here"; fi
-	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) LARDER_TEST_PYTHON=$(abspath $(PY)) $(CARGO) test --locked -p larder-tests -- --nocapture
+	LARDER_TEST_FULL=1 LARDER_GARAGE=$(abspath $(GARAGE)) $(TEST_ENV) $(call run-tests,--features larder-tests/schema $(FULL_TESTS))
 
 python: $(READY) ## the Python package, built and importable in target/venv
 	$(CARGO) build --locked -p larder-python -p larder-node -p larder-origin -p larder-cli -p larder-tests -p larder-cuda-standin
-	ln -sf $(abspath target/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
+	ln -sf $(abspath $(BUILD)/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
 	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
 
+PYTEST_ENV = LARDER_TEST_BINARIES=$(abspath $(BUILD)/debug)
+
 pytest: python ## the tests of the Python package
-	cd client/python && $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest $(PYTEST_ARGS)
 
 pytest-torch: python $(TORCH_READY) ## its tests with torch and Lightning, in a virtual environment of 6 GB
-	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) PYTHONPATH=$(abspath client/python/python) $(abspath $(TORCH_PY)) -m pytest tests/with_torch $(PYTEST_ARGS)
 
 pytest-other: python ## the tests of the Python package on another Python (OTHER_PYTHON=/path/to/python3.13)
 	$(OTHER_PYTHON) -m venv $(OTHER_VENV)
 	$(OTHER_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r tests/python/requirements-any.txt grain
-	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(OTHER_PY)) -m pytest -rs $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) PYTHONPATH=$(abspath client/python/python) $(abspath $(OTHER_PY)) -m pytest -rs $(PYTEST_ARGS)
 
 # It has no stable ABI in common with other Pythons, so its module is built apart and lies beside theirs.
 FREE_THREADED_TARGET := target/free-threaded
@@ -77,7 +94,7 @@ pytest-free-threaded: python $(FREE_THREADED_READY) ## the tests of the Python p
 	PYO3_PYTHON=$(abspath $(FREE_THREADED_PY)) CARGO_TARGET_DIR=$(FREE_THREADED_TARGET) $(CARGO) build --locked -p larder-python
 	ln -sf $(abspath $(FREE_THREADED_TARGET)/debug/lib_larder.so) client/python/python/larder/_larder$$($(FREE_THREADED_PY) -c \
 		"import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))")
-	cd client/python && PYTHONPATH=$(abspath client/python/python) $(abspath $(FREE_THREADED_PY)) -m pytest -rs $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) PYTHONPATH=$(abspath client/python/python) $(abspath $(FREE_THREADED_PY)) -m pytest -rs $(PYTEST_ARGS)
 
 # The programs lie in the package only while the wheel is built: in a checkout they would soon be those of yesterday.
 PROGRAMS := client/python/python/larder/bin
@@ -87,7 +104,7 @@ INTERPRETER = $(abspath $(PY))
 wheel: $(READY) ## the Python package as users install it, with the programs, in target/wheel (INTERPRETER=/path/to/python3.14t: without a GIL)
 	$(CARGO) build --locked --release -p larder-node -p larder-cli
 	rm -rf target/wheel $(PROGRAMS) && mkdir -p $(PROGRAMS)
-	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program target/release/$$program; done
+	for program in larder larder-node; do strip -o $(PROGRAMS)/$$program $(BUILD)/release/$$program; done
 	cd client/python && $(abspath $(PY)) -m maturin build --locked --release --strip --quiet \
 		--interpreter $(INTERPRETER) --out $(abspath target/wheel); status=$$?; \
 		rm -rf $(abspath $(PROGRAMS)); exit $$status
@@ -95,7 +112,7 @@ wheel: $(READY) ## the Python package as users install it, with the programs, in
 
 test-wheel: wheel ## install the wheel where there is no Rust, and run the README's lines
 	$(CARGO) build --locked -p larder-origin --bins
-	cd client/python && $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
 
 check: $(READY) ## format, lints and types, no tests
 	$(CARGO) fmt --all --check
@@ -110,11 +127,11 @@ fmt: $(READY) ## format
 
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
-	target/release/larder-benches --out target/bench $(BENCH_ARGS)
+	$(BUILD)/release/larder-benches --out target/bench $(BENCH_ARGS)
 
 bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain GETs (builds garage: about 15 minutes)
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
-	LARDER_GARAGE=$(abspath $(GARAGE)) target/release/larder-benches --only cold --out target/bench-cold $(BENCH_ARGS)
+	LARDER_GARAGE=$(abspath $(GARAGE)) $(BUILD)/release/larder-benches --only cold --out target/bench-cold $(BENCH_ARGS)
 
 # A package of its own, so that what is measured is the release build whatever `make python` left in the checkout.
 BENCH_PACKAGE := target/bench/package
@@ -123,9 +140,9 @@ bench-package:
 	$(CARGO) build --locked --release -p larder-python -p larder-node
 	rm -rf $(BENCH_PACKAGE) && mkdir -p $(BENCH_PACKAGE)/larder
 	cp client/python/python/larder/*.py $(BENCH_PACKAGE)/larder
-	ln -s $(abspath target/release/lib_larder.so) $(BENCH_PACKAGE)/larder/_larder.abi3.so
+	ln -s $(abspath $(BUILD)/release/lib_larder.so) $(BENCH_PACKAGE)/larder/_larder.abi3.so
 
-MEASURED := PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath target/release/larder-node)
+MEASURED := PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath $(BUILD)/release/larder-node)
 
 bench-python: $(TORCH_READY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
 	$(MEASURED) $(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
