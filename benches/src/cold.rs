@@ -11,9 +11,9 @@ mod data;
 mod epochs;
 mod plain;
 
+use larder_base::limits;
 use larder_client::admin::Manifest;
 use larder_tests::Garage;
-use larder_wire::limits;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 

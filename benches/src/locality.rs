@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use larder_base::Ring;
 use larder_client::sampler::{
     BatchPlan, DatasetShape, Last, Order, PlanId, RankHosts, Shuffle, View, WINDOW_SHARDS_DEFAULT,
 };
 use larder_plan::SizedShard;
-use larder_wire::Ring;
 
 use crate::Error;
 use crate::measure::seconds;

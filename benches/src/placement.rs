@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Member, Placement, Ring, ShardId, SnapshotId, placement::Exceptions};
 use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
-use larder_wire::placement::Exceptions;
-use larder_wire::{Member, Placement, Ring};
 
 use crate::Error;
 use crate::measure::seconds;

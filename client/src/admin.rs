@@ -4,30 +4,25 @@
 //! Training code has no use for any of it.
 
 pub use crate::cluster::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+pub use larder_base::{ShardId, SnapshotId};
+pub use larder_base::{SizeError, limits::PLANNED_BYTES_MAX, parse_size};
 pub use larder_dataset::{
     DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress, Indexed,
     LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri, PartRead,
-    RowLocator, Scheme, Shard, ShardId, SnapshotId, TokenSpec, UriError, cache_home, index, open,
-    open_with, shard_checksum,
+    RowLocator, Scheme, Shard, TokenSpec, UriError, cache_home, index, open, open_with,
+    shard_checksum,
 };
 pub use larder_extent::{
     PageSize,
     pages::{PageReport, probe as probe_pages},
 };
-pub use larder_wire::{
-    SizeError,
-    control::{
-        AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
-    },
-    control::{
-        ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode, ClusterStatus,
-        CoordinatorKind, Counters, DatasetStatus, Explanation, Failure as FillFailure, Load,
-        MemoryUse, MoveProgress, NodeDescription, NodeFigures, NodeState, NodeWeight, PastChange,
-        PlanChangeRequest, PlanFigures, ShardState, ShardStatus, TakeOverResponse,
-        command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
-    },
-    limits::PLANNED_BYTES_MAX,
-    parse_size,
+pub use larder_wire::control::{
+    AbortChange, ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode,
+    ClusterStatus, CoordinatorKind, Counters, DatasetStatus, DrainNode, Explanation,
+    Failure as FillFailure, Load, MemoryUse, MoveProgress, NodeDescription, NodeFigures, NodeState,
+    NodeWeight, PastChange, PauseChange, PlanChangeRequest, PlanFigures, RemoveNodes, ResumeChange,
+    SetRate, ShardState, ShardStatus, TakeOverResponse, UndrainNode,
+    command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
 };
 
 use crate::{
@@ -38,7 +33,7 @@ use crate::{
 
 /// How many nodes may own one shard, at most.
 pub const COPIES_MAX: u8 = 8;
-const _: () = assert!(COPIES_MAX as usize == larder_wire::limits::REPLICAS_MAX);
+const _: () = assert!(COPIES_MAX as usize == larder_base::limits::REPLICAS_MAX);
 
 /// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
 /// threads of this library. Once it is cancelled it ends soon, and publishes

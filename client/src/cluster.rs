@@ -32,8 +32,9 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
-use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId};
-use larder_wire::{Advice, ErrorKind, Ring, control::NodeDescription, data::Ticket, limits};
+use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, limits};
+use larder_dataset::{DatasetRef, Manifest, OriginUri};
+use larder_wire::control::NodeDescription;
 use tokio::time;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -321,7 +322,7 @@ impl Member {
 impl View {
     /// The members of a ring that a node told; those that were known before keep what was seen of them.
     fn new(ring: Arc<Ring>, told_by: &str, known: &[Arc<Member>]) -> Self {
-        let member = |member: &larder_wire::Member| {
+        let member = |member: &larder_base::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
                 let (id, control) = (member.id.clone(), member.control.clone());

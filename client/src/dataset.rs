@@ -10,8 +10,8 @@
 
 use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetRef, Manifest, OriginUri, SnapshotId, Tensor, UriError};
-use larder_wire::limits;
+use larder_base::{SnapshotId, limits};
+use larder_dataset::{DatasetRef, Manifest, OriginUri, Tensor, UriError};
 
 use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,

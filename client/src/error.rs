@@ -2,7 +2,7 @@
 
 use std::{error, fmt, sync::Arc};
 
-use larder_wire::{Advice, ErrorKind};
+use larder_base::{Advice, ErrorKind};
 
 /// What went wrong, why, and what to do about it. Cheap to clone.
 #[derive(Clone)]
@@ -126,8 +126,8 @@ impl error::Error for Error {
 }
 
 /// A node's error keeps its kind; its message is what went wrong.
-impl From<larder_wire::Error> for Error {
-    fn from(error: larder_wire::Error) -> Self {
+impl From<larder_base::Error> for Error {
+    fn from(error: larder_base::Error) -> Self {
         Self::new(error.kind(), error.message())
     }
 }

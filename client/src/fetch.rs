@@ -33,11 +33,9 @@ mod view;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use larder_base::Placement;
 use larder_dataset::Manifest;
-use larder_wire::{
-    Placement,
-    data::{DistinctShards, RowRef},
-};
+use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
     Cluster, Copies, DatasetName, Error, hints,

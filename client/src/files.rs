@@ -3,7 +3,7 @@
 
 use std::{fs::File, io};
 
-use larder_wire::limits;
+use larder_base::limits;
 use nix::errno::Errno;
 
 use crate::{Error, ErrorKind};

@@ -35,11 +35,8 @@ use std::{
     time::Duration,
 };
 
-use larder_wire::{
-    ErrorKind,
-    data::{Admitted, Ticket},
-    limits,
-};
+use larder_base::{ErrorKind, Ticket, limits};
+use larder_wire::data::Admitted;
 
 use crate::{Error, local::Lease, process, remote::Failure};
 use folder::Folder;

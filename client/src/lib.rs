@@ -60,8 +60,10 @@ pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use given::GivenMemory;
 pub use host::{HostNode, HostOptions};
-pub use larder_dataset::{Dtype, Manifest, SnapshotId, Tensor};
-pub use larder_wire::{Advice, ErrorKind, data::RowRef, printable, printable_line};
+pub use larder_base::SnapshotId;
+pub use larder_base::{Advice, ErrorKind, printable, printable_line};
+pub use larder_dataset::{Dtype, Manifest, Tensor};
+pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost,
     PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,

@@ -26,7 +26,7 @@ mod socket;
 
 use std::path::Path;
 
-use larder_wire::data::BootId;
+use larder_base::BootId;
 
 use crate::remote::Failure;
 

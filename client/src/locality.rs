@@ -15,7 +15,7 @@ mod make;
 
 use std::{fmt, sync::Arc};
 
-use larder_dataset::SnapshotId;
+use larder_base::SnapshotId;
 
 use crate::sampler::{LocalityId, RankHosts};
 

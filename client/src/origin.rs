@@ -13,8 +13,8 @@ mod tables;
 use std::{ops::ControlFlow, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::{ErrorKind, limits};
 use larder_dataset::{DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri};
-use larder_wire::{ErrorKind, limits};
 use tokio::sync::OnceCell;
 
 use crate::{

@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
-use larder_wire::limits;
+use larder_base::limits;
 
 use crate::{Error, ErrorKind, process};
 

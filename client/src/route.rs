@@ -11,8 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use larder_dataset::ShardId;
-use larder_wire::Placement;
+use larder_base::{Placement, ShardId};
 
 /// In place of owners: not looked up yet.
 const UNKNOWN: u32 = u32::MAX;
@@ -111,8 +110,8 @@ impl Asked {
 mod tests {
     use std::sync::Arc;
 
-    use larder_dataset::SnapshotId;
-    use larder_wire::{Member, Ring, placement::ExceptionsBuilder, ring::place_of};
+    use larder_base::SnapshotId;
+    use larder_base::{Member, Ring, placement::ExceptionsBuilder, ring::place_of};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use larder_base::{ErrorKind, limits};
 use larder_cluster::agent::Pulled;
-use larder_wire::{ErrorKind, limits};
 use tokio::task;
 
 use crate::cache::{Awaited, Cache, Found};

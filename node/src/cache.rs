@@ -25,9 +25,8 @@ mod tests;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_store::{Budget, KeepWhatYouHave};
-use larder_wire::{Error, ErrorKind, limits};
 
 use crate::clock;
 use crate::counters::Counters;

@@ -20,11 +20,10 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetRef, Fence, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, SnapshotId,
-    open_in,
+    DatasetRef, Fence, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, open_in,
 };
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::{task, time};
 
 use crate::cache::Cache;

@@ -13,7 +13,7 @@ mod driver;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_wire::{Error, Member};
+use larder_base::{Error, Member};
 use tokio::task::JoinHandle;
 
 use crate::config::{ClusterConfig, Config};

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use larder_base::{Member, parse_size};
 use larder_cluster::Timing;
 use larder_dataset::{OriginUri, root_cause};
-use larder_wire::{Member, parse_size};
 
 pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 

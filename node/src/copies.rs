@@ -20,9 +20,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_base::{ShardId, SnapshotId, limits};
 use larder_cluster::agent::Pulled;
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::limits;
 use tokio::time;
 
 use crate::bring::bring;

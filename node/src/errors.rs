@@ -1,8 +1,8 @@
 //! Turns what the contracts' errors say into the one error that crosses the wire.
 
+use larder_base::{Error, ErrorKind};
 use larder_dataset::{DatasetError, FetchError, OriginError};
 use larder_extent::ExtentError;
-use larder_wire::{Error, ErrorKind};
 
 /// Why a dataset can't be opened.
 pub(crate) fn of_dataset(error: DatasetError) -> Error {

@@ -19,9 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ShardId};
 use larder_extent::{Filling, Sealed};
-use larder_wire::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::pin::{Pin, Proof};

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use larder_base::{Error, ErrorKind, Member, Ring, limits};
 use larder_dataset::root_cause;
 use larder_store::{Budget, BudgetError};
-use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

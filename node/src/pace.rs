@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use larder_wire::limits;
+use larder_base::limits;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time;
 
@@ -142,7 +142,7 @@ impl Turn<'_> {
 
 #[cfg(test)]
 mod tests {
-    use larder_dataset::ShardId;
+    use larder_base::ShardId;
     use tokio::task::yield_now;
 
     use super::*;

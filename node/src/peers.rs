@@ -21,8 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Member, limits};
+use larder_base::{Member, ShardId, SnapshotId, limits};
 
 pub(crate) use peer::{Missed, Peer};
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use larder_wire::{Error, ErrorKind};
+use larder_base::{Error, ErrorKind};
 
 use crate::catalog::Dataset;
 

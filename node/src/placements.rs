@@ -9,9 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::placement::Exceptions;
-use larder_wire::{Error, Placement, Ring};
+use larder_base::{Error, Placement, Ring, ShardId, SnapshotId, placement::Exceptions};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The placements of all snapshots at one version of the ring.
@@ -114,8 +112,8 @@ impl Placements {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::placement::ExceptionsBuilder;
-    use larder_wire::ring::place_of;
+    use larder_base::placement::ExceptionsBuilder;
+    use larder_base::ring::place_of;
 
     use super::*;
     use crate::testing::member;

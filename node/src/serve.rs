@@ -37,8 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_wire::data::{BootId, Ticket};
-use larder_wire::{Error, ErrorKind, limits};
+use larder_base::{BootId, Error, ErrorKind, Ticket, limits};
 use tokio::sync::Semaphore;
 
 use crate::clock;

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use larder_base::{Error, Member, Ring};
 use larder_dataset::{DatasetRef, IndexOptions, Origin, OriginUri, index};
 use larder_extent::Sealed;
 use larder_store::Budget;
-use larder_wire::{Error, Member, Ring};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use larder_base::Ring;
 use larder_cluster::Timing;
-use larder_wire::Ring;
-use larder_wire::control::node_client::NodeClient;
-use larder_wire::control::{GetRingRequest, ListShardsRequest, ShardState};
+use larder_wire::control::{
+    GetRingRequest, ListShardsRequest, ShardState, node_client::NodeClient,
+};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
@@ -234,7 +235,7 @@ async fn connect(node: &NodeProcess) -> Option<NodeClient<Channel>> {
 pub fn ring(node: &NodeProcess) -> Option<Ring> {
     block_on(async {
         let answer = connect(node).await?.get_ring(GetRingRequest {}).await.ok()?;
-        Ring::from_proto(answer.into_inner()).ok()
+        Ring::try_from(answer.into_inner()).ok()
     })
 }
 

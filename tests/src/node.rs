@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use larder_wire::control::NodeDescription;
-use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{NodeDescription, node_client::NodeClient};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

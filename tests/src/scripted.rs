@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use larder_wire::control::admin_server::{Admin, AdminServer};
-use larder_wire::control::node_server::{Node, NodeServer};
-use larder_wire::control::{self as schema, JOIN_TOKEN_METADATA};
+use larder_wire::control::{
+    self as schema, JOIN_TOKEN_METADATA,
+    admin_server::{Admin, AdminServer},
+    node_server::{Node, NodeServer},
+};
 use tokio::runtime::Runtime;
 use tonic::codegen::tokio_stream::{Stream, iter};
 use tonic::metadata::MetadataMap;

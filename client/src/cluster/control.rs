@@ -15,15 +15,15 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use larder_dataset::{Manifest, SnapshotId};
+use larder_base::{ErrorKind, Ring, SnapshotId, Ticket, limits};
+use larder_dataset::Manifest;
+use larder_wire::status;
 use larder_wire::{
-    ErrorKind, Ring,
+    control as schema,
     control::{
-        self as schema, DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription,
-        OpenDatasetRequest, admin_client::AdminClient, node_client::NodeClient,
+        DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription, OpenDatasetRequest,
+        admin_client::AdminClient, node_client::NodeClient,
     },
-    data::Ticket,
-    limits,
 };
 use tonic::{
     Request, Response, Status,
@@ -113,7 +113,7 @@ impl Control {
         let mut client = self.client(address)?;
         let call = client.get_ring(GetRingRequest {});
         let ring = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
-        Ok(Ring::from_proto(ring)?)
+        Ok(Ring::try_from(ring)?)
     }
 
     pub(super) async fn describe(&self, address: &str) -> Result<NodeDescription, Error> {
@@ -231,7 +231,7 @@ pub(super) async fn within<T>(
 
 /// A status has a cause only if the transport made it: else a node answered, in words of its own.
 pub(super) fn from_status(address: &str, status: &Status) -> Error {
-    let kind = ErrorKind::from_code(status.code());
+    let kind = status::kind(status.code());
     match error::Error::source(status) {
         Some(cause) => Error::new(kind, format!("node {address} does not answer"))
             .because(larder_dataset::root_cause(cause)),

@@ -28,8 +28,7 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwapOption;
-use larder_dataset::SnapshotId;
-use larder_wire::{ErrorKind, Placement};
+use larder_base::{ErrorKind, Placement, SnapshotId};
 
 use super::{Cluster, Health, Member, View};
 use crate::{
@@ -196,7 +195,7 @@ fn may_answer_later(kind: ErrorKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::Ring;
+    use larder_base::Ring;
 
     use super::{super::control::Control, *};
 
@@ -204,7 +203,7 @@ mod tests {
         let (control, host) = ("http://127.0.0.1:1".to_owned(), "here".to_owned());
         let told_by = control.clone();
         let zone = String::new();
-        let member = larder_wire::Member { id: id.to_owned(), weight: 1, control, host, zone };
+        let member = larder_base::Member { id: id.to_owned(), weight: 1, control, host, zone };
         Arc::new(View::new(Arc::new(Ring::new(version, vec![member]).unwrap()), &told_by, &[]))
     }
 

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use larder_wire::limits;
+use larder_base::limits;
 
 /// The wait before the first probe: a node that was restarted is back within about this time.
 const PROBE_AFTER_MIN: Duration = Duration::from_millis(250);

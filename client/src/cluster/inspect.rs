@@ -5,13 +5,10 @@ use std::{future::Future, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use larder_dataset::SnapshotId;
-use larder_wire::{
-    control::{
-        DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
-        NodeDescription, ShardState,
-    },
-    limits,
+use larder_base::{SnapshotId, limits};
+use larder_wire::control::{
+    DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
+    NodeDescription, ShardState,
 };
 
 use super::{

@@ -22,7 +22,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use larder_wire::data::BootId;
+use larder_base::BootId;
 use tokio::task;
 
 use super::{Cluster, Member, View};

@@ -13,16 +13,12 @@ use futures_util::{
     future::{join, join_all},
     stream,
 };
-use larder_dataset::SnapshotId;
-use larder_wire::{
-    Advice, ErrorKind,
-    control::{
-        ApplyPlanRequest, ApplyPlanResponse, ApplyTerms, ClusterHistory, ClusterStatus,
-        CommandRequest, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
-        NodeDescription, PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest,
-        TakeOverResponse, command_request, explain_request,
-    },
-    limits,
+use larder_base::{Advice, ErrorKind, SnapshotId, limits};
+use larder_wire::control::{
+    ApplyPlanRequest, ApplyPlanResponse, ApplyTerms, ClusterHistory, ClusterStatus, CommandRequest,
+    ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest, NodeDescription,
+    PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse, command_request,
+    explain_request,
 };
 use tonic::{Status, Streaming, metadata::BinaryMetadataValue};
 

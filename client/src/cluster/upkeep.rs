@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use futures_util::{StreamExt, stream};
-use larder_wire::{ErrorKind, Ring, limits};
+use larder_base::{ErrorKind, Ring, limits};
 
 use super::{Cluster, Member, View, control::Control};
 use crate::{Error, process, runtime};
@@ -190,7 +190,7 @@ mod tests {
 
     /// Nodes by id and port.
     fn ring(version: u64, nodes: &[(&str, u16)]) -> Ring {
-        let member = |&(id, port): &(&str, u16)| larder_wire::Member {
+        let member = |&(id, port): &(&str, u16)| larder_base::Member {
             id: id.to_owned(),
             weight: 1,
             control: format!("http://127.0.0.1:{port}"),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use larder_base::{limits, printable_line};
 use larder_dataset::{Manifest, Opened};
-use larder_wire::{limits, printable_line};
 
 use crate::OpenDataset;
 

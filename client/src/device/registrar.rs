@@ -19,8 +19,8 @@ use std::{
     time::Duration,
 };
 
+use larder_base::limits;
 use larder_extent::{Attached, Companion, fork_count};
-use larder_wire::limits;
 
 use super::Driver;
 use crate::{Error, ErrorKind, patience::CancelToken, process};

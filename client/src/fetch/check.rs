@@ -1,11 +1,8 @@
 //! What a gather asks for, held against the snapshot before anything is done.
 
+use larder_base::{ErrorKind, limits};
 use larder_dataset::{Manifest, Tensor};
-use larder_wire::{
-    ErrorKind,
-    data::{DistinctShards, RowRef},
-    limits,
-};
+use larder_wire::data::{DistinctShards, RowRef};
 
 use super::placed::{Lengths, Placed};
 use crate::Error;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use larder_wire::{Advice, ErrorKind, limits};
+use larder_base::{Advice, ErrorKind, limits};
 
 use super::{
     lanes::{Event, Lane, Lanes, Wait},

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_wire::limits;
+use larder_base::limits;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::node::Node;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use larder_wire::{ErrorKind, data::Ticket, data_address, limits};
+use larder_base::{ErrorKind, Ticket, data_address, limits};
 
 use super::target::Target;
 use crate::{

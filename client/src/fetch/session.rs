@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use larder_base::limits;
 use larder_dataset::Manifest;
 use larder_extent::Attached;
-use larder_wire::limits;
 
 use super::{node::Node, target::Target};
 use crate::{

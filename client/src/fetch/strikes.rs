@@ -1,7 +1,7 @@
 //! What a node's failure means for the gather that met it: pure, so that the rules can be read in one
 //! place.
 
-use larder_wire::{Advice, ErrorKind};
+use larder_base::{Advice, ErrorKind};
 
 use crate::remote::Failure;
 

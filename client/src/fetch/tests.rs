@@ -18,12 +18,9 @@ use std::{
     time::Duration,
 };
 
+use larder_base::{ErrorKind, limits};
 use larder_dataset::DatasetRef;
-use larder_wire::{
-    ErrorKind,
-    data::{DataRun, FRAME_HEADER_BYTES, RowRef},
-    limits,
-};
+use larder_wire::data::{DataRun, FRAME_HEADER_BYTES, RowRef};
 
 use super::{FetchOptions, Fetcher, Placed, Sources};
 use crate::{Cluster, DatasetName, Error, patience::CancelToken, process};

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use larder_wire::ErrorKind;
+use larder_base::ErrorKind;
 
 use crate::Error;
 

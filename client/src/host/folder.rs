@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use larder_wire::ErrorKind;
+use larder_base::ErrorKind;
 use nix::{fcntl::OFlag, unistd::geteuid};
 
 use super::{HostOptions, settings};

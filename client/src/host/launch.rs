@@ -9,7 +9,7 @@ use std::{
     process::{ChildStdout, Command, Stdio},
 };
 
-use larder_wire::{ErrorKind, limits};
+use larder_base::{ErrorKind, limits};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{HostOptions, binary, folder::Folder};

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use larder_base::ErrorKind;
 use larder_extent::fork_count;
-use larder_wire::ErrorKind;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

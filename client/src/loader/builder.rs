@@ -2,8 +2,8 @@
 
 use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
+use larder_base::limits;
 use larder_dataset::Manifest;
-use larder_wire::limits;
 
 use super::{
     Loader, ShuffleMode,

@@ -3,8 +3,8 @@
 
 use std::{iter, ops::Range, sync::Arc};
 
+use larder_base::limits;
 use larder_dataset::{Dtype, Manifest, Tensor};
-use larder_wire::limits;
 
 use super::ragged::{Ragged, RaggedRows};
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use larder_base::limits;
 use larder_dataset::Manifest;
-use larder_wire::limits;
 
 use super::layout::{Column, Layout};
 use crate::{Error, RowRef, buffer::ALIGNMENT, fetch};

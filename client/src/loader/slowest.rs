@@ -9,7 +9,7 @@
 use std::{cmp::Reverse, time::Duration};
 
 use arc_swap::ArcSwap;
-use larder_wire::limits;
+use larder_base::limits;
 
 use crate::{Hop, LongestWait};
 

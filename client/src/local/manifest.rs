@@ -2,12 +2,10 @@
 
 use std::{os::unix::net::UnixStream, path::Path, sync::Arc};
 
-use larder_dataset::{Manifest, SnapshotId};
+use larder_base::{ErrorKind, SnapshotId};
+use larder_dataset::Manifest;
 use larder_extent::{Attached, ExtentId};
-use larder_wire::{
-    ErrorKind,
-    data::{AttachManifest, ErrorReply, Kind, WireError},
-};
+use larder_wire::data::{AttachManifest, ErrorReply, Kind, WireError};
 
 use super::session::{NoSession, Session};
 use crate::{Error, remote::Failure};

@@ -11,7 +11,7 @@ use std::sync::{
     },
 };
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use crate::process::PerProcess;
 

@@ -4,10 +4,10 @@ use std::{
     collections::VecDeque, io, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, process,
 };
 
+use larder_base::{Ticket, limits};
 use larder_extent::socket::recv_with_fds;
-use larder_wire::{
-    data::{ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, Ticket, WireError, split_frame},
-    limits,
+use larder_wire::data::{
+    ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, WireError, split_frame,
 };
 
 use super::listener;

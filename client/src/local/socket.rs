@@ -14,12 +14,10 @@ use std::{
     time::Duration,
 };
 
+use larder_base::ErrorKind;
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::{Attached, ExtentId, Region};
-use larder_wire::{
-    ErrorKind,
-    data::{Attach, ErrorReply, Kind, Pong, Recall, Release},
-};
+use larder_wire::data::{Attach, ErrorReply, Kind, Pong, Recall, Release};
 
 use super::{
     Slots,

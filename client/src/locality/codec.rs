@@ -15,8 +15,7 @@
 //!                  2 each the numbers of the hosts of each shard; 65535 is none
 //! ```
 
-use larder_dataset::{SnapshotId, limits as dataset_limits};
-use larder_wire::{ErrorKind, limits};
+use larder_base::{ErrorKind, SnapshotId, limits, limits as dataset_limits};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Locality, NOBODY, Table};

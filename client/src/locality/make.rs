@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use larder_wire::{ErrorKind, Placement, limits};
+use larder_base::{ErrorKind, Placement, limits};
 
 use super::{Locality, NOBODY, Table};
 use crate::{Dataset, Error, Fetcher, Mixture, sampler::RankHosts};
@@ -106,7 +106,7 @@ fn number(ranks: &[Vec<String>]) -> (RankHosts, HashMap<&str, u16>) {
 /// The hosts with ranks that own each shard.
 fn table(fetcher: &Fetcher, placement: &Placement, hosts: &HashMap<&str, u16>) -> Table {
     let (manifest, ring) = (fetcher.manifest(), placement.ring());
-    let number = |member: &larder_wire::Member| {
+    let number = |member: &larder_base::Member| {
         let number = hosts.get(member.id.as_str()).or_else(|| hosts.get(member.host.as_str()));
         number.copied().unwrap_or(NOBODY)
     };

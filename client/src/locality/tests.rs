@@ -1,4 +1,4 @@
-use larder_wire::{ErrorKind, limits};
+use larder_base::{ErrorKind, limits};
 
 use super::*;
 use crate::Error;

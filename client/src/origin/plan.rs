@@ -2,8 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
+use larder_base::limits;
 use larder_dataset::{Manifest, PartRead, ShardChecksums};
-use larder_wire::{data::RowRef, limits};
+use larder_wire::data::RowRef;
 
 use crate::remote::Job;
 

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use larder_base::limits;
 use larder_dataset::{Manifest, Origin, OriginUri, RowChecksums, ShardChecksums};
-use larder_wire::limits;
 use tokio::sync::OnceCell;
 
 use super::from_dataset;

@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use larder_wire::{
-    data::{
-        Data, ErrorReply, GatherEnd, GatherParts, Hello, HelloOk, Kind, RowRef, Ticket, WireError,
-        read_body, read_header,
-    },
-    limits,
+use larder_base::{Ticket, limits};
+use larder_wire::data::{
+    Data, ErrorReply, GatherEnd, GatherParts, Hello, HelloOk, Kind, RowRef, WireError, read_body,
+    read_header,
 };
 
 use super::{

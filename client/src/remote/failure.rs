@@ -2,7 +2,8 @@
 
 use std::io;
 
-use larder_wire::{Error as WireFailure, ErrorKind, data::WireError};
+use larder_base::{Error as WireFailure, ErrorKind};
+use larder_wire::data::WireError;
 
 use crate::Error;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use larder_dataset::SnapshotId;
+use larder_base::SnapshotId;
 use larder_wire::data::RowRef;
 
 use super::Batch;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::Connection;
 use crate::patience::Patience;

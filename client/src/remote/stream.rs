@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use larder_base::limits;
 use larder_extent::fork_count;
-use larder_wire::limits;
 
 use crate::{
     patience::{CancelToken, Patience},

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use larder_wire::limits;
+use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::interleave::Interleaving;

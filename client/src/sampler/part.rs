@@ -11,7 +11,7 @@
 //! A split into many parts is a tree of such cuts, so that parts are disjoint and complete whatever
 //! the fractions.
 
-use larder_wire::limits;
+use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{DatasetShape, Error, Permutation, Selection, View};

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::part::{Part, ShardCut};
 use super::{DatasetShape, Error};

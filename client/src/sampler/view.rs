@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use larder_wire::limits;
+use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::part::Side;

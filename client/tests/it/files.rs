@@ -11,17 +11,9 @@ const CHILD: &str = "LARDER_TEST_WITHOUT_FILES";
 
 #[test]
 fn reads_end_at_once_without_file_descriptors() {
-    if env::var_os(CHILD).is_some() {
-        return in_child();
+    if env::var_os(CHILD).is_none() {
+        return in_a_child("files::reads_end_at_once_without_file_descriptors");
     }
-    let mut child = Command::new(env::current_exe().expect("this program"));
-    child.args(["--exact", "files::reads_end_at_once_without_file_descriptors", "--nocapture"]);
-    let ended = child.env(CHILD, "1").output().expect("a child process");
-    let said = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && said.contains("1 passed"), "{ended:?}");
-}
-
-fn in_child() {
     let folder = tempfile::tempdir().expect("a folder");
     let labels = [1, 2, 3];
     let tensor = TensorView::new(Dtype::U8, vec![3], &labels).expect("a tensor");
@@ -43,6 +35,15 @@ fn in_child() {
     says_so(&dataset.read(1, "label").unwrap_err());
     drop(held);
     assert_eq!(dataset.read(1, "label").unwrap(), [2]);
+}
+
+/// Runs a test of this program in a process of its own.
+fn in_a_child(test: &str) {
+    let mut child = Command::new(env::current_exe().expect("this program"));
+    child.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
+    let ended = child.output().expect("a child process");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{ended:?}");
 }
 
 fn hold_all() -> Vec<File> {

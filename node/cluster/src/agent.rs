@@ -44,9 +44,6 @@ mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use larder_dataset::SnapshotId;
-use larder_wire::{Member, limits::RECORD_DATASETS_MAX};
-
 use crate::{
     Announcement, BlobId, BootId, Now, Record, Timing, announcement::Settled, record::Dataset,
 };
@@ -60,6 +57,7 @@ pub use rules::{Rule, Rules, Unbroken};
 
 use commands::Waiting;
 use dropper::Dropper;
+use larder_base::{Member, SnapshotId, limits::RECORD_DATASETS_MAX};
 use liveness::Liveness;
 use mover::{Mover, Pace};
 use proposal::Proposal;

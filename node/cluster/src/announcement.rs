@@ -4,7 +4,7 @@
 //! magic 8 | boot 16 | ring version in use 8 | settled: count 4, each (plan 16, gaps 4, clean 1) | checksum 8
 //! ```
 
-use larder_wire::limits::ANNOUNCEMENT_BYTES_MAX;
+use larder_base::limits::ANNOUNCEMENT_BYTES_MAX;
 
 use crate::{
     BlobId, BootId, Malformed,

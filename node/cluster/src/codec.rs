@@ -1,7 +1,7 @@
 //! Flat little-endian fields, with lengths before text and lists, and a checksum at the end. Reading
 //! takes memory only for what is there.
 
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{BlobId, Malformed};

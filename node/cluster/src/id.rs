@@ -44,7 +44,7 @@ impl fmt::Debug for BlobId {
     }
 }
 
-pub use larder_wire::data::BootId;
+pub use larder_base::BootId;
 
 /// Which write of the record this is, as the coordinator counts them. Of two the greater is the newer,
 /// while the record's generation is the same.

@@ -18,8 +18,7 @@ mod tables;
 
 use std::collections::BTreeSet;
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme, ShardId, SnapshotId};
 
 use crate::BlobId;
 

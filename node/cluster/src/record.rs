@@ -32,8 +32,7 @@ mod step;
 
 use std::{fmt, time::Duration};
 
-use larder_dataset::SnapshotId;
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme, SnapshotId};
 
 use crate::{BlobId, plan::Edit};
 

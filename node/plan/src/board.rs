@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_dataset::ShardId;
-use larder_wire::{Ring, ring::Owners};
+use larder_base::{Ring, ShardId, ring::Owners};
 
 use crate::{SKEW_PERCENT_MAX, shares};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use larder_wire::{Error, ErrorKind, Member, Ring};
+use larder_base::{Error, ErrorKind, Member, Ring};
 
 /// Steps that are to be taken together, on one version of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The first step: what is in place stays.
 
-use larder_wire::{Placement, Ring, ring::Owners};
+use larder_base::{Placement, Ring, ring::Owners};
 
 use crate::board::{Board, Lot};
 

@@ -33,7 +33,7 @@
 //! Thread rule: pure functions of their arguments. Non-goals: no I/O, clock or randomness; no moving of
 //! bytes, nor rates and times of it; no judgement of who is alive.
 //!
-//! [`Placement`]: larder_wire::Placement
+//! [`Placement`]: larder_base::Placement
 
 mod board;
 mod change;

@@ -1,7 +1,7 @@
 //! What a finished board says: the moves, the exceptions, the figures.
 
-use larder_dataset::SnapshotId;
-use larder_wire::{
+use larder_base::{
+    SnapshotId,
     placement::{Exceptions, ExceptionsBuilder},
     ring::Owners,
 };

@@ -2,8 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Error, ErrorKind, Member, Placement, Ring, placement::Exceptions};
+use larder_base::{
+    Error, ErrorKind, Member, Placement, Ring, ShardId, SnapshotId, placement::Exceptions,
+};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Change, Step, Summary};

@@ -2,9 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{
-    Error, ErrorKind, Placement, Ring,
+use larder_base::{
+    Error, ErrorKind, Placement, Ring, ShardId, SnapshotId,
     placement::Exceptions,
     ring::{Owners, place_of},
 };
@@ -78,7 +77,7 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
 
 fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, copies: usize) -> Result<(), Error> {
     let (Snapshot { id, shards, present }, version) = (snapshot, ring.version());
-    if shards.len() > larder_dataset::limits::SHARDS_MAX as usize {
+    if shards.len() > larder_base::limits::SHARDS_MAX as usize {
         return Err(invalid(format!("snapshot {id} has {} shards: too many", shards.len())));
     }
     let bytes: u128 = shards.iter().map(|shard| u128::from(shard.bytes)).sum();

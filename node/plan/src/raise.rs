@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use larder_wire::Ring;
+use larder_base::Ring;
 
 use crate::{SKEW_PERCENT_MAX, board::Board};
 
@@ -22,7 +22,7 @@ pub(crate) fn raise(board: &mut Board<'_>, present: &Ring) {
 /// The members that are new or heavier and hold less than their share, by more than is tolerated above
 /// it.
 fn grown(board: &Board<'_>, present: &Ring) -> Vec<u16> {
-    let heavier = |member: &larder_wire::Member| {
+    let heavier = |member: &larder_base::Member| {
         present.member(&member.id).is_none_or(|before| member.weight > before.weight)
     };
     let members = (0_u16..).zip(board.ring.members());

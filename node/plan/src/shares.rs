@@ -1,6 +1,6 @@
 //! What each member is to hold when placement is perfectly even.
 
-use larder_wire::Ring;
+use larder_base::Ring;
 
 /// One of several among whom bytes are shared out: by weight, within bounds.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +104,7 @@ fn share_out(total: u128, parts: &[Part]) -> Vec<u128> {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::Member;
+    use larder_base::Member;
 
     use super::*;
 

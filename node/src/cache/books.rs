@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ShardId, limits};
 use larder_extent::{PageSize, Sealed};
 use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
-use larder_wire::{Error, limits};
 
 use super::Group;
 use super::kept::{Fit, Kept};

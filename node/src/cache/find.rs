@@ -4,10 +4,9 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
-use larder_wire::{Error, ErrorKind};
 
 use super::books::{Books, EvictedShard, Look};
 use super::kept::{Fit, Kept, fit};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::{Cache, Group};
 use crate::catalog::Dataset;

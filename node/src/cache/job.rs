@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{FillPermit, HandOver, StalePermit};
-use larder_wire::{Error, ErrorKind};
 
 use super::kept::Kept;
 use super::{Cache, Remains};

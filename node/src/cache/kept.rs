@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use larder_base::limits;
 use larder_extent::Sealed;
-use larder_wire::limits;
 
 use crate::pin::Proof;
 

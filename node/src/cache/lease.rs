@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{HolderView, LeaseRefused, Released};
-use larder_wire::{Error, ErrorKind};
 
 use super::books::EvictedShard;
 use super::kept::{Fit, Kept};

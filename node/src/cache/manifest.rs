@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
 use larder_extent::{
     ExtentError, ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed,
 };
 use larder_store::{FillPermit, Outcome};
-use larder_wire::{Error, ErrorKind};
 
 use super::kept::Kept;
 use super::{Cache, Group, Remains};

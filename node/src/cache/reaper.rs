@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use larder_base::limits;
 use larder_extent::{Filling, Retired, Sealed};
 use larder_store::OrphanToken;
-use larder_wire::limits;
 
 use super::Cache;
 use crate::flight::Flight;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Error, ShardId, SnapshotId};
 use larder_store::FillPermit;
-use larder_wire::Error;
 
 use super::manifest::Admission;
 use super::{Cache, Group, Remains};

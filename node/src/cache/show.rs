@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{ShardId, SnapshotId};
 use larder_extent::PageSize;
 use larder_store::{ShardView, Tally};
 

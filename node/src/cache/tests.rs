@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use larder_dataset::ShardId;
+use larder_base::{ErrorKind, ShardId};
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
-use larder_wire::ErrorKind;
 
 use super::{Found, HolderId, Leased};
 use crate::catalog::Dataset;

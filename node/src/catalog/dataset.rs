@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use larder_dataset::{Manifest, Origin, OriginUri, ShardId, SnapshotId};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
+use larder_dataset::{Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
-use larder_wire::{Error, ErrorKind};
 
 use super::OriginHealth;
 

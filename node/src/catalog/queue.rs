@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
-use larder_wire::Error;
+use larder_base::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{Dataset, Reference};

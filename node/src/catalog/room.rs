@@ -4,8 +4,8 @@ use std::any::Any;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use larder_dataset::{Manifest, Room, SnapshotId};
-use larder_wire::limits;
+use larder_base::{SnapshotId, limits};
+use larder_dataset::{Manifest, Room};
 use tokio::sync::Semaphore;
 
 use super::{Catalog, Dataset};

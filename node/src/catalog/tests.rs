@@ -1,7 +1,7 @@
 //! Opening datasets in folders.
 
+use larder_base::ErrorKind;
 use larder_dataset::{DatasetRef, OriginUri};
-use larder_wire::ErrorKind;
 
 use super::*;
 use crate::testing::{Folder, Kitchen};

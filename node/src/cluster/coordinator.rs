@@ -47,7 +47,7 @@ pub use watch::Watch;
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use larder_wire::data::BootId;
+use larder_base::BootId;
 
 /// Where a cluster keeps what it agrees on. See the [module](self) for what a caller may build on.
 ///
@@ -58,7 +58,7 @@ pub trait Coordinator: Debug + Send + Sync {
     /// Record and announcements as they are at some moment after the call began; never from a cache.
     async fn read(&self) -> Result<View, CoordinatorError>;
 
-    /// Sets the record to these bytes, at most [`RECORD_BYTES_MAX`](larder_wire::limits::RECORD_BYTES_MAX), if it is
+    /// Sets the record to these bytes, at most [`RECORD_BYTES_MAX`](larder_base::limits::RECORD_BYTES_MAX), if it is
     /// still at the revision `expected` (none: if there is none) and all `blobs` that it needs are there.
     async fn replace(
         &self,
@@ -67,7 +67,7 @@ pub trait Coordinator: Debug + Send + Sync {
         blobs: Vec<BlobId>,
     ) -> Result<Replaced, CoordinatorError>;
 
-    /// Keeps a blob of at most [`BLOB_BYTES_MAX`](larder_wire::limits::BLOB_BYTES_MAX) bytes until it is
+    /// Keeps a blob of at most [`BLOB_BYTES_MAX`](larder_base::limits::BLOB_BYTES_MAX) bytes until it is
     /// [swept](Self::sweep). Done again it changes nothing.
     async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError>;
 

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_cluster::agent::{Answer, Command};
 use larder_cluster::{Announcement, Record};
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use larder_cluster::agent::Progress;

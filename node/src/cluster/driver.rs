@@ -23,10 +23,9 @@ mod planning;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use larder_base::{BootId, Member};
 use larder_cluster::agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket};
 use larder_cluster::{Agent, Now, Record};
-use larder_wire::Member;
-use larder_wire::data::BootId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use larder_wire::ring::Member;
+use larder_base::ring::Member;
 
 use super::ConfigError;
 

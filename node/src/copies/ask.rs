@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::limits;
+use larder_base::{ShardId, SnapshotId, limits};
 use tokio::time;
 
 use crate::peers::{Missed, Peer, Peers};

@@ -8,8 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_dataset::ShardId;
-use larder_wire::{Ring, limits};
+use larder_base::{Ring, ShardId, limits};
 
 use super::ask;
 use super::survey::{Spare, Survey};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{ShardId, SnapshotId};
 use tokio::task;
 
 use crate::catalog::Dataset;
@@ -115,7 +115,7 @@ fn takes(dataset: &Dataset, index: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::Ring;
+    use larder_base::Ring;
 
     use super::*;
     use crate::testing::{Folder, Kitchen, member};

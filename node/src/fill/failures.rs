@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_dataset::{OriginUri, ShardId, SnapshotId};
-use larder_wire::{Error, limits};
+use larder_base::{Error, ShardId, SnapshotId, limits};
+use larder_dataset::OriginUri;
 
 /// A fill that gave up.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::ErrorKind;
+    use larder_base::ErrorKind;
 
     use super::*;
     use crate::clock;

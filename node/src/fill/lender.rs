@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use larder_base::limits;
 use larder_dataset::PartRead;
 use larder_wire::data::{Part, ReadPart};
-use larder_wire::limits;
 
 use crate::cache::Job;
 use crate::clock;

@@ -1,8 +1,8 @@
 //! What a shard takes in memory, and which reads bring it there.
 
+use larder_base::limits;
 use larder_dataset::{Manifest, PartRead, RegionPlan};
 use larder_extent::{ExtentError, Layout, PartSpec, Region};
-use larder_wire::limits;
 
 /// The memory and the reads of one shard. Part `i` of the extent is what read `i` brings.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use larder_dataset::ShardId;
+use larder_base::ShardId;
 use larder_store::FillPermit;
 
 use crate::catalog::Dataset;

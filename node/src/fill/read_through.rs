@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::PartRead;
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

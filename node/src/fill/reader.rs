@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_base::{Error, limits};
 use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
-use larder_wire::{Error, limits};
 use tokio::sync::Semaphore;
 use tokio::time;
 

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use larder_wire::limits;
+use larder_base::limits;
 
 /// In which the reserve refills.
 const REFILL: Duration = Duration::from_secs(10);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::{Error, ErrorKind, limits};
 use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
@@ -247,7 +247,7 @@ mod tests {
     use std::sync::mpsc;
 
     use futures_util::FutureExt;
-    use larder_dataset::ShardId;
+    use larder_base::ShardId;
     use larder_extent::{Layout, PartSpec, Region};
     use tokio::runtime::Builder;
 

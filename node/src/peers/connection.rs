@@ -3,12 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use larder_base::{Ticket, limits};
 use larder_extent::crc::Crc32c;
 use larder_wire::data::{
-    ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, Ticket,
-    WireError,
+    ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, WireError,
 };
-use larder_wire::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time;

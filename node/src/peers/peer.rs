@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::control::node_client::NodeClient;
-use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
-use larder_wire::data::{Part, ReadPart, Ticket, WireError};
-use larder_wire::{Error, ErrorKind, data_address, limits};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId, Ticket, data_address, limits};
+use larder_wire::status::from_status;
+use larder_wire::{
+    control::{self, IntroduceRequest, ListLastUsesRequest, node_client::NodeClient},
+    data::{Part, ReadPart, WireError},
+};
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
@@ -185,7 +186,7 @@ impl Peer {
     ) -> Result<(), Missed> {
         let snapshots = snapshots.into_iter().map(|id| Bytes::copy_from_slice(id.as_bytes()));
         let request = ListLastUsesRequest { snapshots: snapshots.collect() };
-        let failed = |status| Missed::from(Error::from(status));
+        let failed = |status| Missed::from(from_status(status));
         let mut client =
             self.call().await?.max_decoding_message_size(limits::LAST_USES_PIECE_BYTES_MAX);
         let mut pieces = client.list_last_uses(request).await.map_err(failed)?.into_inner();
@@ -220,7 +221,7 @@ impl Peer {
         let mut client = self.call().await?;
         let met = time::timeout(patience, client.introduce(request)).await;
         let met = met.map_err(|_| Missed::Silent)?;
-        let met = met.map_err(|status| Missed::from(Error::from(status)))?.into_inner();
+        let met = met.map_err(|status| Missed::from(from_status(status)))?.into_inner();
         if met.node_id != self.id {
             return Err(Missed::Away(format!("node {} answers at {}", met.node_id, self.control)));
         }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use futures_util::future::join_all;
+use larder_base::{BootId, Error, ErrorKind, limits};
 use larder_extent::Sealed;
 use larder_extent::crc::crc32c;
 use larder_wire::data::{
-    BootId, ErrorReply, HelloOk, Kind, Part, ReadPart, read_body, read_header, read_hello,
+    ErrorReply, HelloOk, Kind, Part, ReadPart, read_body, read_header, read_hello,
 };
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::*;
 use crate::cache::Found;
@@ -106,7 +106,7 @@ impl FakePeer {
             Way::Undecided => part.digest += asked as u64,
             Way::Dies if asked == 2 => payload.truncate(wanted.bytes as usize / 2),
             Way::Silent => {
-                thread::park_timeout(2 * larder_wire::limits::PEER_PART_TIMEOUT);
+                thread::park_timeout(2 * larder_base::limits::PEER_PART_TIMEOUT);
                 return false;
             }
             Way::Busy => part.rests = u32::MAX,
@@ -307,7 +307,7 @@ fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
 fn who_owned_a_shard_before_is_asked_first_by_who_owns_it_now() {
     let named = |ids: &[&str]| ids.iter().map(|id| member(id, &format!("{id}:1"))).collect();
     let before = placed(1, named(&["n2", "n3"])).load_full();
-    let ring = larder_wire::Ring::new(2, named(&["n1", "n2", "n3"])).unwrap();
+    let ring = larder_base::Ring::new(2, named(&["n1", "n2", "n3"])).unwrap();
     let now = Placements::new(Arc::new(ring), Vec::new(), Some(Arc::clone(&before))).unwrap();
     let peers = Peers::new("n1", Arc::new(ArcSwap::from_pointee(now)));
     let (mut mine, mut others) = (0, 0);

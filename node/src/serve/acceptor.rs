@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::peer::{Peer, Socket};
 use super::stop::{Stop, wait_any};

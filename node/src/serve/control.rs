@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use larder_wire::control::node_server::Node;
+use larder_base::{Error, ErrorKind};
 use larder_wire::control::{
     DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
     IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
     ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
     ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
-    Ring,
+    Ring, node_server::Node,
 };
-use larder_wire::{Error, ErrorKind};
+use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;
@@ -43,7 +43,7 @@ impl Node for Service {
     }
 
     async fn get_ring(&self, _: Request<GetRingRequest>) -> Answer<Ring> {
-        Ok(Response::new(self.0.shared.placements.load().ring().to_proto()))
+        Ok(Response::new(self.0.shared.placements.load().ring().as_ref().into()))
     }
 
     type GetExceptionsStream = Pieces<ExceptionsChunk>;
@@ -53,7 +53,7 @@ impl Node for Service {
         request: Request<GetExceptionsRequest>,
     ) -> Answer<Self::GetExceptionsStream> {
         let placements = self.0.shared.placements.load_full();
-        let chunks = exceptions::chunks(&placements, request.get_ref())?;
+        let chunks = exceptions::chunks(&placements, request.get_ref()).map_err(to_status)?;
         Ok(Response::new(Box::pin(chunks)))
     }
 
@@ -61,7 +61,7 @@ impl Node for Service {
         &self,
         request: Request<OpenDatasetRequest>,
     ) -> Answer<OpenDatasetResponse> {
-        let opened = open::open(&self.0, request.into_inner()).await?;
+        let opened = open::open(&self.0, request.into_inner()).await.map_err(to_status)?;
         Ok(Response::new(opened))
     }
 
@@ -71,7 +71,7 @@ impl Node for Service {
         &self,
         request: Request<FetchManifestRequest>,
     ) -> Answer<Self::FetchManifestStream> {
-        let chunks = open::manifest_chunks(&self.0, &request.into_inner())?;
+        let chunks = open::manifest_chunks(&self.0, &request.into_inner()).map_err(to_status)?;
         Ok(Response::new(Box::pin(chunks)))
     }
 
@@ -104,7 +104,7 @@ impl Node for Service {
         &self,
         request: Request<ListLastUsesRequest>,
     ) -> Answer<Self::ListLastUsesStream> {
-        let pieces = last_uses::pieces(&self.0, request.get_ref())?;
+        let pieces = last_uses::pieces(&self.0, request.get_ref()).map_err(to_status)?;
         Ok(Response::new(Box::pin(pieces)))
     }
 
@@ -123,12 +123,15 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Answer<T> {
     let turn = Arc::clone(&context.listing).acquire_owned().await;
-    let turn = turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let turn =
+        turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string())).map_err(to_status)?;
     let work = move || {
         let _turn = turn;
         work()
     };
     let worked = tokio::task::spawn_blocking(work).await;
-    let worked = worked.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
-    Ok(Response::new(worked?))
+    let worked = worked
+        .map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))
+        .map_err(to_status)?;
+    Ok(Response::new(worked.map_err(to_status)?))
 }

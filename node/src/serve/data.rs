@@ -4,8 +4,8 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::data::Hello;
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};

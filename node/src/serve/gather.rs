@@ -26,8 +26,8 @@ mod staged;
 use std::io;
 use std::sync::Arc;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::data::{Features, Gather, GatherEnd, PeerLimits};
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::Context;
 use super::peer::Peer;

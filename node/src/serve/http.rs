@@ -19,10 +19,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use larder_wire::control::TICKET_METADATA;
-use larder_wire::control::admin_server::AdminServer;
-use larder_wire::control::node_server::NodeServer;
-use larder_wire::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind, limits};
+use larder_wire::control::{TICKET_METADATA, admin_server::AdminServer, node_server::NodeServer};
+use larder_wire::status::to_status;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -136,7 +135,7 @@ fn doorkeeper(
             Some(ticket) if !shown.is_some_and(|shown| ticket.is(&shown)) => {
                 let message = "this node serves the processes of one user, who learn its ticket \
                                from its socket; ask another node";
-                Err(Error::new(ErrorKind::PermissionDenied, message).into())
+                Err(to_status(Error::new(ErrorKind::PermissionDenied, message)))
             }
             _ => Ok(request),
         }

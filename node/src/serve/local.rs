@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};

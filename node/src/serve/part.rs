@@ -1,9 +1,9 @@
 //! Bytes of an extent for another node, which has a part of a shard to fill with them; and how fast it may take them if
 //! nobody waits there.
 
+use larder_base::{Error, ErrorKind};
 use larder_extent::crc::crc32c;
 use larder_wire::data::{Features, Part, ReadPart};
-use larder_wire::{Error, ErrorKind};
 
 use super::Context;
 use super::gather::Ended;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 /// What one peer owes, and may.
 #[derive(Debug)]

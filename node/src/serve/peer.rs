@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use larder_base::limits;
 use larder_extent::{peer, socket};
-use larder_wire::limits;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
 use socket2::{SockRef, TcpKeepalive};

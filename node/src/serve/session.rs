@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_dataset::SnapshotId;
+use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_wire::data::{
     ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, Ping, Pong, ReadPart, WireError,
     read_body, read_header, read_hello,
 };
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::Context;
 use super::acceptor::{Slot, frame_deadline};

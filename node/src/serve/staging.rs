@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::limits;
 use larder_wire::data::DataRun;
-use larder_wire::limits;
 
 use super::allowance::{Allowance, Held};
 

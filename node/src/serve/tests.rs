@@ -18,13 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use larder_base::Ticket;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
 use larder_store::{Budget, KeepWhatYouHave};
 use larder_wire::data::{
-    Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, Ticket,
-    WireError, read_body, read_header,
+    Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, WireError,
+    read_body, read_header,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -101,7 +102,7 @@ impl TestNode {
         let data = listeners.data.local_addr().unwrap();
         let control = format!("http://{listen}");
         let host = "here".to_owned();
-        let member = larder_wire::Member {
+        let member = larder_base::Member {
             id: "n1".to_owned(),
             weight: 1,
             control,
@@ -247,11 +248,11 @@ impl<S: Wire> Client<S> {
         Self { socket, fds: Vec::new(), pongs: 0 }
     }
 
-    fn hello(&mut self, ticket: Ticket) -> Result<HelloOk, larder_wire::Error> {
+    fn hello(&mut self, ticket: Ticket) -> Result<HelloOk, larder_base::Error> {
         self.hello_as(&Hello::new(ticket, std::process::id(), "test"))
     }
 
-    fn hello_as(&mut self, hello: &Hello) -> Result<HelloOk, larder_wire::Error> {
+    fn hello_as(&mut self, hello: &Hello) -> Result<HelloOk, larder_base::Error> {
         self.send(|out| hello.encode(1, out));
         let (header, body) = self.frame()?;
         match header.kind() {
@@ -278,12 +279,12 @@ impl<S: Wire> Client<S> {
     }
 
     /// Gathers rows, holding every row against its checksum and every frame against its order.
-    fn gather(&mut self, wanted: &Gather) -> Result<Gathered, larder_wire::Error> {
+    fn gather(&mut self, wanted: &Gather) -> Result<Gathered, larder_base::Error> {
         self.send(|out| wanted.encode(42, out));
         self.receive_rows(wanted)
     }
 
-    fn receive_rows(&mut self, wanted: &Gather) -> Result<Gathered, larder_wire::Error> {
+    fn receive_rows(&mut self, wanted: &Gather) -> Result<Gathered, larder_base::Error> {
         let mut gathered = Gathered::default();
         let mut data = Data::default();
         loop {

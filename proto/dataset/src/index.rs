@@ -18,9 +18,11 @@ mod tokens;
 
 use std::fmt;
 
+use larder_base::limits;
+
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
-    OriginUri, checksums::TableWriter, limits, origin::Target, uri::check_tag,
+    OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;

@@ -12,14 +12,12 @@
 //!
 //! Non-goals: no cache, no retries of fills (their caller owns those), no conversion of data.
 
-pub mod limits;
-
 mod cause;
 mod checksums;
 mod dtype;
 mod error;
-mod id;
 mod index;
+mod kind;
 mod manifest;
 mod open;
 mod origin;
@@ -29,7 +27,6 @@ pub use cause::root_cause;
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;
-pub use id::{IdError, ShardId, SnapshotId};
 pub use index::{
     IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, cache_home, index,
     shard_checksum,

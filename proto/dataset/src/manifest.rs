@@ -15,7 +15,9 @@ mod plan;
 
 use std::sync::Arc;
 
-use crate::{Dtype, OriginUri, ShardId, SnapshotId};
+use larder_base::{ShardId, SnapshotId};
+
+use crate::{Dtype, OriginUri};
 use format::{Header, Tables};
 
 pub use build::{BuildError, GroupSpec, ManifestBuilder, ObjectSpec, TensorSpec};

@@ -3,12 +3,12 @@
 use std::{any::Any, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
+use larder_base::{SnapshotId, limits};
 
 use crate::{
     DatasetError, DatasetRef, IndexOptions, LeftOut, Manifest, ManifestLocation, Origin,
-    OriginError, OriginUri, SnapshotId,
+    OriginError, OriginUri,
     index::{cache_home, home_beside, index, manifest_uri, read_tag, tag_uri},
-    limits,
 };
 
 /// What whoever opens datasets for others lets that cost, and spares. Nothing is counted or kept by default.

@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use crate::limits::{TAG_BYTES_MAX, URI_BYTES_MAX};
+use larder_base::limits::{TAG_BYTES_MAX, URI_BYTES_MAX};
 
 /// Why a string is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -44,7 +44,6 @@ mod error;
 mod header;
 
 mod hello;
-mod ids;
 
 mod gather;
 mod part;
@@ -65,7 +64,6 @@ pub use failure::ErrorReply;
 pub use gather::{Gather, GatherEnd, GatherParts, RowRef};
 pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
-pub use ids::{BootId, Ticket};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
 pub use part::{Part, ReadPart};
 pub use rows::{Data, DataPiece, DataRun};

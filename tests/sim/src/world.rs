@@ -20,12 +20,12 @@ use std::{
     time::Duration,
 };
 
+use larder_base::{ShardId, SnapshotId};
 use larder_cluster::{
     Now, Planned, Record,
     agent::{Command, Event, Shard},
     plan::Task,
 };
-use larder_dataset::{ShardId, SnapshotId};
 use larder_plan::SizedShard;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 

@@ -1,9 +1,9 @@
 //! The coordinator of real nodes: started by flags, served on the control port, ended by a signal.
 
 use larder_tests::{NodeOptions, NodeProcess, until};
-use larder_wire::control::coordinator_client::CoordinatorClient;
 use larder_wire::control::{
     ClusterView, JOIN_TOKEN_METADATA, LocateRequest, LocateResponse, ReadClusterRequest,
+    coordinator_client::CoordinatorClient,
 };
 use tonic::metadata::BinaryMetadataValue;
 use tonic::transport::{Channel, Endpoint};

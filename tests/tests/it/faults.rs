@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use larder_base::limits;
 use larder_client::{Dataset, ErrorKind};
 use larder_origin::{Fault, FaultPlan, Options, S3Server};
 use larder_tests::node::binary;
 use larder_tests::{ClientOptions, NodeOptions, NodeProcess, TrainingProcess, repeats, words};
-use larder_wire::limits;
 use tempfile::TempDir;
 
 /// Threads that read at once.

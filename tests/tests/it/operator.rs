@@ -5,10 +5,10 @@ use std::process::Output;
 
 use larder_tests::scripted::{Script, ScriptedNode};
 use larder_tests::tool::{self, json, said};
-use larder_wire::control::command_request::Command as Told;
 use larder_wire::control::{
     ChangeEdit, ClusterChange, ClusterNode, ClusterStatus, CoordinatorKind, Explanation, Member,
     MoveProgress, NodeFigures, NodeState, PastChange, PlanFigures,
+    command_request::Command as Told,
 };
 
 const TOKEN: &str = "0123456789abcdef";

@@ -4,15 +4,17 @@ use super::source::root;
 
 /// A crate's folder and the workspace crates its library may use.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("proto/base", &[]),
     ("proto/extent", &[]),
-    ("proto/dataset", &[]),
-    ("proto/wire", &["larder-dataset"]),
-    ("node/store", &["larder-dataset", "larder-extent"]),
-    ("node/plan", &["larder-dataset", "larder-wire"]),
-    ("node/cluster", &["larder-dataset", "larder-plan", "larder-wire"]),
+    ("proto/dataset", &["larder-base"]),
+    ("proto/wire", &["larder-base"]),
+    ("node/store", &[]),
+    ("node/plan", &["larder-base"]),
+    ("node/cluster", &["larder-base", "larder-plan"]),
     (
         "node",
         &[
+            "larder-base",
             "larder-cluster",
             "larder-dataset",
             "larder-extent",
@@ -21,17 +23,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "larder-wire",
         ],
     ),
-    ("client", &["larder-dataset", "larder-extent", "larder-wire"]),
+    ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("client/python", &["larder-client"]),
     ("tests/cuda", &[]),
     ("tests/origin", &[]),
-    ("tests/sim", &["larder-cluster", "larder-dataset", "larder-plan", "larder-wire"]),
+    ("tests/sim", &["larder-base", "larder-cluster", "larder-plan"]),
 ];
 
 /// A package and the only folders whose libraries may name it.
 const HOMES: &[(&str, &[&str])] = &[
-    ("hashring", &["proto/wire"]),
+    ("hashring", &["proto/base"]),
     ("memmap2", &["proto/extent"]),
     ("libc", &["proto/extent", "tests/cuda"]),
     ("cudarc", &["client"]),

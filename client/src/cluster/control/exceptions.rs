@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_dataset::SnapshotId;
-use larder_wire::{
-    ErrorKind, Placement, Ring, control::GetExceptionsRequest, limits, placement::Exceptions,
-};
+use larder_base::{ErrorKind, Placement, Ring, SnapshotId, limits, placement::Exceptions};
+use larder_wire::control::GetExceptionsRequest;
 
 use super::{Control, pieces::Pieces, within};
 use crate::Error;

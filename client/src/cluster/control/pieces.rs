@@ -1,11 +1,8 @@
 //! Answers that come in pieces, put together up to a length that was compared with a limit before.
 
 use bytes::{Bytes, BytesMut};
-use larder_wire::{
-    ErrorKind,
-    control::{ExceptionsChunk, ManifestChunk},
-    limits,
-};
+use larder_base::{ErrorKind, limits};
+use larder_wire::control::{ExceptionsChunk, ManifestChunk};
 use tonic::{Status, Streaming};
 
 use super::from_status;

@@ -1,9 +1,8 @@
 //! Shards that a plan gave to others than the ring does, and a client that learns of it.
 
 use bytes::Bytes;
-use larder_dataset::SnapshotId;
-use larder_wire::{
-    Ring,
+use larder_base::{
+    Ring, SnapshotId,
     placement::{Exceptions, ExceptionsBuilder},
     ring::place_of,
 };

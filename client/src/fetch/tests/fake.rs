@@ -19,12 +19,14 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
+use larder_base::{BootId, Error as WireFailure, ErrorKind, Member};
 use larder_extent::crc::crc32c;
+use larder_wire::status::to_status;
 use larder_wire::{
-    Error as WireFailure, ErrorKind, Member,
-    control::{self as schema, node_server},
+    control as schema,
+    control::node_server,
     data::{
-        BootId, DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, RowRef,
+        DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, RowRef,
         read_body, read_header,
     },
 };
@@ -468,7 +470,9 @@ impl node_server::Node for Control {
     ) -> Result<Response<schema::Ring>, Status> {
         let members = self.0.members.lock().unwrap().clone();
         Ok(Response::new(
-            larder_wire::Ring::new(self.0.ring_version.load(SeqCst), members)?.to_proto(),
+            (&larder_base::Ring::new(self.0.ring_version.load(SeqCst), members)
+                .map_err(to_status)?)
+                .into(),
         ))
     }
 
@@ -483,7 +487,7 @@ impl node_server::Node for Control {
         let other_ring = wanted.ring_version != self.0.ring_version.load(SeqCst);
         let (announced, table) = match table {
             Table::OtherRing => {
-                return Err(WireFailure::new(ErrorKind::NotFound, "another ring").into());
+                return Err(to_status(WireFailure::new(ErrorKind::NotFound, "another ring")));
             }
             Table::Unimplemented => return Err(Status::unimplemented("")),
             _ if other_ring => (0, Bytes::new()),
@@ -505,10 +509,10 @@ impl node_server::Node for Control {
         request: Request<schema::OpenDatasetRequest>,
     ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
         if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
-            return Err(WireFailure::new(ErrorKind::NotFound, "no such dataset").into());
+            return Err(to_status(WireFailure::new(ErrorKind::NotFound, "no such dataset")));
         }
         if let Some(kind) = *self.0.opens_not.lock().unwrap() {
-            return Err(WireFailure::new(kind, "as the test says").into());
+            return Err(to_status(WireFailure::new(kind, "as the test says")));
         }
         if self.0.opens_slowly.load(SeqCst) {
             std::future::pending::<()>().await;

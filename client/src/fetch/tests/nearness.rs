@@ -1,7 +1,7 @@
 //! Which nodes are on this host, and what follows from that.
 
 use bytes::Bytes;
-use larder_wire::{Ring, placement::ExceptionsBuilder, ring::place_of};
+use larder_base::{Ring, placement::ExceptionsBuilder, ring::place_of};
 
 use super::{fake::Table, *};
 use crate::{Dataset, Locality};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use larder_wire::limits::COMMANDS_QUEUED_MAX;
+use larder_base::limits::COMMANDS_QUEUED_MAX;
 
 use super::{Agent, Answer, Command, Effect, Steer, Ticket, proposal::Intent, rules::Rules};
 use crate::{

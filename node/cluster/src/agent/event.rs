@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme, ShardId, SnapshotId};
 
 use super::order::LastUses;
 use crate::{

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use larder_wire::limits::{BRAKE_PERCENT, FLAP_DOUBLINGS_MAX};
+use larder_base::limits::{BRAKE_PERCENT, FLAP_DOUBLINGS_MAX};
 
 use super::{
     Alive,

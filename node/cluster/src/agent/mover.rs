@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
-use larder_dataset::SnapshotId;
-use larder_wire::limits::{LAST_USES_INTERVAL, PULLS_IN_FLIGHT_MAX};
+use larder_base::{
+    SnapshotId,
+    limits::{LAST_USES_INTERVAL, PULLS_IN_FLIGHT_MAX},
+};
 
 use super::{
     Effect, LastUses, Pulled, Shard,
@@ -367,9 +369,9 @@ fn time_for(bytes: u64, rate: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use larder_dataset::{ShardId, SnapshotId};
+    use larder_base::{ShardId, SnapshotId};
 
-    use larder_wire::Scheme;
+    use larder_base::Scheme;
 
     use super::*;
     use crate::{agent::Unbroken, plan::Move};

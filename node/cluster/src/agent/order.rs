@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use larder_dataset::SnapshotId;
+use larder_base::SnapshotId;
 
 use super::Shard;
 
@@ -75,7 +75,7 @@ fn keep_least<K: Ord>(known: &mut BTreeMap<K, Duration>, key: K, idle: Duration)
 
 #[cfg(test)]
 mod tests {
-    use larder_dataset::ShardId;
+    use larder_base::ShardId;
 
     use super::*;
     use crate::Timing;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_wire::{Member, Ring};
+use larder_base::{Member, Ring};
 
 use super::{
     Agent, Effect, Founding,

@@ -8,8 +8,7 @@
 //!         | checksum 8
 //! ```
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::limits;
+use larder_base::{ShardId, SnapshotId, limits};
 
 use super::{Edit, Move, Plan, Planned};
 use crate::{
@@ -169,7 +168,7 @@ pub(crate) fn take_edit(fields: &mut Reader<'_>) -> Result<Edit, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::Scheme;
+    use larder_base::Scheme;
 
     use super::*;
     use crate::record::testing::member;

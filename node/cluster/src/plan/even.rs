@@ -14,9 +14,8 @@
 
 use std::sync::Arc;
 
-use larder_dataset::SnapshotId;
+use larder_base::{Placement, Ring, SnapshotId, limits, placement::Exceptions};
 use larder_plan::{Change, SizedShard, Snapshot, Step};
-use larder_wire::{Placement, Ring, limits, placement::Exceptions};
 
 use super::{Edit, Move, Plan, Planned, Planner, Tables, Task};
 use crate::BlobId;
@@ -62,7 +61,7 @@ impl EvenPlanner {
             None => Ok(Placement::of_ring(ring.clone())),
         });
         let present = present.collect::<Result<_, _>>();
-        let present = present.map_err(|why: larder_wire::Error| why.to_string())?;
+        let present = present.map_err(|why: larder_base::Error| why.to_string())?;
         Ok(Ground { ring, present })
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_wire::Member;
+use larder_base::Member;
 
 use super::{Plan, edited};
 
@@ -121,9 +121,9 @@ fn share(total: u64, weight: u32, weights: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use larder_dataset::{ShardId, SnapshotId};
+    use larder_base::{ShardId, SnapshotId};
 
-    use larder_wire::Scheme;
+    use larder_base::Scheme;
 
     use super::*;
     use crate::{

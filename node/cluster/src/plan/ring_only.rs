@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::Ring;
+use larder_base::{Ring, ShardId, SnapshotId};
 
 use super::{Move, Plan, Planned, Planner, Task, edited};
 
@@ -17,7 +16,7 @@ pub struct RingOnly {
 impl Planner for RingOnly {
     fn plan(&self, task: &Task, _: Option<&[u8]>) -> Result<Planned, String> {
         let target = edited(&task.members, &task.edits);
-        let words = |error: larder_wire::Error| error.to_string();
+        let words = |error: larder_base::Error| error.to_string();
         let members = task.members.clone();
         let before = Ring::with_scheme(task.base, members, task.scheme).map_err(words)?;
         let after = before.next(target).map_err(words)?;

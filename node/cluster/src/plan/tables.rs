@@ -6,14 +6,13 @@
 //! ```
 //!
 //! Tables are sorted by snapshot, so that the same placement has the same bytes, and the same name,
-//! wherever it was planned. A table keeps its own bytes and its own checks (`larder_wire::placement`).
+//! wherever it was planned. A table keeps its own bytes and its own checks (`larder_base::placement`).
 //! A snapshot without a table goes by the walk, with one owner for each shard.
 
 use std::sync::Arc;
 
-use larder_dataset::SnapshotId;
-use larder_wire::{
-    limits,
+use larder_base::{
+    SnapshotId, limits,
     placement::{Exceptions, ExceptionsError},
 };
 
@@ -122,7 +121,7 @@ fn words(why: &ExceptionsError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::{Ring, placement::ExceptionsBuilder};
+    use larder_base::{Ring, placement::ExceptionsBuilder};
     use proptest::prelude::*;
 
     use super::*;

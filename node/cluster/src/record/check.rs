@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::Record;
 use crate::plan::Edit;

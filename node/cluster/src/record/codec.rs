@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use larder_dataset::SnapshotId;
-use larder_wire::limits;
+use larder_base::{SnapshotId, limits};
 
 use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use larder_wire::{Member, Scheme, limits};
+use larder_base::{Member, Scheme, limits};
 
 use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{

@@ -1,7 +1,6 @@
 //! Members and records for tests.
 
-use larder_dataset::SnapshotId;
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme, SnapshotId};
 
 use crate::{Record, record::Dataset};
 

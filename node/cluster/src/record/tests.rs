@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_wire::limits;
+use larder_base::limits;
 
 use super::testing::{dataset, long, member, record};
 use super::*;

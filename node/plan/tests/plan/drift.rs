@@ -1,8 +1,8 @@
 //! Many changes in a row: what they leave behind.
 
 use fastrand::Rng;
+use larder_base::Placement;
 use larder_plan::{SizedShard, Step};
-use larder_wire::Placement;
 
 use crate::{
     goals::{Figures, cluster},

@@ -2,8 +2,8 @@
 //! and asserted.
 
 use fastrand::Rng;
+use larder_base::Placement;
 use larder_plan::{Plan, Step};
-use larder_wire::Placement;
 
 use crate::support::{
     Cluster, Sizes, drain, held, mean, percentile, ring, shards, stranger, worst,

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use fastrand::Rng;
+use larder_base::{Placement, Ring};
 use larder_plan::{Change, Plan, SKEW_PERCENT_MAX, Snapshot, Step};
-use larder_wire::{Placement, Ring};
 use proptest::prelude::*;
 
 use crate::support::{

@@ -1,9 +1,8 @@
 //! Several snapshots in one plan.
 
 use fastrand::Rng;
-use larder_dataset::SnapshotId;
+use larder_base::{Placement, SnapshotId};
 use larder_plan::{Change, SizedShard, Snapshot, Step, plan};
-use larder_wire::Placement;
 
 use crate::support::{Sizes, ring, shards, stranger};
 
@@ -21,7 +20,7 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
     let ring = ring((0..16).map(|_| stranger(&mut rng, 1)).collect());
     let all = shards(&mut rng, 1_500, Sizes::Mixed);
     let (old, new) = (&all[..1_000], &all[500..]);
-    let change = |ring: &larder_wire::Ring, steps| Change {
+    let change = |ring: &larder_base::Ring, steps| Change {
         ring_version: ring.version(),
         steps,
         copies: None,

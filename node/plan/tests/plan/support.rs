@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Member, Placement, Ring, ShardId, SnapshotId};
 use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
-use larder_wire::{Member, Placement, Ring};
 
 pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([7; 16]);
 

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
+use larder_base::{ErrorKind, printable_line};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
-use larder_wire::{ErrorKind, printable_line};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId, limits};
 use larder_extent::{ExtentId, Filling, PagePreference, Sealed};
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::{ANN, MIB};
 use crate::cache::books::Look;

@@ -9,9 +9,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use larder_base::{BootId, ErrorKind, limits};
 use larder_wire::control::{Announcements, StoredRecord};
-use larder_wire::data::BootId;
-use larder_wire::{ErrorKind, limits};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::leases::Leases;

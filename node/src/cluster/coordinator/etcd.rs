@@ -22,9 +22,8 @@ mod wire;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::{BootId, Error, ErrorKind, limits};
 use larder_wire::control::StoredRecord;
-use larder_wire::data::BootId;
-use larder_wire::{Error, ErrorKind, limits};
 use prost::Message;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

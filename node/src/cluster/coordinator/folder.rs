@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use larder_wire::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind, limits};
 use nix::fcntl::{Flock, FlockArg};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;

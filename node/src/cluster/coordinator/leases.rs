@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use larder_wire::limits;
+use larder_base::limits;
 
 /// The leases by node id.
 #[derive(Debug)]

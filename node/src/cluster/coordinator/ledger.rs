@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use larder_wire::{Error, ErrorKind};
+use larder_base::{Error, ErrorKind};
 use tokio::sync::Semaphore;
 
 use super::folder::{Folder, WriteError};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::{Error, ErrorKind};
 use larder_wire::control::{
     Announcement as AnnouncementMessage, Announcements, ClusterView, StoredRecord, boot_id,
 };
-use larder_wire::{Error, ErrorKind};
 
 use super::types::{Alive, Announcement, BlobId, Revision, Stored, View};
 

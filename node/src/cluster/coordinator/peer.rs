@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use larder_wire::control::coordinator_client::CoordinatorClient;
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::{
     BlobPiece, COORDINATOR_METADATA, GENERATION_METADATA, GetBlobRequest, JOIN_TOKEN_METADATA,
-    LocateResponse, PutBlobRequest,
+    LocateResponse, PutBlobRequest, coordinator_client::CoordinatorClient,
 };
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::status;
 use tonic::metadata::{BinaryMetadataValue, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -201,7 +201,7 @@ pub(super) fn outcome(address: &str, status: &Status, effect: Effect) -> Coordin
         None if status.message().is_empty() => status.code().description().to_owned(),
         None => status.message().to_owned(),
     };
-    let kind = ErrorKind::from_code(status.code());
+    let kind = status::kind(status.code());
     let error = Error::new(kind, format!("{address}: {message}"));
     match status.code() {
         // Only who answered refuses; the transport makes statuses with a cause.

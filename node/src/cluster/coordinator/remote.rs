@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use larder_wire::control::coordinator_client::CoordinatorClient;
+use larder_base::{BootId, Error, limits};
 use larder_wire::control::{
     AnnounceRequest, ClusterView, LocateResponse, ReadClusterRequest, ReplaceRecordRequest,
-    SweepBlobsRequest, WatchClusterRequest, WithdrawRequest, replace_record_response,
+    SweepBlobsRequest, WatchClusterRequest, WithdrawRequest, coordinator_client::CoordinatorClient,
+    replace_record_response,
 };
-use larder_wire::data::BootId;
-use larder_wire::{Error, limits};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Streaming;
 use tonic::transport::Channel;

@@ -18,9 +18,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use larder_base::{BootId, Error, ErrorKind, limits};
 use larder_wire::control::LocateResponse;
-use larder_wire::data::BootId;
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::Coordinator;

@@ -10,15 +10,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use larder_wire::control::coordinator_server::{Coordinator as Contract, CoordinatorServer};
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::{
     AnnounceRequest, AnnounceResponse, BlobPiece, COORDINATOR_METADATA, ClusterView, FollowRequest,
     GENERATION_METADATA, GetBlobRequest, JOIN_TOKEN_METADATA, LocateRequest, LocateResponse,
     PromiseGenerationRequest, PutBlobRequest, PutBlobResponse, ReadClusterRequest,
     ReplaceRecordRequest, ReplaceRecordResponse, SweepBlobsRequest, SweepBlobsResponse,
-    WatchClusterRequest, WithdrawRequest, WithdrawResponse, boot_id, replace_record_response,
+    WatchClusterRequest, WithdrawRequest, WithdrawResponse, boot_id,
+    coordinator_server::{Coordinator as Contract, CoordinatorServer},
+    replace_record_response,
 };
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::status::to_status;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -68,7 +70,7 @@ impl tonic::service::Interceptor for Doorkeeper {
             return Ok(request);
         }
         let message = "that is not the token of this cluster: start the node with the --token that the others have";
-        Err(Error::new(ErrorKind::Unauthenticated, message).into())
+        Err(to_status(Error::new(ErrorKind::Unauthenticated, message)))
     }
 }
 
@@ -118,7 +120,7 @@ impl Service {
     /// Away means here that another coordinates by now; what is open stays open for the caller too.
     fn status(&self, why: CoordinatorError) -> Status {
         match why {
-            CoordinatorError::Refused(why) => why.into(),
+            CoordinatorError::Refused(why) => to_status(why),
             CoordinatorError::Away(_) => elsewhere(&self.0.whereabouts()),
             CoordinatorError::Unknown(why) => Status::unknown(why.message()),
         }
@@ -160,7 +162,7 @@ impl Contract for Service {
         let place = Arc::clone(&self.0.watches).try_acquire_owned().map_err(|_| {
             let max = limits::WATCHES_MAX;
             let why = format!("{max} nodes watch already, which is the limit");
-            Status::from(Error::new(ErrorKind::ResourceExhausted, why))
+            to_status(Error::new(ErrorKind::ResourceExhausted, why))
         })?;
         let ended = serving.embedded().ended().clone();
         let views = views(self.0.publisher.watch(), ended, place);
@@ -173,7 +175,7 @@ impl Contract for Service {
     ) -> Answer<ReplaceRecordResponse> {
         let serving = self.serving(request.metadata()).await?;
         let ReplaceRecordRequest { expected, record, blobs } = request.into_inner();
-        let blobs = blob_ids(&blobs)?;
+        let blobs = blob_ids(&blobs).map_err(to_status)?;
         let replaced = serving.embedded().replace(expected.map(Revision), record, blobs).await;
         let outcome = outcome(replaced.map_err(|why| self.status(why))?);
         serving.answer(ReplaceRecordResponse { outcome: Some(outcome) })
@@ -199,11 +201,11 @@ impl Contract for Service {
 
     async fn get_blob(&self, request: Request<GetBlobRequest>) -> Answer<Self::GetBlobStream> {
         let serving = self.serving(request.metadata()).await?;
-        let id = blob_id(&request.get_ref().blob_id)?;
+        let id = blob_id(&request.get_ref().blob_id).map_err(to_status)?;
         let turn = Arc::clone(&self.0.transfers).acquire_owned().await.map_err(closed)?;
         let blob = serving.embedded().blob(id).await.map_err(|why| self.status(why))?;
         let blob = blob.ok_or_else(|| {
-            Status::from(Error::new(ErrorKind::NotFound, format!("there is no blob {id}")))
+            to_status(Error::new(ErrorKind::NotFound, format!("there is no blob {id}")))
         })?;
         // The blob is in memory until its last piece is sent.
         let pieces = peer::pieces(&blob).map(move |(bytes, piece)| {
@@ -221,7 +223,8 @@ impl Contract for Service {
 
     async fn announce(&self, request: Request<AnnounceRequest>) -> Answer<AnnounceResponse> {
         let serving = self.serving(request.metadata()).await?;
-        let node = announcement(request.into_inner().announcement.unwrap_or_default())?;
+        let node = announcement(request.into_inner().announcement.unwrap_or_default())
+            .map_err(to_status)?;
         serving.embedded().announce(node).await.map_err(|why| self.status(why))?;
         serving.answer(AnnounceResponse {})
     }
@@ -229,7 +232,8 @@ impl Contract for Service {
     async fn withdraw(&self, request: Request<WithdrawRequest>) -> Answer<WithdrawResponse> {
         let serving = self.serving(request.metadata()).await?;
         let WithdrawRequest { node_id, boot_id: boot } = request.into_inner();
-        let withdrawn = serving.embedded().withdraw(&node_id, boot_id(&boot)?).await;
+        let withdrawn =
+            serving.embedded().withdraw(&node_id, boot_id(&boot).map_err(to_status)?).await;
         withdrawn.map_err(|why| self.status(why))?;
         serving.answer(WithdrawResponse {})
     }

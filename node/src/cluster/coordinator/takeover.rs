@@ -30,10 +30,10 @@
 
 use std::sync::{Arc, Weak};
 
-use larder_wire::control::coordinator_client::CoordinatorClient;
-use larder_wire::control::{FollowRequest, LocateResponse, PromiseGenerationRequest};
-use larder_wire::limits;
-use larder_wire::{Error, ErrorKind};
+use larder_base::{Error, ErrorKind, limits};
+use larder_wire::control::{
+    FollowRequest, LocateResponse, PromiseGenerationRequest, coordinator_client::CoordinatorClient,
+};
 use tonic::transport::Channel;
 
 use super::ledger::Ledger;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_wire::data::BootId;
+use larder_base::BootId;
 
 use super::{Announcement, Coordinator, CoordinatorError, Replaced, Revision, Watch};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::path::Path;
 
-use larder_wire::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
+use larder_base::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
 
 /// A cluster's token. Shown with every call among nodes; never printed.
 #[derive(Clone, PartialEq, Eq)]

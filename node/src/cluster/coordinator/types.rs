@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::{BootId, Error, ErrorKind, limits};
 pub use larder_cluster::{BlobId, Revision};
-use larder_wire::data::BootId;
-use larder_wire::{Error, ErrorKind, limits};
 
 /// The record at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]

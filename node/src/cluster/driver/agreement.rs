@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::BootId;
 use larder_cluster::agent::{self, Event, Outcome, Ticket};
 use larder_cluster::{BlobId, Record, Revision};
-use larder_wire::data::BootId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time;

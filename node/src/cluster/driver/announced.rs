@@ -38,7 +38,7 @@ impl Announced {
 
 #[cfg(test)]
 mod tests {
-    use larder_wire::data::BootId;
+    use larder_base::BootId;
 
     use super::*;
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use larder_base::{ErrorKind, ShardId, limits};
 use larder_cluster::agent::{Pulled, Shard};
 use larder_cluster::record::Dataset as Described;
-use larder_dataset::ShardId;
-use larder_wire::{ErrorKind, limits};
 
 use super::planning::open;
 use crate::bring::{bring, failed};

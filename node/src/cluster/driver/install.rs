@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use larder_base::{Ring, placement::Exceptions};
 use larder_cluster::BlobId;
 use larder_cluster::agent::{Event, RingOf};
 use larder_cluster::plan::Tables;
-use larder_wire::Ring;
-use larder_wire::placement::Exceptions;
 use tokio::sync::watch;
 use tokio::time;
 

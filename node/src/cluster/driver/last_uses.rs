@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, future, stream};
+use larder_base::{SnapshotId, limits};
 use larder_cluster::agent::{LastUses, Shard};
-use larder_dataset::SnapshotId;
-use larder_wire::limits;
 use tokio::time;
 
 use crate::peers::{Missed, Peers};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use larder_base::BootId;
 use larder_cluster::{Announcement, Now};
-use larder_wire::data::BootId;
 
 /// Between two words about the same thing.
 const WORD_INTERVAL: Duration = Duration::from_secs(60);

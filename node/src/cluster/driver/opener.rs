@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use larder_dataset::SnapshotId;
-use larder_wire::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use tokio::sync::Semaphore;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;

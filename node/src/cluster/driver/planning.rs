@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use larder_base::{Error, ErrorKind, SnapshotId};
 use larder_cluster::plan::{EvenPlanner, Planned, Planner, Task};
 use larder_cluster::record::Dataset as Described;
-use larder_dataset::{DatasetRef, OriginUri, SnapshotId};
+use larder_dataset::{DatasetRef, OriginUri};
 use larder_plan::SizedShard;
-use larder_wire::{Error, ErrorKind};
 use tokio::task;
 
 use super::opener::Opener;

@@ -18,16 +18,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
+use larder_base::{Error, ErrorKind, limits};
 use larder_cluster::Record;
 use larder_cluster::agent::{Answer as Done, Command};
 use larder_cluster::plan::Planned;
-use larder_wire::control::admin_server::Admin as Contract;
 use larder_wire::control::{
     ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
     CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
     PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
+    admin_server::Admin as Contract,
 };
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::status::to_status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -114,7 +115,8 @@ impl Admin {
 #[tonic::async_trait]
 impl Contract for Admin {
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Answer<ClusterStatus> {
-        let (context, standing) = (Arc::clone(&self.context), self.desk()?.standing());
+        let (context, standing) =
+            (Arc::clone(&self.context), self.desk().map_err(to_status)?.standing());
         if request.get_ref().brief {
             return Ok(Response::new(status::brief(&context, &standing)));
         }
@@ -123,8 +125,8 @@ impl Contract for Admin {
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {
-        let standing = self.desk()?.standing();
-        Ok(Response::new(status::history(record(&standing)?)))
+        let standing = self.desk().map_err(to_status)?.standing();
+        Ok(Response::new(status::history(record(&standing).map_err(to_status)?)))
     }
 
     type PlanChangeStream = Pin<Box<dyn Stream<Item = Result<PlanPiece, Status>> + Send>>;
@@ -133,10 +135,10 @@ impl Contract for Admin {
         &self,
         request: Request<PlanChangeRequest>,
     ) -> Answer<Self::PlanChangeStream> {
-        let turn = self.turn_to_plan(&request)?;
+        let turn = self.turn_to_plan(&request).map_err(to_status)?;
         let (admin, request) = (self.clone(), request.into_inner());
         let planning = async move { Ok((admin.plan(&request).await?, turn)) };
-        let ((figures, planned), turn) = to_the_end(planning).await?;
+        let ((figures, planned), turn) = to_the_end(planning).await.map_err(to_status)?;
         Ok(Response::new(Box::pin(transfer::send(figures, planned.encode().into(), turn))))
     }
 
@@ -144,33 +146,37 @@ impl Contract for Admin {
         &self,
         request: Request<Streaming<ApplyPlanRequest>>,
     ) -> Answer<ApplyPlanResponse> {
-        let asker = self.changer(&request)?;
-        let turn = Arc::clone(&self.plans).try_acquire_owned().map_err(|_| plan::too_many())?;
+        let asker = self.changer(&request).map_err(to_status)?;
+        let turn = Arc::clone(&self.plans)
+            .try_acquire_owned()
+            .map_err(|_| plan::too_many())
+            .map_err(to_status)?;
         let (terms, bytes) = transfer::receive(request.into_inner()).await?;
-        let asker = asker.named(&terms.asked_by)?;
+        let asker = asker.named(&terms.asked_by).map_err(to_status)?;
         let admin = self.clone();
         let applying = async move {
             let _turn = turn;
             plan::apply(&admin, &asker, &terms, bytes.into()).await
         };
-        Ok(Response::new(to_the_end(applying).await?))
+        Ok(Response::new(to_the_end(applying).await.map_err(to_status)?))
     }
 
     async fn command(&self, request: Request<CommandRequest>) -> Answer<CommandResponse> {
-        let asker = self.changer(&request)?;
+        let asker = self.changer(&request).map_err(to_status)?;
         let CommandRequest { asked_by, command } = request.into_inner();
-        let asker = asker.named(&asked_by)?;
-        let (command, words) = asker.heard(command::read(command), "a command")?;
+        let asker = asker.named(&asked_by).map_err(to_status)?;
+        let (command, words) =
+            asker.heard(command::read(command), "a command").map_err(to_status)?;
         let obeyed = self.obey(command).await;
         asker.audit(&words, obeyed.as_ref().copied());
-        obeyed?;
+        obeyed.map_err(to_status)?;
         Ok(Response::new(CommandResponse {}))
     }
 
     async fn take_over(&self, request: Request<TakeOverRequest>) -> Answer<TakeOverResponse> {
-        let asker = self.changer(&request)?;
+        let asker = self.changer(&request).map_err(to_status)?;
         let TakeOverRequest { asked_by, lost } = request.into_inner();
-        let asker = asker.named(&asked_by)?;
+        let asker = asker.named(&asked_by).map_err(to_status)?;
         let admin = self.clone();
         let taking = async move {
             let taken = admin.take_over_from(&lost).await;
@@ -178,7 +184,7 @@ impl Contract for Admin {
             asker.audit(&words, taken.as_ref().map(drop));
             taken
         };
-        Ok(Response::new(to_the_end(taking).await?))
+        Ok(Response::new(to_the_end(taking).await.map_err(to_status)?))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {

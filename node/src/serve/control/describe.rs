@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use larder_extent::PageSize;
-use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription};
-use larder_wire::data::PROTOCOL_VERSIONS;
+use larder_wire::{
+    control::{Counters, Load, MemoryUse, NodeDescription},
+    data::PROTOCOL_VERSIONS,
+};
 
 use crate::cache::Usage;
 use crate::clock;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use larder_base::{Error, ErrorKind, limits, placement::Exceptions};
 use larder_wire::control::{ExceptionsChunk, GetExceptionsRequest, snapshot_id};
-use larder_wire::placement::Exceptions;
-use larder_wire::{Error, ErrorKind, limits};
 use tonic::Status;
 
 use crate::placements::Placements;

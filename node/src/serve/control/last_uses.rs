@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId, limits};
 use larder_wire::control::{LastUses, ListLastUsesRequest, snapshot_id};
-use larder_wire::{Error, ErrorKind, limits};
 use tokio::sync::mpsc;
 use tokio::{task, time};
 use tonic::Status;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_store::{ShardState as Stands, ShardView};
 use larder_wire::control::{
     DatasetStatus, Failure as FailureMessage, ListDatasetsRequest, ListDatasetsResponse,
     ListFailuresResponse, ListShardsRequest, ListShardsResponse, ShardState, ShardStatus,
     page_size, snapshot_id,
 };
-use larder_wire::{Error, ErrorKind, limits};
 
 use crate::cache::Group;
 use crate::catalog::Dataset;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{DatasetRef, LeftOut, OriginUri};
 use larder_wire::control::{
     FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
 };
-use larder_wire::{Error, ErrorKind, limits};
 use tonic::Status;
 
 use crate::catalog::{Opened, Queued, Turn};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use larder_base::limits;
 use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Filling, Sealed};
-use larder_wire::limits;
 
 use super::column::{Corrupt, Span, len, table_len};
 use super::keepalive::{self, while_alive};

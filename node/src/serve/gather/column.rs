@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::crc::crc32c;
 use larder_extent::{ExtentView, Region, RowSource};
 use larder_wire::data::RowRef;
-use larder_wire::{Error, ErrorKind, limits};
 
 /// Where a row lies in its tensor's region of the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
+use larder_base::limits;
 use larder_wire::data::Pong;
-use larder_wire::limits;
 
 use crate::serve::peer::Peer;
 

@@ -1,9 +1,9 @@
 //! Rows that are not kept and longer than what may be held of them: read by range and sent piece by piece,
 //! each under a checksum of its own.
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_extent::crc::crc32c;
 use larder_wire::data::{DataPiece, Features};
-use larder_wire::{Error, ErrorKind, limits};
 
 use super::column::{len, table_len};
 use super::keepalive::while_alive;

@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_dataset::ShardId;
+use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::RowSource;
 use larder_wire::data::{DistinctShards, Gather, RowRef};
-use larder_wire::{Error, ErrorKind};
 
 use crate::cache::{Cache, Found};
 use crate::catalog::Dataset;

@@ -6,8 +6,8 @@
 //! where short rows share a checksum, are they checked here. Rows with lengths of their own are
 //! checked one by one, as the checksums kept are not theirs but those of blocks.
 
+use larder_base::limits;
 use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
-use larder_wire::limits;
 
 use super::column::{len, sent_crc, table_len};
 use super::{Answer, Ended, Slot, Way};

@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use larder_wire::limits;
+use larder_base::limits;
 use tokio::sync::watch;
 use tokio::time::timeout;
 

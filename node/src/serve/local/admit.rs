@@ -3,9 +3,9 @@
 //! They could as well start a node on that prefix, so this gives them nothing they don't have. Who is
 //! not the owner is not admitted, whatever the mode of the socket is.
 
+use larder_base::{Error, ErrorKind};
 use larder_dataset::OriginUri;
 use larder_wire::data::{Admit, Admitted};
-use larder_wire::{Error, ErrorKind};
 use nix::unistd::geteuid;
 
 use crate::serve::Context;

@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{ShardId, SnapshotId, limits};
 use larder_wire::data::Recall;
-use larder_wire::limits;
 use nix::sys::eventfd::EventFd;
 
 use crate::cache::HolderId;

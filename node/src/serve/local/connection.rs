@@ -3,13 +3,12 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use larder_dataset::SnapshotId;
+use larder_base::{Error, ErrorKind, SnapshotId};
 use larder_extent::Sealed;
 use larder_wire::data::{
     Admit, Attach, AttachManifest, Attached, FrameHeader, Kind, NotKept, Pending, PendingState,
     Release,
 };
-use larder_wire::{Error, ErrorKind};
 
 use super::admit;
 use super::clients::Client;

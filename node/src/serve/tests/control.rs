@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
-use larder_wire::control::admin_client::AdminClient;
-use larder_wire::control::node_client::NodeClient;
+use larder_base::{ErrorKind, limits};
 use larder_wire::control::{
     DescribeRequest, ExplainRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
-    ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState, ticket,
+    ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState,
+    admin_client::AdminClient, node_client::NodeClient, ticket,
 };
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::status::from_status;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint};
 
@@ -137,13 +137,13 @@ fn what_may_not_or_cannot_be_opened_is_refused_by_kind() {
     for (uri, kind) in cases {
         let refused = call(&node, async |mut client| {
             let request = OpenDatasetRequest { uri: uri.to_owned(), ..Default::default() };
-            Error::from(client.open_dataset(request).await.unwrap_err())
+            from_status(client.open_dataset(request).await.unwrap_err())
         });
         assert_eq!(refused.kind(), kind, "{uri}: {refused}");
     }
     let refused = call(&node, async |mut client| {
         let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 16]) };
-        Error::from(client.fetch_manifest(request).await.unwrap_err())
+        from_status(client.fetch_manifest(request).await.unwrap_err())
     });
     assert_eq!(refused.kind(), ErrorKind::NotFound);
 }

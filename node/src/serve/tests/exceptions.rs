@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_dataset::SnapshotId;
+use larder_base::{
+    Error, ErrorKind, Member, Ring, SnapshotId, limits,
+    placement::{Exceptions, ExceptionsBuilder},
+};
 use larder_wire::control::GetExceptionsRequest;
-use larder_wire::placement::{Exceptions, ExceptionsBuilder};
-use larder_wire::{Error, ErrorKind, Member, Ring, limits};
+use larder_wire::status::from_status;
 
 use super::TestNode;
 use super::control::call;
@@ -36,7 +38,7 @@ fn ask(node: &TestNode, snapshot: SnapshotId, version: u64) -> Result<(Vec<u64>,
     let snapshot = Bytes::copy_from_slice(snapshot.as_bytes());
     call(node, async |mut client| {
         let request = GetExceptionsRequest { snapshot, ring_version: version };
-        let mut pieces = client.get_exceptions(request).await.map_err(Error::from)?.into_inner();
+        let mut pieces = client.get_exceptions(request).await.map_err(from_status)?.into_inner();
         let (mut announced, mut bytes) = (Vec::new(), Vec::new());
         while let Some(piece) = pieces.message().await.unwrap() {
             assert!(piece.chunk.len() <= limits::EXCEPTIONS_CHUNK_BYTES);

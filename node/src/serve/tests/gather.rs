@@ -2,8 +2,8 @@
 
 use std::net::TcpStream;
 
+use larder_base::{ErrorKind, limits};
 use larder_wire::data::{Features, Gather, Hello, Kind, Ping};
-use larder_wire::{ErrorKind, limits};
 
 use super::{Client, TestNode, Wire};
 use crate::testing::{Folder, until};
@@ -229,7 +229,7 @@ fn what_does_not_exist_is_not_found_and_the_connection_goes_on() {
     bad[0].rows[0].row = 10;
     bad[1].rows[0].shard = 1;
     bad[2].tensors[0] = 1;
-    bad[3].snapshot = larder_dataset::SnapshotId::from_bytes([9; 16]);
+    bad[3].snapshot = larder_base::SnapshotId::from_bytes([9; 16]);
     for wanted in bad {
         assert_eq!(client.gather(&wanted).unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use larder_wire::data::{ErrorReply, Gather, Kind, Ping, Ticket};
-use larder_wire::{ErrorKind, limits};
+use larder_base::{ErrorKind, Ticket, limits};
+use larder_wire::data::{ErrorReply, Gather, Kind, Ping};
 
 use super::{Client, TestNode};
 use crate::serve::acceptor::{Bounds, Connections, Listener};

@@ -1,8 +1,7 @@
 //! Clients on this host: attaching, releasing, being recalled, and dying.
 
+use larder_base::{ErrorKind, Ring};
 use larder_extent::{Attached as AttachedExtent, ExtentId};
-use larder_wire::ErrorKind;
-use larder_wire::Ring;
 use larder_wire::data::{
     Attach, AttachManifest, Attached, ErrorReply, FrameHeader, Kind, Recall, Release,
 };

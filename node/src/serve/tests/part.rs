@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use larder_dataset::SnapshotId;
+use larder_base::{SnapshotId, limits};
 use larder_store::HolderId;
 use larder_wire::data::{Features, Part, ReadPart};
-use larder_wire::limits;
 
 use super::*;
 use crate::cache::Leased;

@@ -3,10 +3,12 @@
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use larder_wire::control::node_client::NodeClient;
-use larder_wire::control::{OpenDatasetRequest, TICKET_METADATA};
-use larder_wire::data::{Admit, Admitted, ErrorReply, Kind};
-use larder_wire::{Error, ErrorKind};
+use larder_base::{Error, ErrorKind};
+use larder_wire::status::from_status;
+use larder_wire::{
+    control::{OpenDatasetRequest, TICKET_METADATA, node_client::NodeClient},
+    data::{Admit, Admitted, ErrorReply, Kind},
+};
 use std::os::unix::net::UnixStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
@@ -43,7 +45,7 @@ fn open(node: &TestNode, folder: &Folder, shown: Option<[u8; 16]>) -> Result<(),
     node.runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", node.listen)).unwrap();
         let mut client = NodeClient::new(endpoint.connect().await.unwrap());
-        client.open_dataset(request).await.map(drop).map_err(Error::from)
+        client.open_dataset(request).await.map(drop).map_err(from_status)
     })
 }
 
@@ -111,6 +113,6 @@ fn it_is_unused_only_when_nobody_was_connected_for_all_of_the_time() {
     assert!(clock::now() - begun >= span + span / 4 * 3, "the last visit counts");
     // Its mind is made up: who comes now is sent away and starts another.
     let mut late = Client::new(UnixStream::connect(node.socket_path()).unwrap());
-    let refused = late.hello(larder_wire::data::Ticket::from_bytes([0; 16])).unwrap_err();
+    let refused = late.hello(larder_base::Ticket::from_bytes([0; 16])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
 }

@@ -2,12 +2,12 @@
 //! that a fill can be checked against the snapshot without another pass over its bytes.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::limits;
 
 use super::{IndexProgress, Progress};
 use crate::{
     DatasetError, FillPlan, Manifest, Origin, RegionPlan,
     checksums::{TableWriter, sum_up, unit_crcs},
-    limits,
 };
 
 /// The checksum of every shard, in their order; those of their units go to `tables`. Holds one region

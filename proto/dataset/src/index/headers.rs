@@ -1,10 +1,11 @@
 //! Reading the first bytes of many files at once, with memory bounded.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::limits;
 use tokio::sync::Semaphore;
 
 use super::{IndexProgress, Progress};
-use crate::{DatasetError, ObjectInfo, Origin, OriginUri, limits, origin::Target};
+use crate::{DatasetError, ObjectInfo, Origin, OriginUri, origin::Target};
 
 /// Headers larger than the first read that are in memory at the same time.
 const LARGE_HEADERS: usize = 2;

@@ -6,13 +6,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use larder_base::limits;
+
 use super::{
     LeftOut, Progress,
     group::{Candidate, Found},
     headers::{Fault, Format, read_all},
     ragged, shown,
 };
-use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
+use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 

@@ -11,13 +11,11 @@
 use std::{env, path::PathBuf};
 
 use bytes::Bytes;
+use larder_base::{SnapshotId, limits};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{
-    DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, SnapshotId, limits,
-    origin::Put,
-};
+use crate::{DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, origin::Put};
 
 /// Where the manifest of a dataset lies.
 #[derive(Debug, Clone, PartialEq, Eq)]

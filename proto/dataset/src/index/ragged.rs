@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::limits;
 
 use super::{
     IndexProgress, LeftOut, Progress,
@@ -19,7 +20,7 @@ use super::{
     headers::Fault,
     shown,
 };
-use crate::{DatasetError, Dtype, Origin, OriginUri, limits, origin::Target};
+use crate::{DatasetError, Dtype, Origin, OriginUri, origin::Target};
 
 /// What the name of a tensor of offsets ends with, after the name of the tensor that it divides.
 pub(super) const SUFFIX: &str = ".offsets";

@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, fmt};
 
+use larder_base::limits;
 use safetensors::Dtype as FileDtype;
 use serde::{
     Deserialize, Deserializer,
@@ -18,7 +19,7 @@ use super::{
     headers::{Fault, Format, read_all},
     ragged, shown,
 };
-use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
+use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 
 /// Bytes before the JSON.
 const LENGTH_BYTES: usize = 8;

@@ -8,6 +8,7 @@ mod cut;
 use std::ops::Range;
 
 use bytes::Bytes;
+use larder_base::limits;
 
 use super::{
     Manifest, ManifestError, RowLocator,
@@ -16,7 +17,7 @@ use super::{
         SHARD_HAS_CHECKSUM, ShardRecord, SpanRecord, TensorRecord, VERSION,
     },
 };
-use crate::{Dtype, OriginUri, limits, uri::UriError};
+use crate::{Dtype, OriginUri, uri::UriError};
 use cut::Cut;
 
 /// Why a dataset can't be written down.

@@ -1,11 +1,12 @@
 //! Arithmetic on a parsed manifest: from a sample to its shard, from a shard to its objects.
 //! Nothing here allocates. Bounds were checked when the manifest was parsed.
 
+use larder_base::{ShardId, limits};
+
 use super::{
     Manifest, Object, RowLocator, Shard, Tensor,
     format::{COLUMNS_INLINE, ObjectRecord, SHARD_HAS_CHECKSUM, ShardRecord, SpanRecord, Tables},
 };
-use crate::{ShardId, limits};
 
 /// The rows of one shard that lie in one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::{SnapshotId, limits};
 
 use super::{
     Inner, Manifest, RowLocator, Tensor,
@@ -12,7 +13,7 @@ use super::{
         SpanRecord, TensorRecord, VERSION,
     },
 };
-use crate::{Dtype, OriginUri, SnapshotId, limits, uri::check_path};
+use crate::{Dtype, OriginUri, uri::check_path};
 
 /// Why bytes are not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

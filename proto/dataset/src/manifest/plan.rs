@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
+use larder_base::ShardId;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Manifest, RowLocator, Tensor, locate::Segment};
-use crate::ShardId;
 
 /// One contiguous read: `bytes` of an object, which are wanted at an offset of a tensor's region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

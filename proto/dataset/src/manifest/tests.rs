@@ -1,10 +1,10 @@
 //! Tests of building, parsing and using manifests together.
 
 use bytes::Bytes;
+use larder_base::limits;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits;
 
 fn uri() -> OriginUri {
     OriginUri::parse("s3://bucket/data").unwrap()

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use larder_base::limits;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{self, JoinError, JoinHandle},
@@ -25,7 +26,7 @@ use tokio::{
 };
 
 use super::OriginError;
-use crate::{OriginUri, limits};
+use crate::OriginUri;
 
 /// Why a call to the local file system brought nothing.
 #[derive(Debug, thiserror::Error)]

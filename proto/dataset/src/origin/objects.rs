@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use larder_base::limits;
 use object_store::{GetOptions, GetResultPayload, ObjectMeta, PutMode, PutOptions, UpdateVersion};
 
 use super::{Origin, OriginError, store_path};
-use crate::{OriginUri, limits};
+use crate::OriginUri;
 
 /// What a listing or a header says about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,27 +1,23 @@
 //! Between messages, where an id is any bytes, and the types that only hold what is right.
 
-use larder_dataset::{ShardId, SnapshotId};
-
-use super::{Member as MemberMessage, Ring as RingMessage};
-use crate::{
-    Error, ErrorKind, Member, Ring, Scheme,
-    data::{BootId, Ticket},
-    limits,
+use larder_base::{
+    BootId, Error, ErrorKind, Member, Ring, Scheme, ShardId, SnapshotId, Ticket, limits,
 };
 
-impl Ring {
-    /// The ring as a message.
-    pub fn to_proto(&self) -> RingMessage {
-        let members = self.members().iter().cloned().map(MemberMessage::from).collect();
-        let Scheme { unit, copies } = self.scheme();
-        RingMessage { version: self.version(), members, weight_unit: unit, copies: copies.into() }
-    }
+use super::{Member as MemberMessage, Ring as RingMessage};
 
-    /// The ring in a message.
-    ///
-    /// # Errors
-    /// Those of [`Ring::new`] and [`Ring::with_scheme`].
-    pub fn from_proto(message: RingMessage) -> Result<Self, Error> {
+impl From<&Ring> for RingMessage {
+    fn from(ring: &Ring) -> Self {
+        let members = ring.members().iter().cloned().map(MemberMessage::from).collect();
+        let Scheme { unit, copies } = ring.scheme();
+        Self { version: ring.version(), members, weight_unit: unit, copies: copies.into() }
+    }
+}
+
+impl TryFrom<RingMessage> for Ring {
+    type Error = Error;
+
+    fn try_from(message: RingMessage) -> Result<Self, Error> {
         let RingMessage { version, members, weight_unit, copies } = message;
         let members = members.into_iter().map(Member::from).collect();
         // Too many for a byte are too many for a ring.
@@ -119,7 +115,7 @@ mod tests {
         for copies in [1, 2] {
             let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
             let ring = ring.with_copies(copies).unwrap();
-            let back = Ring::from_proto(ring.to_proto()).unwrap();
+            let back = Ring::try_from(RingMessage::from(&ring)).unwrap();
             assert_eq!(back.version(), 7);
             assert_eq!(back.members(), ring.members());
             assert_eq!((back.scheme(), back.digest()), (ring.scheme(), ring.digest()));
@@ -129,7 +125,7 @@ mod tests {
     #[test]
     fn a_ring_that_says_nothing_of_copies_has_one_and_one_with_too_many_is_refused() {
         let ring = Ring::new(7, vec![member("a", 1)]).unwrap();
-        let told = |copies| Ring::from_proto(RingMessage { copies, ..ring.to_proto() });
+        let told = |copies| Ring::try_from(RingMessage { copies, ..RingMessage::from(&ring) });
         assert_eq!(told(0).unwrap().copies(), 1);
         for copies in [9, 256, 258, u32::MAX] {
             assert_eq!(told(copies).unwrap_err().kind(), ErrorKind::InvalidArgument, "{copies}");
@@ -138,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_breaks_the_rules_is_refused() {
-        let error = Ring::from_proto(RingMessage::default()).unwrap_err();
+        let error = Ring::try_from(RingMessage::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 

@@ -1,7 +1,8 @@
 //! What the processes of a node's owner say on its unix socket to use it together.
 
-use super::{Kind, Ticket, WireError, codec};
-use crate::{error::head, limits};
+use larder_base::{Ticket, head, limits};
+
+use super::{Kind, WireError, codec};
 
 /// ADMIT: what lies under this prefix may be read, too. Answered by ADMITTED or ERROR: only a node
 /// that was started to be told its prefixes by its owner takes them.

@@ -1,6 +1,6 @@
 //! What is said on the unix socket about extents, and the two empty frames.
 
-use larder_dataset::SnapshotId;
+use larder_base::SnapshotId;
 
 use super::{Kind, WireError, codec};
 

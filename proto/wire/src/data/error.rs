@@ -2,8 +2,9 @@
 
 use std::io;
 
+use larder_base::{Error, ErrorKind};
+
 use super::Kind;
-use crate::{Error, ErrorKind};
 
 /// Why a frame could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! ERROR: a request that failed.
 
+use larder_base::{Error, ErrorKind, head, limits};
+
 use super::{Kind, WireError, codec};
-use crate::{Error, ErrorKind, error::head, limits};
 
 /// ERROR: why a request ends without its answer.
 ///

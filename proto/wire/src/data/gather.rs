@@ -1,9 +1,8 @@
 //! One request for many rows, and its end.
 
-use larder_dataset::SnapshotId;
+use larder_base::{SnapshotId, limits};
 
 use super::{Kind, WireError, codec};
-use crate::limits;
 
 /// A row of a shard: both counted from 0 within the snapshot's manifest and within the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! The frame header and what each kind of frame may weigh.
 
+use larder_base::limits;
+
 use super::{WireError, admit::ADMITTED_BYTES_MAX, codec::Fields};
-use crate::limits;
 
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 32;

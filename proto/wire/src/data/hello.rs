@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::{BootId, Kind, Ticket, WireError, codec};
-use crate::{Error, ErrorKind, error::head, limits};
+use larder_base::{BootId, Error, ErrorKind, Ticket, head, limits};
+
+use super::{Kind, WireError, codec};
 
 /// The protocol versions this build speaks.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;

@@ -4,8 +4,9 @@
 
 use std::io::{ErrorKind, Read};
 
+use larder_base::limits;
+
 use super::{FRAME_HEADER_BYTES, FrameHeader, Hello, Kind, WireError};
-use crate::limits;
 
 /// Reads one header. Its lengths are within the limits of its kind.
 ///

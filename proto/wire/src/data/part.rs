@@ -5,10 +5,9 @@
 //! from the origin as one part can be asked of a peer as one part, and some parts of a shard may come from
 //! one and some from the other.
 
-use larder_dataset::SnapshotId;
+use larder_base::{SnapshotId, limits};
 
 use super::{FrameHeader, Kind, WireError, codec};
-use crate::limits;
 
 /// READ_PART: bytes of one tensor of a shard that is resident. Who does not have the shard says
 /// NOT_FOUND and does not begin to fill it.

@@ -19,8 +19,9 @@
 //! client that takes [`Features::PIECES`](super::Features::PIECES). A PIECE is of one row, and not RAGGED: how
 //! long the row is says the manifest.
 
+use larder_base::limits;
+
 use super::{FrameHeader, Kind, WireError, codec};
-use crate::limits;
 
 const RAGGED: u16 = 1;
 const PIECE: u16 = 2;

@@ -2,10 +2,9 @@
 
 use std::io::Cursor;
 
-use larder_dataset::SnapshotId;
+use larder_base::{BootId, Error, ErrorKind, SnapshotId, Ticket, limits};
 
 use super::*;
-use crate::{Error, ErrorKind, limits};
 
 mod hostile;
 

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
+use larder_base::limits::{NODE_RETRY_AFTER, OWNER_SILENT_TIMEOUT};
 use larder_cluster::Now;
-use larder_wire::limits::{NODE_RETRY_AFTER, OWNER_SILENT_TIMEOUT};
 
 use super::{Item, Place, Placed, ShardNo, World, node::Copy};
 use crate::bugs::Mishap;

@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use larder_base::{
+    Member,
+    limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
+};
 use larder_cluster::{
     BlobId, Now, Plan, Record, Timing,
     agent::{RingOf, Shard},
     plan::{Edit, edited},
     record::{Change, Entry, State},
-};
-use larder_wire::{
-    Member,
-    limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
 };
 
 use super::{Place, ShardNo, World, placed::committed, planner::SHARD_BYTES};

@@ -5,11 +5,11 @@ use std::{
     rc::Rc,
 };
 
+use larder_base::Member;
 use larder_cluster::{
     Agent, BlobId, BootId, Now,
     agent::{RingOf, Shard, Ticket},
 };
-use larder_wire::Member;
 
 use super::{Place, Placed, ShardNo};
 use crate::bugs::Planted;

@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use larder_base::{Placement, Ring};
 use larder_cluster::{Record, agent::RingOf, plan::Tables};
-use larder_wire::{Placement, Ring};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Place, ShardNo, World};
@@ -74,7 +74,7 @@ impl World {
     }
 
     fn work_out(&self, ring: &RingOf, tables: &Tables) -> Result<Placed, String> {
-        let words = |why: larder_wire::Error| why.to_string();
+        let words = |why: larder_base::Error| why.to_string();
         let RingOf { version, members, scheme, .. } = ring;
         let ring = Arc::new(Ring::with_scheme(*version, members.clone(), *scheme).map_err(words)?);
         let mut of_snapshots = Vec::new();

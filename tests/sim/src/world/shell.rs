@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use larder_base::SnapshotId;
 use larder_cluster::{
     Agent, BlobId, Record, Revision, Timing,
     agent::{
@@ -12,7 +13,6 @@ use larder_cluster::{
         Stored,
     },
 };
-use larder_dataset::SnapshotId;
 
 use super::{
     Changed, Item, Place, Request, Response, ShardNo, TICK, World,

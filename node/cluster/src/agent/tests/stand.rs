@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use larder_dataset::{ShardId, SnapshotId};
+use larder_base::{ShardId, SnapshotId};
 
 use super::super::*;
 use crate::{

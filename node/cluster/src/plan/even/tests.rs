@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use larder_dataset::ShardId;
-use larder_wire::{Member, Scheme};
+use larder_base::{Member, Scheme, ShardId};
 use proptest::prelude::*;
 
 use super::*;

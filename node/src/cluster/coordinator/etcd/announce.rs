@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use larder_base::{BootId, ErrorKind, limits};
 use larder_wire::control::Announcement as Message;
-use larder_wire::data::BootId;
-use larder_wire::{ErrorKind, limits};
 use prost::Message as _;
 use tokio::sync::Mutex;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream;
-use larder_wire::limits;
+use larder_base::limits;
 use tokio::sync::mpsc;
 use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};

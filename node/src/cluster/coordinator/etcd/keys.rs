@@ -1,7 +1,7 @@
 //! The names under which a cluster's things lie in etcd.
 
 use bytes::Bytes;
-use larder_wire::{Error, ErrorKind};
+use larder_base::{Error, ErrorKind};
 
 use crate::cluster::coordinator::types::BlobId;
 

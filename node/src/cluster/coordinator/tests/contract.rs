@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_wire::data::BootId;
-use larder_wire::limits;
+use larder_base::{BootId, limits};
 
 use super::settings::Setting;
 use super::{announcement, digits, is_refused, number, until, until_here, until_shown, write};

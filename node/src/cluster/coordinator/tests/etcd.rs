@@ -172,7 +172,7 @@ async fn a_name_and_a_password_let_a_node_in_also_after_its_pass_was_forgotten()
         view.record.as_ref().is_some_and(|stored| stored.record == "second")
     })
     .await;
-    client.withdraw("n", larder_wire::data::BootId::from_bytes([1; 16])).await.unwrap();
+    client.withdraw("n", larder_base::BootId::from_bytes([1; 16])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,7 +135,7 @@ async fn a_damaged_folder_is_refused_and_two_nodes_do_not_share_one() {
 async fn a_full_shelf_of_blobs_takes_more_once_it_is_swept() {
     let home = tempfile::tempdir().unwrap();
     let seat = Seat::start(options(home.path(), "a", "http://127.0.0.1:1", vec![])).await.unwrap();
-    for number in 0..larder_wire::limits::BLOBS_KEPT_MAX {
+    for number in 0..larder_base::limits::BLOBS_KEPT_MAX {
         seat.put_blob(Bytes::from(number.to_string())).await.unwrap();
     }
     let why = is_refused(seat.put_blob(Bytes::from_static(b"one more")).await);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_cluster::Record;
 use larder_cluster::agent::{Command, Steer};
-use larder_wire::control::command_request::Command as Asked;
 use larder_wire::control::{
     AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
+    command_request::Command as Asked,
 };
-use larder_wire::{Error, ErrorKind, limits};
 
 /// The command, and it in words for the audit log.
 pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {

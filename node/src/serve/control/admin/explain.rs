@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_dataset::{ShardId, SnapshotId};
-use larder_wire::control::explain_request::What;
-use larder_wire::control::{ExplainRequest, Explanation, shard_id, snapshot_id};
-use larder_wire::ring::{Owners, place_of};
-use larder_wire::{Error, ErrorKind, Ring};
+use larder_base::{
+    Error, ErrorKind, Ring, ShardId, SnapshotId,
+    ring::{Owners, place_of},
+};
+use larder_wire::control::{
+    ExplainRequest, Explanation, explain_request::What, shard_id, snapshot_id,
+};
 
 use crate::catalog::Dataset;
 use crate::placements::Placements;

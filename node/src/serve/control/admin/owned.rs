@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use larder_base::SnapshotId;
 use larder_cluster::Record;
-use larder_dataset::SnapshotId;
 
 use crate::catalog::Dataset;
 use crate::placements::Placements;
@@ -101,7 +101,7 @@ mod tests {
     /// A record that knows these datasets.
     fn record<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Record {
         let founded =
-            Record::founded([1; 16], member("a", "127.0.0.1:1"), larder_wire::Scheme::one_copy(1));
+            Record::founded([1; 16], member("a", "127.0.0.1:1"), larder_base::Scheme::one_copy(1));
         let known: Vec<_> = datasets.into_iter().map(|dataset| known(dataset)).collect();
         founded.opened(&known).unwrap().record
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use larder_base::{Error, ErrorKind, Member, Ring, limits};
 use larder_cluster::Record;
 use larder_cluster::agent::Command;
 use larder_cluster::plan::{Edit, Figures, Plan, Planned, Tables, edited};
@@ -9,7 +10,6 @@ use larder_cluster::record::Entry;
 use larder_wire::control::{
     ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
 };
-use larder_wire::{Error, ErrorKind, Member, Ring, limits};
 
 use super::command::{name, unknown};
 use super::rights::Asker;

@@ -8,8 +8,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::JOIN_TOKEN_METADATA;
-use larder_wire::{Error, ErrorKind, limits};
 use tonic::metadata::MetadataMap;
 
 use crate::cluster::coordinator::JoinToken;

@@ -2,8 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
+use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::{ApplyPlanRequest, ApplyTerms, PlanFigures, PlanPiece};
-use larder_wire::{Error, ErrorKind, limits};
+use larder_wire::status::to_status;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -78,5 +79,5 @@ async fn collect(
 }
 
 fn invalid(why: impl Into<String>) -> Status {
-    Error::new(ErrorKind::InvalidArgument, why).into()
+    to_status(Error::new(ErrorKind::InvalidArgument, why))
 }

@@ -4,8 +4,9 @@
 //! in length their bytes are summed up, and a shard is as large as was asked for at most, unless it is
 //! a single row.
 
+use larder_base::limits;
+
 use super::{BuildError, GroupSpec, ManifestBuilder, RowLocator};
-use crate::limits;
 
 /// The cut of one shard, before its bytes are known.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tonic::codegen::http::Uri;
+use http::Uri;
 
 use crate::{Error, ErrorKind, limits};
 

@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
+use crate::ShardId;
 use hashring::HashRing;
-use larder_dataset::ShardId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::{Member, Spread};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use larder_dataset::ShardId;
+use crate::ShardId;
 use proptest::prelude::*;
 
 use super::*;

@@ -53,6 +53,12 @@ fn colour(text: &str) -> Option<&str> {
     sequence[end..].starts_with('m').then(|| &text[..length])
 }
 
+/// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
+#[must_use]
+pub fn head(text: &str, bytes_max: u32) -> &str {
+    &text[..text.floor_char_boundary(bytes_max as usize)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

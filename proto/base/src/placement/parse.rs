@@ -136,7 +136,7 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
     field(members.contains(&header.members.into()), "counts no or too many members")?;
     let replicas = 1..=limits::REPLICAS_MAX;
     field(replicas.contains(&header.replicas.into()), "counts no or too many replicas")?;
-    let shards = larder_dataset::limits::SHARDS_MAX;
+    let shards = limits::SHARDS_MAX;
     field(header.count <= shards, "counts more exceptions than a dataset has shards")?;
     field(header.fan_bits == format::fan_bits(header.count), "has another fan-out than its count")?;
     let end = header.tables().map(|tables| tables.end);

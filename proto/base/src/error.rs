@@ -4,13 +4,7 @@
 //! plane and as a 16-bit number in an ERROR frame on the data plane; both mappings are the table
 //! below. The message is for people; the source stays in the process.
 
-mod origin;
-
 use std::{error, fmt, sync::Arc};
-
-use tonic::{Code, Status};
-
-use crate::limits;
 
 /// A failure that crosses, or may cross, a process border.
 #[derive(Clone)]
@@ -92,7 +86,7 @@ pub enum Advice {
 /// One table for the faces of a kind: its number on the data plane, its word in listings, its gRPC
 /// code on the control plane, and the advice that goes with it.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $code:ident, $advice:ident;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $advice:ident;)*) => {
         /// The kinds of failure. Numbers are part of the wire and are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
@@ -119,11 +113,6 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// The gRPC code of this kind.
-            pub const fn code(self) -> Code {
-                match self { $(Self::$kind => Code::$code,)* }
-            }
-
             /// What the caller should do.
             pub const fn advice(self) -> Advice {
                 match self { $(Self::$kind => Advice::$advice,)* }
@@ -134,42 +123,29 @@ macro_rules! kinds {
 
 kinds! {
     /// The request makes no sense, or exceeds a limit that it could keep.
-    InvalidArgument = 1, "invalid_argument", InvalidArgument, CallerFault;
+    InvalidArgument = 1, "invalid_argument", CallerFault;
     /// There is no such dataset, tag, snapshot, tensor or shard, or the node goes by another version of
     /// the ring.
-    NotFound = 2, "not_found", NotFound, CallerFault;
+    NotFound = 2, "not_found", CallerFault;
     /// The node may not or will not read that: outside its origin prefixes, or denied by the origin.
-    PermissionDenied = 3, "permission_denied", PermissionDenied, CallerFault;
+    PermissionDenied = 3, "permission_denied", CallerFault;
     /// The ticket or credential is missing, unknown or expired. A client opens the dataset again
     /// once; if that fails too it is the caller's to mend.
-    Unauthenticated = 4, "unauthenticated", Unauthenticated, CallerFault;
+    Unauthenticated = 4, "unauthenticated", CallerFault;
     /// A queue, quota, connection limit or the memory budget is full for now.
-    ResourceExhausted = 5, "resource_exhausted", ResourceExhausted, Retry;
+    ResourceExhausted = 5, "resource_exhausted", Retry;
     /// The node is draining, unreachable, silent, or the connection broke.
-    Unavailable = 6, "unavailable", Unavailable, TryNextNode;
+    Unavailable = 6, "unavailable", TryNextNode;
     /// The origin does not answer; the node itself is well. Other nodes share that origin.
-    OriginUnavailable = 7, "origin_unavailable", Aborted, Retry;
+    OriginUnavailable = 7, "origin_unavailable", Retry;
     /// The objects are no longer those that the manifest was made from: index the dataset again.
-    DataChanged = 8, "data_changed", FailedPrecondition, GiveUp;
+    DataChanged = 8, "data_changed", GiveUp;
     /// Bytes did not match their checksum here; another copy may be sound.
-    DataLoss = 9, "data_loss", DataLoss, TryNextNode;
+    DataLoss = 9, "data_loss", TryNextNode;
     /// The two sides speak no common version of the protocol.
-    VersionMismatch = 10, "version_mismatch", Unimplemented, GiveUp;
+    VersionMismatch = 10, "version_mismatch", GiveUp;
     /// A defect of the program that answered.
-    Internal = 11, "internal", Internal, GiveUp;
-}
-
-impl ErrorKind {
-    /// The kind behind a gRPC code. Codes that no Larder process sends come from the transport:
-    /// they say that the connection broke or that a deadline passed.
-    pub fn from_code(code: Code) -> Self {
-        let own = Self::ALL.iter().copied().find(|kind| kind.code() == code);
-        own.unwrap_or(match code {
-            Code::AlreadyExists | Code::OutOfRange => Self::InvalidArgument,
-            Code::Ok => Self::Internal,
-            _ => Self::Unavailable,
-        })
-    }
+    Internal = 11, "internal", GiveUp;
 }
 
 impl fmt::Display for ErrorKind {
@@ -178,58 +154,16 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        let message = head(&error.message, limits::ERROR_MESSAGE_BYTES_MAX);
-        Self::new(error.kind.code(), message)
-    }
-}
-
-impl From<Status> for Error {
-    fn from(status: Status) -> Self {
-        let error = Self::new(ErrorKind::from_code(status.code()), status.message());
-        error.with_source(status)
-    }
-}
-
-/// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
-pub(crate) fn head(text: &str, bytes_max: u32) -> &str {
-    &text[..text.floor_char_boundary(bytes_max as usize)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_survives_the_control_plane_and_the_data_plane() {
+    fn every_kind_survives_the_data_plane() {
         for &kind in ErrorKind::ALL {
-            assert_eq!(ErrorKind::from_code(kind.code()), kind);
             assert_eq!(ErrorKind::from_number(kind.number()), Some(kind));
         }
         assert_eq!(ErrorKind::from_number(0), None);
         assert_eq!(ErrorKind::from_number(u16::MAX), None);
-    }
-
-    #[test]
-    fn no_two_kinds_share_a_code() {
-        for (index, kind) in ErrorKind::ALL.iter().enumerate() {
-            assert!(ErrorKind::ALL[..index].iter().all(|other| other.code() != kind.code()));
-        }
-    }
-
-    #[test]
-    fn a_broken_transport_means_the_next_node() {
-        for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded] {
-            assert_eq!(ErrorKind::from_code(code).advice(), Advice::TryNextNode);
-        }
-    }
-
-    #[test]
-    fn an_error_keeps_kind_and_message_through_a_status() {
-        let error = Error::new(ErrorKind::DataChanged, "object a.npy has another etag");
-        let error = Error::from(Status::from(error.context("shard 3")));
-        assert_eq!(error.kind(), ErrorKind::DataChanged);
-        assert_eq!(error.to_string(), "shard 3: object a.npy has another etag");
     }
 }

@@ -1,15 +1,16 @@
-//! Every limit of wire, node and client, each with its reason.
+//! Every limit, each with its reason.
 //!
-//! A number that bounds memory, a queue, a count or a wait stands here, or with those of whoever asks nodes
-//! in `client`, and nowhere else, so that the most a process can be made to hold is a sum that can be read
-//! off this page. What a dataset or an
-//! extent may be at most stands with those crates: it bounds formats, not processes.
+//! A number that bounds memory, a queue, a count or a wait stands here and nowhere else, so that a reader can sum up the
+//! most a process holds. The limits of clients are in `client`, those of datasets in `dataset`. The durations that
+//! membership waits by are `Timing` of larder-cluster.
 
 mod client;
+mod dataset;
 
 use std::time::Duration;
 
 pub use client::*;
+pub use dataset::*;
 
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
@@ -165,18 +166,12 @@ pub const ADMIN_MESSAGE_BYTES_MAX: usize = BLOB_PIECE_BYTES + (64 << 10);
 /// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is fastest.
 pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
 
-/// Most bytes of a manifest a client takes from a node: 64 bytes for each of 64 million shards.
-pub const MANIFEST_BYTES_MAX: u64 = 4 << 30;
-
 /// Things that were left out of a dataset that are named to whoever opened it: enough to see what is wrong,
 /// few enough for one line. `larder dataset index` lists all.
 pub const LEFT_OUT_TOLD_MAX: usize = 4;
 
 /// Most bytes of what is said of one of them: a key, the name of a tensor and a reason; longer ones are cut.
 pub const LEFT_OUT_BYTES_MAX: usize = 512;
-
-/// Most bytes of a URI or tag in a request.
-pub const URI_BYTES_MAX: usize = 4 << 10;
 
 /// The same for the one address in an ADMIT.
 pub const ADMIT_BYTES_MAX: u32 = 4 << 10;

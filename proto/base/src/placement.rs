@@ -19,7 +19,7 @@ mod parse;
 
 use std::sync::Arc;
 
-use larder_dataset::{ShardId, SnapshotId};
+use crate::{ShardId, SnapshotId};
 
 use crate::{
     Error, ErrorKind, Member, Ring, limits,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use larder_dataset::SnapshotId;
+use crate::SnapshotId;
 
 use super::{
     Exceptions,

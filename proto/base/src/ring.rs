@@ -30,7 +30,7 @@ mod spread;
 
 use std::fmt;
 
-use larder_dataset::ShardId;
+use crate::ShardId;
 
 pub use member::Member;
 pub use owners::Owners;

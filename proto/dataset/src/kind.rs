@@ -1,8 +1,8 @@
 //! What an origin's errors mean to whoever asked: the same through a node as without one.
 
-use larder_dataset::{DatasetError, FetchError, OriginError};
+use larder_base::ErrorKind;
 
-use super::ErrorKind;
+use crate::{DatasetError, FetchError, OriginError};
 
 /// Why the origin refused, or could not be asked.
 impl From<&OriginError> for ErrorKind {

@@ -118,7 +118,7 @@ fn no_table_is_larger_than_the_shards_of_its_snapshot_allow() {
         let (table, _) = turned(&ring, 8, u64::from(count) * 3);
         assert_eq!(table.as_bytes().len() as u64, Exceptions::bytes_max(count));
     }
-    let largest = Exceptions::bytes_max(larder_dataset::limits::SHARDS_MAX);
+    let largest = Exceptions::bytes_max(limits::SHARDS_MAX);
     assert!(largest <= limits::EXCEPTIONS_BYTES_MAX, "{largest}");
 }
 

@@ -1,0 +1,85 @@
+//! Errors as gRPC statuses, and back.
+//!
+//! These are functions because both types belong to other crates.
+
+use larder_base::{Error, ErrorKind, head, limits};
+use tonic::{Code, Status};
+
+/// The status that carries an error's kind and message.
+#[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "callers write `map_err(to_status)`")]
+pub fn to_status(error: Error) -> Status {
+    Status::new(code(error.kind()), head(error.message(), limits::ERROR_MESSAGE_BYTES_MAX))
+}
+
+/// The error behind a status, which becomes its source.
+#[must_use]
+pub fn from_status(status: Status) -> Error {
+    Error::new(kind(status.code()), status.message()).with_source(status)
+}
+
+/// The gRPC code of a kind. No two kinds share one.
+#[must_use]
+pub const fn code(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::InvalidArgument => Code::InvalidArgument,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::PermissionDenied => Code::PermissionDenied,
+        ErrorKind::Unauthenticated => Code::Unauthenticated,
+        ErrorKind::ResourceExhausted => Code::ResourceExhausted,
+        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::OriginUnavailable => Code::Aborted,
+        ErrorKind::DataChanged => Code::FailedPrecondition,
+        ErrorKind::DataLoss => Code::DataLoss,
+        ErrorKind::VersionMismatch => Code::Unimplemented,
+        ErrorKind::Internal => Code::Internal,
+    }
+}
+
+/// The kind behind a gRPC code. The transport sends the codes that no Larder process sends: the connection broke or a
+/// deadline passed.
+#[must_use]
+pub fn kind(of: Code) -> ErrorKind {
+    let own = ErrorKind::ALL.iter().copied().find(|kind| code(*kind) == of);
+    own.unwrap_or(match of {
+        Code::AlreadyExists | Code::OutOfRange => ErrorKind::InvalidArgument,
+        Code::Ok => ErrorKind::Internal,
+        _ => ErrorKind::Unavailable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_base::Advice;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_survives_the_control_plane() {
+        for &each in ErrorKind::ALL {
+            assert_eq!(kind(code(each)), each);
+        }
+    }
+
+    #[test]
+    fn no_two_kinds_share_a_code() {
+        for (index, kind) in ErrorKind::ALL.iter().enumerate() {
+            assert!(ErrorKind::ALL[..index].iter().all(|other| code(*other) != code(*kind)));
+        }
+    }
+
+    #[test]
+    fn a_broken_transport_means_the_next_node() {
+        for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded] {
+            assert_eq!(kind(code).advice(), Advice::TryNextNode);
+        }
+    }
+
+    #[test]
+    fn an_error_keeps_kind_and_message_through_a_status() {
+        let error = Error::new(ErrorKind::DataChanged, "object a.npy has another etag");
+        let error = from_status(to_status(error.context("shard 3")));
+        assert_eq!(error.kind(), ErrorKind::DataChanged);
+        assert_eq!(error.to_string(), "shard 3: object a.npy has another etag");
+    }
+}
