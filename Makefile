@@ -42,7 +42,7 @@ run-doctests = true
 endif
 TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
 
-.PHONY: help sim demo test test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel
+.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,19 @@ test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, ti
 	$(TEST_ENV) $(call run-tests)
 	$(run-doctests)
 
-test-full: test test-wheel deny $(GARAGE) ## also what takes long: 50,000 faulty fills, 10,000 killed clients, memory cgroup soak, every way to iterate, torch, other Pythons, garage
+# One process test of each area.
+QUICK_TESTS := cli::a_sample_written client_deaths:: coordinator:: copies::a_death_costs_no_read_of_the_origin_by_one deploy:: docs:: \
+	faults::each_fault first_light::each_epoch host_node::eight_processes membership::members_come_and_go_by_one \
+	node_deaths::a_node_killed operating::nodes_leave_by_an_operators_word_by_one operator::
+
+test-quick: python $(ETCD) ## a first answer in three minutes: format, tidy, unit tests, 300 simulated clusters, one process test of each area
+	$(CARGO) fmt --all --check
+	LARDER_TEST_SEEDS=300 $(TEST_ENV) $(call run-tests,--lib --bins --test tidy --test seeds)
+	$(TEST_ENV) $(call run-tests,--test it -- $(QUICK_TESTS))
+
+FULL_TESTS := --test it --test device --test memory --test seeds
+
+test-full: test test-wheel deny $(GARAGE) ## also the slow tests: schemas, 50,000 faulty fills, 10,000 killed clients, both coordinators at full scale, torch, other Pythons, garage
 	LARDER_TEST_FULL=1 $(MAKE) pytest
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	@for python in python3.12 python3.13 python3.14; do \

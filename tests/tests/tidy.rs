@@ -101,6 +101,11 @@ fn crates_depend_one_way_and_packages_stay_in_their_home() {
 }
 
 #[test]
+fn crates_without_io_reach_none() {
+    report(&manifest::impurities(), "packages that do I/O below crates that do none");
+}
+
+#[test]
 fn one_crypto_library_is_compiled() {
     let lock = std::fs::read_to_string(source::root().join("Cargo.lock")).expect("Cargo.lock");
     let banned: Vec<String> = ["aws-lc-rs", "aws-lc-sys", "openssl-sys", "native-tls"]

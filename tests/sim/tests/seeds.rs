@@ -1,12 +1,22 @@
-//! Ten thousand clusters, and a hundred of them twice.
+//! Simulated clusters: a thousand of them in `make test`, ten thousand in `make test-full`, a hundred of them twice.
 
 use std::thread;
 
 use larder_sim::{ALL, Report, find, run};
 
-const SEEDS: u64 = 10_000;
-/// Planted bugs that 400 seeds show at least; the others take `make sim`.
-const FOUND_MIN: usize = 55;
+/// Seeds for each planted bug, and how many bugs they show at least. The others take `make sim`.
+const BUG_SEEDS: (u64, usize) = (100, 60);
+const BUG_SEEDS_FULL: (u64, usize) = (4_000, 70);
+
+/// How many clusters to run: `LARDER_TEST_SEEDS`, else by the verb.
+fn seeds() -> u64 {
+    let asked = std::env::var("LARDER_TEST_SEEDS");
+    asked.map_or(if is_full() { 10_000 } else { 1_000 }, |asked| asked.parse().expect("a number"))
+}
+
+fn is_full() -> bool {
+    std::env::var_os("LARDER_TEST_FULL").is_some()
+}
 
 /// Runs seeds on all cores; gives those that went wrong.
 fn wrong(seeds: u64, check: impl Fn(u64) -> Option<Report> + Sync) -> Vec<Report> {
@@ -25,8 +35,9 @@ fn wrong(seeds: u64, check: impl Fn(u64) -> Option<Report> + Sync) -> Vec<Report
 
 #[test]
 fn no_seed_breaks_a_check() {
-    let wrong = wrong(SEEDS, |seed| Some(run(seed, None)).filter(|r| r.violation.is_some()));
-    assert!(wrong.is_empty(), "{} of {SEEDS}: {:#?}", wrong.len(), &wrong[..wrong.len().min(3)]);
+    let seeds = seeds();
+    let wrong = wrong(seeds, |seed| Some(run(seed, None)).filter(|r| r.violation.is_some()));
+    assert!(wrong.is_empty(), "{} of {seeds}: {:#?}", wrong.len(), &wrong[..wrong.len().min(3)]);
 }
 
 #[test]
@@ -42,6 +53,7 @@ fn a_seed_goes_the_same_way_twice() {
 fn planted_bugs_are_found() {
     let count = ALL.len() as u64;
     let at = |index: u64| ALL[usize::try_from(index).expect("few")];
-    let found = wrong(count, |index| find(at(index), 0..400));
-    assert!(found.len() >= FOUND_MIN, "only {} of {count} planted bugs found", found.len());
+    let (seeds, found_min) = if is_full() { BUG_SEEDS_FULL } else { BUG_SEEDS };
+    let found = wrong(count, |index| find(at(index), 0..seeds));
+    assert!(found.len() >= found_min, "only {} of {count} planted bugs found", found.len());
 }

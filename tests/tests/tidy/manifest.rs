@@ -1,5 +1,7 @@
 //! Which crate may name which: the arrows of ARCHITECTURE.md, held by a test.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::source::root;
 
 /// A crate's folder and the workspace crates its library may use.
@@ -45,6 +47,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("s3s-fs", &["tests/origin"]),
 ];
 
+/// Crates that do no I/O, and the packages that none of them may reach through any other.
+const PURE: &[&str] = &["proto/base", "node/store", "node/plan", "node/cluster"];
+const IMPURE: &[&str] = &["hyper", "object_store", "reqwest", "tokio", "tonic"];
+
 /// Every arrow that points the wrong way.
 pub(crate) fn violations() -> Vec<String> {
     let mut found = Vec::new();
@@ -62,6 +68,52 @@ pub(crate) fn violations() -> Vec<String> {
         }
     }
     found
+}
+
+/// Every way from a pure crate to a package that does I/O.
+pub(crate) fn impurities() -> Vec<String> {
+    let locked = locked();
+    assert!(IMPURE.iter().all(|name| locked.contains_key(*name)), "Cargo.lock is misread");
+    let mut found = Vec::new();
+    for folder in PURE {
+        let mut reached = BTreeSet::new();
+        let mut open = dependencies(folder);
+        while let Some(name) = open.pop() {
+            if reached.insert(name.clone()) {
+                // Cargo.lock mixes a workspace crate's own dependencies with those of its tests.
+                open.extend(match folder_of(&name) {
+                    Some(folder) => dependencies(folder),
+                    None => locked.get(&name).cloned().unwrap_or_default(),
+                });
+            }
+        }
+        let impure = IMPURE.iter().filter(|name| reached.contains(**name));
+        found.extend(impure.map(|name| format!("{folder} reaches {name}")));
+    }
+    found
+}
+
+/// The folder of a workspace crate.
+fn folder_of(name: &str) -> Option<&'static str> {
+    let of = |folder: &str| format!("larder-{}", folder.rsplit('/').next().unwrap_or(folder));
+    ARROWS.iter().map(|(folder, _)| *folder).find(|folder| of(folder) == name)
+}
+
+/// The packages of Cargo.lock, with the names of those that each depends on.
+fn locked() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock");
+    let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let mut packages: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for block in text.split("[[package]]").skip(1) {
+        let mut lines = block.lines().map(str::trim);
+        let name = lines.find(|line| line.starts_with("name = ")).and_then(quoted);
+        let listed = lines.skip_while(|line| *line != "dependencies = [").skip(1);
+        // A dependency is a name, and a version where two are locked.
+        let names = listed.take_while(|line| *line != "]").filter_map(quoted);
+        let names = names.filter_map(|name| name.split(' ').next().map(str::to_owned));
+        packages.entry(name.expect("a package has a name")).or_default().extend(names);
+    }
+    packages
 }
 
 /// The names in `[dependencies]` (not those of tests and build scripts).
