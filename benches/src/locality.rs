@@ -14,7 +14,7 @@ use larder_base::Ring;
 use larder_client::sampler::{
     BatchPlan, DatasetShape, Last, Order, PlanId, RankHosts, Shuffle, View, WINDOW_SHARDS_DEFAULT,
 };
-use larder_plan::SizedShard;
+use larder_rebalance::SizedShard;
 
 use crate::Error;
 use crate::measure::seconds;

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use larder_base::{Member, Placement, Ring, ShardId, SnapshotId, placement::Exceptions};
-use larder_plan::{Change, Plan, SizedShard, Snapshot, Step, plan};
+use larder_rebalance::{Change, Plan, SizedShard, Snapshot, Step, plan};
 
 use crate::Error;
 use crate::measure::seconds;

@@ -43,7 +43,7 @@ mod loader;
 mod locality;
 mod memory;
 mod mixture;
-pub mod sampler;
+pub use larder_order as sampler;
 mod stats;
 
 pub mod admin;

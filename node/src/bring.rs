@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use larder_base::{ErrorKind, limits};
-use larder_cluster::agent::Pulled;
+use larder_membership::agent::Pulled;
 use tokio::task;
 
 use crate::cache::{Awaited, Cache, Found};

@@ -1,24 +1,23 @@
 //! What makes nodes a cluster: the shell around the pure rules.
 //!
-//! - [`coordinator`]: what a cluster agrees on, kept in one place.
+//! - `larder_coordinator`: what a cluster agrees on, kept in one place.
 //! - `driver`: the agent's shell: what the rules want done is done, what happens is told.
 //! - [`desk`]: what operators ask and see.
 //!
 //! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread. Non-goals: the rules
-//! themselves (`larder-cluster`), placement (`larder-plan`).
+//! themselves (`larder-membership`), placement (`larder-rebalance`).
 
-pub mod coordinator;
 pub mod desk;
 mod driver;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_base::{Error, Member};
+use larder_coordinator::{Coordinator, Etcd, Seat, SeatOptions};
 use tokio::task::JoinHandle;
 
 use crate::config::{ClusterConfig, Config};
 use crate::shared::Shared;
-use coordinator::{Coordinator, Etcd, Seat, SeatOptions};
 use desk::{Desk, Inbox};
 
 /// The cluster that a node is one of.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use larder_base::{Member, parse_size};
-use larder_cluster::Timing;
 use larder_dataset::{OriginUri, root_cause};
+use larder_membership::Timing;
 
 pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 

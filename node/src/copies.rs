@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_base::{ShardId, SnapshotId, limits};
-use larder_cluster::agent::Pulled;
+use larder_membership::agent::Pulled;
 use tokio::time;
 
 use crate::bring::bring;

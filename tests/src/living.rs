@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use larder_base::Ring;
-use larder_cluster::Timing;
+use larder_membership::Timing;
 use larder_wire::control::{
     GetRingRequest, ListShardsRequest, ShardState, node_client::NodeClient,
 };

@@ -17,13 +17,13 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use larder_base::{ErrorKind, Ring, SnapshotId, Ticket, limits};
 use larder_dataset::Manifest;
-use larder_wire::status;
 use larder_wire::{
     control as schema,
     control::{
         DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription, OpenDatasetRequest,
         admin_client::AdminClient, node_client::NodeClient,
     },
+    status,
 };
 use tonic::{
     Request, Response, Status,

@@ -31,7 +31,7 @@ const ID_END: usize = 24;
 pub(super) fn id(ranks: &RankHosts, tables: &[Table]) -> LocalityId {
     let mut body = Vec::new();
     write_body(ranks, tables, &mut body);
-    LocalityId::new(xxh3_128(&body))
+    LocalityId::from_u128(xxh3_128(&body))
 }
 
 impl Locality {
@@ -39,7 +39,7 @@ impl Locality {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&self.id().hash().to_le_bytes());
+        bytes.extend_from_slice(&self.id().to_u128().to_le_bytes());
         write_body(&self.inner.ranks, &self.inner.tables, &mut bytes);
         bytes
     }
@@ -51,7 +51,8 @@ impl Locality {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let body = bytes.get(ID_END..).filter(|_| bytes.starts_with(&MAGIC));
         let body = body.ok_or_else(|| refused("they do not begin as one"))?;
-        let told = LocalityId::new(u128::from_le_bytes(bytes[8..ID_END].try_into().expect("16")));
+        let told =
+            LocalityId::from_u128(u128::from_le_bytes(bytes[8..ID_END].try_into().expect("16")));
         // A body that is read to its end has no other form, so that its name proves every byte.
         let read = read_body(&mut Reader(body)).filter(|locality| locality.id() == told);
         read.ok_or_else(|| refused("they were cut short or changed on the way"))

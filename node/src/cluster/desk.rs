@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_cluster::agent::{Answer, Command};
-use larder_cluster::{Announcement, Record};
+use larder_membership::{
+    Announcement, Record,
+    agent::{Answer, Command},
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use larder_cluster::agent::Progress;
+pub use larder_membership::agent::Progress;
 
 /// The desk of one node.
 #[derive(Debug)]

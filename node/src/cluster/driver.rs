@@ -24,13 +24,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use larder_base::{BootId, Member};
-use larder_cluster::agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket};
-use larder_cluster::{Agent, Now, Record};
+use larder_coordinator::{Revision, Watch};
+use larder_membership::{
+    Agent, Now, Record,
+    agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket},
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::coordinator::{Revision, Watch};
 use super::desk::{Inbox, Request, Standing};
 use crate::fill::Priority;
 use crate::shared::Shared;

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use larder_coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
+
 use super::ConfigError;
-use crate::cluster::coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
 
 /// What was typed about the cluster.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, Ticket, data_address, limits};
-use larder_wire::status::from_status;
 use larder_wire::{
     control::{self, IntroduceRequest, ListLastUsesRequest, node_client::NodeClient},
     data::{Part, ReadPart, WireError},
+    status::from_status,
 };
 use tokio::sync::Semaphore;
 use tokio::{task, time};

@@ -16,14 +16,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::Stream;
 use larder_base::{Error, ErrorKind};
-use larder_wire::control::{
-    DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
-    IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
-    ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
-    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
-    Ring, node_server::Node,
+use larder_wire::{
+    control::{
+        DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest,
+        GetRingRequest, IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest,
+        ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest,
+        ListShardsRequest, ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest,
+        OpenDatasetResponse, Ring, node_server::Node,
+    },
+    status::to_status,
 };
-use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;

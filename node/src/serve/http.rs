@@ -20,8 +20,10 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use larder_base::{Error, ErrorKind, limits};
-use larder_wire::control::{TICKET_METADATA, admin_server::AdminServer, node_server::NodeServer};
-use larder_wire::status::to_status;
+use larder_wire::{
+    control::{TICKET_METADATA, admin_server::AdminServer, node_server::NodeServer},
+    status::to_status,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +35,7 @@ use tonic::{Request, Status};
 use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
-use crate::cluster::{Cluster, coordinator};
+use crate::cluster::Cluster;
 use crate::metrics;
 use greeting::Greeted;
 use usage::Usage;
@@ -106,7 +108,7 @@ fn router(context: &Arc<Context>) -> Router {
     let unknown = async || (StatusCode::NOT_FOUND, "try /metrics or /healthz\n");
     let mut routes = Routes::new(service).add_service(admin);
     if let Some(seat) = context.shared.cluster.as_ref().and_then(Cluster::seat) {
-        routes = routes.add_service(coordinator::Service::guarded(seat));
+        routes = routes.add_service(larder_coordinator::Service::guarded(seat));
     }
     let calls = routes.into_axum_router().layer(middleware::from_fn(bound_body));
     calls.merge(pages).fallback(unknown)

@@ -2,7 +2,7 @@
 //!
 //! A number that bounds memory, a queue, a count or a wait stands here and nowhere else, so that a reader can sum up the
 //! most a process holds. The limits of clients are in `client`, those of datasets in `dataset`. The durations that
-//! membership waits by are `Timing` of larder-cluster.
+//! membership waits by are `Timing` of larder-membership.
 
 mod client;
 mod dataset;
@@ -322,7 +322,7 @@ pub const JOIN_TOKEN_BYTES_MAX: usize = 256;
 /// Fewest bytes of it: shorter ones can be guessed.
 pub const JOIN_TOKEN_BYTES_MIN: usize = 16;
 
-// ---- The record of a cluster (the durations its agents wait by: `Timing` of larder-cluster) ----
+// ---- The record of a cluster (the durations its agents wait by: `Timing` of larder-membership) ----
 
 /// Datasets that the record names: as many as one node opens.
 pub const RECORD_DATASETS_MAX: usize = OPEN_DATASETS_MAX;

@@ -11,7 +11,7 @@
 //! come together. Another table is another version of the ring.
 //!
 //! Thread rule: immutable, `Send + Sync`; a clone is two reference counts.
-//! Non-goals: planning (`node/plan`), health, who holds what at this moment.
+//! Non-goals: planning (`node/rebalance`), health, who holds what at this moment.
 
 mod build;
 mod format;

@@ -1,6 +1,6 @@
 //! The bugs that are planted, one at a time, to see that the checks notice.
 
-use larder_cluster::agent::{Rule, Rules};
+use larder_membership::agent::{Rule, Rules};
 
 /// One thing that is wrong in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use larder_cluster::{
+use larder_membership::{
     BlobId, Now, Record, Timing,
     agent::RingOf,
     record::{Entry, State},

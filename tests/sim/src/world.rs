@@ -21,12 +21,12 @@ use std::{
 };
 
 use larder_base::{ShardId, SnapshotId};
-use larder_cluster::{
+use larder_membership::{
     Now, Planned, Record,
     agent::{Command, Event, Shard},
     plan::Task,
 };
-use larder_plan::SizedShard;
+use larder_rebalance::SizedShard;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
@@ -313,7 +313,7 @@ impl World {
     }
 
     fn unrest_of(&self, node: &Node, record: &Record) -> Option<String> {
-        use larder_cluster::record::State;
+        use larder_membership::record::State;
         let agent = node.agent.as_ref()?;
         let state = record.entry(&node.id).map(|entry| entry.state);
         let settled = match state {

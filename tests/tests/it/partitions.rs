@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use larder_cluster::Timing;
+use larder_membership::Timing;
 use larder_tests::netns::Network;
 use larder_tests::{Etcd, Keeper, LivingCluster, Load, is_left_to_full, words};
 

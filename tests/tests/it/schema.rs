@@ -27,10 +27,10 @@ const CONTROL: Made = Made {
 
 /// What a node asks of etcd.
 const ETCD: Made = Made {
-    schema: "node/schema",
+    schema: "node/coordinator/schema",
     files: &["etcd/v3.proto"],
     package: "etcdserverpb",
-    code: "node/src/cluster/coordinator/etcd/generated.rs",
+    code: "node/coordinator/src/etcd/generated.rs",
     served: false,
 };
 

@@ -8,29 +8,32 @@ use super::source::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("proto/base", &[]),
     ("proto/extent", &[]),
+    ("proto/order", &["larder-base"]),
     ("proto/dataset", &["larder-base"]),
     ("proto/wire", &["larder-base"]),
     ("node/store", &[]),
-    ("node/plan", &["larder-base"]),
-    ("node/cluster", &["larder-base", "larder-plan"]),
+    ("node/rebalance", &["larder-base"]),
+    ("node/membership", &["larder-base", "larder-rebalance"]),
+    ("node/coordinator", &["larder-base", "larder-dataset", "larder-membership", "larder-wire"]),
     (
         "node",
         &[
             "larder-base",
-            "larder-cluster",
+            "larder-coordinator",
             "larder-dataset",
             "larder-extent",
-            "larder-plan",
+            "larder-membership",
+            "larder-rebalance",
             "larder-store",
             "larder-wire",
         ],
     ),
-    ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-wire"]),
+    ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-order", "larder-wire"]),
     ("client/cli", &["larder-client"]),
     ("client/python", &["larder-client"]),
     ("tests/cuda", &[]),
     ("tests/origin", &[]),
-    ("tests/sim", &["larder-base", "larder-cluster", "larder-plan"]),
+    ("tests/sim", &["larder-base", "larder-membership", "larder-rebalance"]),
 ];
 
 /// A package and the only folders whose libraries may name it.
@@ -41,14 +44,18 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cudarc", &["client"]),
     ("pyo3", &["client/python"]),
     ("object_store", &["proto/dataset"]),
-    ("nix", &["proto/extent", "node", "client", "client/cli"]),
-    ("tokio", &["proto/dataset", "node", "client", "client/cli", "tests/origin"]),
+    ("nix", &["proto/extent", "node/coordinator", "node", "client", "client/cli"]),
+    (
+        "tokio",
+        &["proto/dataset", "node/coordinator", "node", "client", "client/cli", "tests/origin"],
+    ),
     ("s3s", &["tests/origin"]),
     ("s3s-fs", &["tests/origin"]),
 ];
 
 /// Crates that do no I/O, and the packages that none of them may reach through any other.
-const PURE: &[&str] = &["proto/base", "node/store", "node/plan", "node/cluster"];
+const PURE: &[&str] =
+    &["proto/base", "proto/order", "node/store", "node/rebalance", "node/membership"];
 const IMPURE: &[&str] = &["hyper", "object_store", "reqwest", "tokio", "tonic"];
 
 /// Every arrow that points the wrong way.

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use larder_base::{BootId, Error as WireFailure, ErrorKind, Member};
 use larder_extent::crc::crc32c;
-use larder_wire::status::to_status;
 use larder_wire::{
     control as schema,
     control::node_server,
@@ -29,6 +28,7 @@ use larder_wire::{
         DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, RowRef,
         read_body, read_header,
     },
+    status::to_status,
 };
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 

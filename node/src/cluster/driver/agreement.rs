@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::BootId;
-use larder_cluster::agent::{self, Event, Outcome, Ticket};
-use larder_cluster::{BlobId, Record, Revision};
+use larder_coordinator::{Alive, Announcement, Coordinator, CoordinatorError, Replaced, Stored};
+use larder_membership::{
+    BlobId, Record, Revision,
+    agent::{self, Event, Outcome, Ticket},
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::Report;
-use crate::cluster::coordinator::{
-    Alive, Announcement, Coordinator, CoordinatorError, Replaced, Stored,
-};
 
 /// Times blobs are put for one proposal: another node may sweep them before the record names them.
 const PUTS_MAX: u32 = 3;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::Announcement;
-use larder_cluster::agent::Alive;
+use larder_membership::{Announcement, agent::Alive};
 
 /// The newest set of announcements.
 #[derive(Debug, Default)]

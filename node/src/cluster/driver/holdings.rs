@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_base::{ErrorKind, ShardId, limits};
-use larder_cluster::agent::{Pulled, Shard};
-use larder_cluster::record::Dataset as Described;
+use larder_membership::{
+    agent::{Pulled, Shard},
+    record::Dataset as Described,
+};
 
 use super::planning::open;
 use crate::bring::{bring, failed};

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_base::{Ring, placement::Exceptions};
-use larder_cluster::BlobId;
-use larder_cluster::agent::{Event, RingOf};
-use larder_cluster::plan::Tables;
+use larder_coordinator::Coordinator;
+use larder_membership::{
+    BlobId,
+    agent::{Event, RingOf},
+    plan::Tables,
+};
 use tokio::sync::watch;
 use tokio::time;
 
 use super::Report;
-use crate::cluster::coordinator::Coordinator;
 use crate::placements::Placements;
 use crate::shared::Shared;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, future, stream};
 use larder_base::{SnapshotId, limits};
-use larder_cluster::agent::{LastUses, Shard};
+use larder_membership::agent::{LastUses, Shard};
 use tokio::time;
 
 use crate::peers::{Missed, Peers};

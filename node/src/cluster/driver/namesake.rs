@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_base::BootId;
-use larder_cluster::{Announcement, Now};
+use larder_membership::{Announcement, Now};
 
 /// Between two words about the same thing.
 const WORD_INTERVAL: Duration = Duration::from_secs(60);

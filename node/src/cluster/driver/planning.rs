@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, SnapshotId};
-use larder_cluster::plan::{EvenPlanner, Planned, Planner, Task};
-use larder_cluster::record::Dataset as Described;
+use larder_coordinator::Coordinator;
 use larder_dataset::{DatasetRef, OriginUri};
-use larder_plan::SizedShard;
+use larder_membership::{
+    plan::{EvenPlanner, Planned, Planner, Task},
+    record::Dataset as Described,
+};
+use larder_rebalance::SizedShard;
 use tokio::task;
 
 use super::opener::Opener;
 use crate::catalog::{Catalog, Dataset};
-use crate::cluster::coordinator::Coordinator;
 use crate::shared::Shared;
 
 /// What plans are made from.

@@ -19,22 +19,26 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use larder_base::{Error, ErrorKind, limits};
-use larder_cluster::Record;
-use larder_cluster::agent::{Answer as Done, Command};
-use larder_cluster::plan::Planned;
-use larder_wire::control::{
-    ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
-    CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
-    PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
-    admin_server::Admin as Contract,
+use larder_coordinator::Peer;
+use larder_membership::{
+    Record,
+    agent::{Answer as Done, Command},
+    plan::Planned,
 };
-use larder_wire::status::to_status;
+use larder_wire::{
+    control::{
+        ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
+        CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
+        PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
+        admin_server::Admin as Contract,
+    },
+    status::to_status,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answer, blocking};
 use crate::cluster::Cluster;
-use crate::cluster::coordinator::Peer;
 use crate::cluster::desk::{Desk, Standing};
 use crate::serve::Context;
 use owned::OwnedBytes;
@@ -219,7 +223,7 @@ impl Admin {
         let seat = seat.ok_or_else(|| {
             refused("the record of this cluster is kept by etcd: repair etcd, nothing is to be taken over here")
         })?;
-        let peer = |node: &larder_cluster::record::Entry| Peer {
+        let peer = |node: &larder_membership::record::Entry| Peer {
             node_id: node.member.id.clone(),
             address: node.member.control.clone(),
         };

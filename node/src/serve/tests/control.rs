@@ -5,12 +5,14 @@ use std::net::TcpStream;
 
 use bytes::Bytes;
 use larder_base::{ErrorKind, limits};
-use larder_wire::control::{
-    DescribeRequest, ExplainRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
-    ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState,
-    admin_client::AdminClient, node_client::NodeClient, ticket,
+use larder_wire::{
+    control::{
+        DescribeRequest, ExplainRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
+        ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState,
+        admin_client::AdminClient, node_client::NodeClient, ticket,
+    },
+    status::from_status,
 };
-use larder_wire::status::from_status;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint};
 

@@ -7,8 +7,7 @@ use larder_base::{
     Error, ErrorKind, Member, Ring, SnapshotId, limits,
     placement::{Exceptions, ExceptionsBuilder},
 };
-use larder_wire::control::GetExceptionsRequest;
-use larder_wire::status::from_status;
+use larder_wire::{control::GetExceptionsRequest, status::from_status};
 
 use super::TestNode;
 use super::control::call;

@@ -4,10 +4,10 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind};
-use larder_wire::status::from_status;
 use larder_wire::{
     control::{OpenDatasetRequest, TICKET_METADATA, node_client::NodeClient},
     data::{Admit, Admitted, ErrorReply, Kind},
+    status::from_status,
 };
 use std::os::unix::net::UnixStream;
 use tonic::metadata::MetadataValue;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use larder_base::limits::{NODE_RETRY_AFTER, OWNER_SILENT_TIMEOUT};
-use larder_cluster::Now;
+use larder_membership::Now;
 
 use super::{Item, Place, Placed, ShardNo, World, node::Copy};
 use crate::bugs::Mishap;

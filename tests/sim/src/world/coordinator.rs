@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
-use larder_cluster::{
+use larder_membership::{
     BlobId, Now, Record, Revision, Timing,
     agent::{Alive, Outcome, Stored, Ticket},
 };

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use larder_cluster::{
+use larder_membership::{
     BlobId,
     agent::{Event, RingOf},
 };

@@ -6,7 +6,7 @@ use larder_base::{
     Member,
     limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
 };
-use larder_cluster::{
+use larder_membership::{
     BlobId, Now, Plan, Record, Timing,
     agent::{RingOf, Shard},
     plan::{Edit, edited},

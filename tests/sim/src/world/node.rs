@@ -6,7 +6,7 @@ use std::{
 };
 
 use larder_base::Member;
-use larder_cluster::{
+use larder_membership::{
     Agent, BlobId, BootId, Now,
     agent::{RingOf, Shard, Ticket},
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use larder_base::{Placement, Ring};
-use larder_cluster::{Record, agent::RingOf, plan::Tables};
+use larder_membership::{Record, agent::RingOf, plan::Tables};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Place, ShardNo, World};

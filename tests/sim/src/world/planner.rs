@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_cluster::{
+use larder_membership::{
     Plan, Planned, Planner,
     plan::{EvenPlanner, Move, Task},
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
-use larder_cluster::{
+use larder_membership::{
     BlobId, Plan, Record,
     agent::{RingOf, Shard},
     plan::edited,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use larder_base::SnapshotId;
-use larder_cluster::{
+use larder_membership::{
     Agent, BlobId, Record, Revision, Timing,
     agent::{
         Answer, Command, Effect, Event, Founding, Identity, LastUses, Outcome, Pulled, Shard,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use larder_cluster::Timing;
-use larder_cluster::agent::{Command, Event, Steer, Stored, Ticket};
+use larder_membership::{
+    Timing,
+    agent::{Command, Event, Steer, Stored, Ticket},
+};
 
 use super::{Changed, Item, Place, World, judge::reweight};
 use crate::scene::Kind;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_cluster::Record;
-use larder_cluster::agent::{Command, Steer};
+use larder_membership::{
+    Record,
+    agent::{Command, Steer},
+};
 use larder_wire::control::{
     AbortChange, DrainNode, PauseChange, RemoveNodes, ResumeChange, SetRate, UndrainNode,
     command_request::Command as Asked,

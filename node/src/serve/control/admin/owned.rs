@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_base::SnapshotId;
-use larder_cluster::Record;
+use larder_membership::Record;
 
 use crate::catalog::Dataset;
 use crate::placements::Placements;
@@ -85,7 +85,7 @@ fn count(placements: &Placements, open: &[Arc<Dataset>]) -> BTreeMap<String, u64
 
 #[cfg(test)]
 mod tests {
-    use larder_cluster::record::Dataset as Known;
+    use larder_membership::record::Dataset as Known;
 
     use super::*;
     use crate::testing::{Folder, Kitchen, member, placed};

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, Member, Ring, limits};
-use larder_cluster::Record;
-use larder_cluster::agent::Command;
-use larder_cluster::plan::{Edit, Figures, Plan, Planned, Tables, edited};
-use larder_cluster::record::Entry;
+use larder_membership::{
+    Record,
+    agent::Command,
+    plan::{Edit, Figures, Plan, Planned, Tables, edited},
+    record::Entry,
+};
 use larder_wire::control::{
     ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
 };
@@ -146,7 +148,7 @@ pub(super) async fn figures(
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
         }
-        let known = |dataset: &&larder_cluster::record::Dataset| {
+        let known = |dataset: &&larder_membership::record::Dataset| {
             owned.snapshots.binary_search(&dataset.snapshot).is_ok()
         };
         let measured = record.datasets.iter().filter(known).count();
@@ -178,7 +180,7 @@ fn led_to(record: &Record, plan: &Plan, tables: Option<&[u8]>) -> Result<Placeme
     Placements::new(Arc::new(ring), tables.iter().cloned().collect(), None)
 }
 
-fn node(figures: larder_cluster::plan::NodeFigures) -> NodeFigures {
+fn node(figures: larder_membership::plan::NodeFigures) -> NodeFigures {
     NodeFigures {
         node_id: figures.id,
         weight_before: figures.weight_before,

@@ -12,7 +12,7 @@ use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::JOIN_TOKEN_METADATA;
 use tonic::metadata::MetadataMap;
 
-use crate::cluster::coordinator::JoinToken;
+use larder_coordinator::JoinToken;
 
 /// Somebody who may change the cluster.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! The cluster as this node sees it, as messages.
 
 use bytes::Bytes;
-use larder_cluster::plan::Edit;
-use larder_cluster::record::{Change, Entry, State};
-use larder_cluster::{BlobId, Record};
+use larder_membership::{
+    BlobId, Record,
+    plan::Edit,
+    record::{Change, Entry, State},
+};
 use larder_wire::control::{
     ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode, ClusterStatus,
     CoordinatorKind, MoveProgress, NodeState, PastChange,
@@ -156,7 +158,7 @@ pub(super) fn edits(record: &Record, edits: &[Edit]) -> Vec<ChangeEdit> {
     edits.iter().map(edit).collect()
 }
 
-fn dataset(dataset: &larder_cluster::record::Dataset) -> ClusterDataset {
+fn dataset(dataset: &larder_membership::record::Dataset) -> ClusterDataset {
     ClusterDataset {
         snapshot: Bytes::copy_from_slice(dataset.snapshot.as_bytes()),
         uri: dataset.uri.clone(),
@@ -166,7 +168,7 @@ fn dataset(dataset: &larder_cluster::record::Dataset) -> ClusterDataset {
 }
 
 pub(super) fn history(record: &Record) -> ClusterHistory {
-    let past = |past: &larder_cluster::record::Past| PastChange {
+    let past = |past: &larder_membership::record::Past| PastChange {
         number: past.number,
         ring_version: past.version,
         committed: past.committed,

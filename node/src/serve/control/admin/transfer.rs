@@ -3,8 +3,10 @@
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_wire::control::{ApplyPlanRequest, ApplyTerms, PlanFigures, PlanPiece};
-use larder_wire::status::to_status;
+use larder_wire::{
+    control::{ApplyPlanRequest, ApplyTerms, PlanFigures, PlanPiece},
+    status::to_status,
+};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};

@@ -1,0 +1,274 @@
+//! The coordinators that the contract is run over, each with ways to reach it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use super::{PATIENCE, until, until_here};
+use crate::{Coordinator, Etcd, EtcdOptions, JoinToken, Seat, SeatOptions, Service};
+
+/// A coordinator under test.
+pub(super) enum Setting {
+    Embedded { seat: Option<Arc<Seat>>, home: TempDir },
+    Remote { server: Option<Served>, home: TempDir },
+    Etcd { server: EtcdProcess },
+}
+
+impl Setting {
+    /// A way to reach it, as a node has one.
+    pub(super) async fn client(&self) -> Arc<dyn Coordinator> {
+        let client: Arc<dyn Coordinator> = match self {
+            Self::Embedded { seat, .. } => Arc::clone(seat.as_ref().unwrap()) as _,
+            Self::Remote { server, home } => {
+                let folder = tempfile::tempdir_in(home.path()).unwrap().keep();
+                let join = vec![server.as_ref().unwrap().address.clone()];
+                let options = options(&folder, "follower", "http://127.0.0.1:1", join);
+                Seat::start(options).await.unwrap()
+            }
+            Self::Etcd { server } => Arc::new(Etcd::start(&server.options()).unwrap()),
+        };
+        until_here(&*client).await;
+        client
+    }
+
+    /// Ends it and starts it again over what it kept.
+    pub(super) async fn restart(&mut self) {
+        match self {
+            Self::Embedded { seat, home } => {
+                seat.take().unwrap().stop();
+                *seat = Some(
+                    start_again(options(home.path(), "first", "http://127.0.0.1:1", vec![])).await,
+                );
+            }
+            Self::Remote { server, home } => {
+                let old = server.take().unwrap();
+                let port = old.port;
+                old.end().await;
+                *server =
+                    Some(Served::start(&home.path().join("first"), "first", port, vec![]).await);
+            }
+            Self::Etcd { server } => server.restart(),
+        }
+    }
+
+    /// Whether clients from before a restart are of use after it.
+    pub(super) fn outlives_a_restart(&self) -> bool {
+        !matches!(self, Self::Embedded { .. })
+    }
+}
+
+fn run(test: impl AsyncFnOnce()) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(async { tokio::time::timeout(4 * PATIENCE, test()).await.unwrap() });
+}
+
+/// Runs a test over the coordinator of this node.
+pub(super) fn embedded<F: Future<Output = ()>>(test: fn(Setting) -> F) {
+    run(async || {
+        let home = tempfile::tempdir().unwrap();
+        let seat = Seat::start(options(home.path(), "first", "http://127.0.0.1:1", vec![])).await;
+        test(Setting::Embedded { seat: Some(seat.unwrap()), home }).await;
+    });
+}
+
+/// Runs a test over that of another node, through gRPC on loopback.
+pub(super) fn remote<F: Future<Output = ()>>(test: fn(Setting) -> F) {
+    run(async || {
+        let home = tempfile::tempdir().unwrap();
+        let server = Served::start(&home.path().join("first"), "first", 0, vec![]).await;
+        test(Setting::Remote { server: Some(server), home }).await;
+    });
+}
+
+/// Runs a test over etcd.
+pub(super) fn etcd<F: Future<Output = ()>>(test: fn(Setting) -> F) {
+    run(async || test(Setting::Etcd { server: EtcdProcess::start(&[]) }).await);
+}
+
+/// The token of all clusters here.
+pub(super) fn token() -> JoinToken {
+    JoinToken::new("a token for tests").unwrap()
+}
+
+pub(super) fn options(
+    state: &Path,
+    node_id: &str,
+    address: &str,
+    join: Vec<String>,
+) -> SeatOptions {
+    let (node_id, address) = (node_id.to_owned(), address.to_owned());
+    SeatOptions { state: state.to_owned(), node_id, address, token: token(), join }
+}
+
+/// Starts a seat over a folder whose last user may not be quite gone.
+async fn start_again(options: SeatOptions) -> Arc<Seat> {
+    let started = async || Seat::start(options.clone()).await;
+    let waiting = async {
+        loop {
+            match started().await {
+                Ok(seat) => return seat,
+                Err(why) if why.message().contains("another node") => {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                Err(why) => panic!("{why}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the folder is free")
+}
+
+/// A seat, served on loopback.
+pub(super) struct Served {
+    pub(super) seat: Arc<Seat>,
+    pub(super) address: String,
+    pub(super) port: u16,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    /// `port` 0 takes any.
+    pub(super) async fn start(state: &Path, node_id: &str, port: u16, join: Vec<String>) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let listener = TcpListener::bind(address).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = format!("http://127.0.0.1:{port}");
+        let seat = start_again(options(state, node_id, &address, join)).await;
+        let stop = CancellationToken::new();
+        let serving =
+            Server::builder().add_service(Service::guarded(&seat)).serve_with_incoming_shutdown(
+                TcpIncoming::from(listener),
+                stop.clone().cancelled_owned(),
+            );
+        let task = tokio::spawn(async move { serving.await.unwrap() });
+        Self { seat, address, port, stop, task }
+    }
+
+    /// Ends it as a node ends.
+    pub(super) async fn end(self) {
+        self.seat.stop();
+        self.stop.cancel();
+        let ended = tokio::time::timeout(PATIENCE, self.task).await;
+        ended.expect("all calls end").unwrap();
+    }
+}
+
+/// A real etcd with a data folder of its own. Killed on drop.
+pub(super) struct EtcdProcess {
+    child: Child,
+    home: TempDir,
+    ports: [u16; 2],
+    arguments: Vec<String>,
+}
+
+impl EtcdProcess {
+    /// Starts etcd; it may not answer yet.
+    pub(super) fn start(arguments: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let ports = free_ports();
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let child = spawn(home.path(), ports, &arguments);
+        Self { child, home, ports, arguments }
+    }
+
+    /// Two that are one etcd: without the other each has no leader.
+    pub(super) fn pair() -> [Self; 2] {
+        let members = ["a", "b"].map(|name| (name, free_ports()));
+        let [all_a, all_b] =
+            members.map(|(name, [_, peer])| format!("{name}=http://127.0.0.1:{peer}"));
+        let all = format!("{all_a},{all_b}");
+        members.map(|(name, ports)| {
+            let home = tempfile::tempdir().unwrap();
+            // The last of two words for one thing counts.
+            let arguments = ["--name", name, "--initial-cluster", &all].map(str::to_owned).to_vec();
+            let child = spawn(home.path(), ports, &arguments);
+            Self { child, home, ports, arguments }
+        })
+    }
+
+    /// SIGKILL, and once more on what it left.
+    pub(super) fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.home.path(), self.ports, &self.arguments);
+    }
+
+    pub(super) fn options(&self) -> EtcdOptions {
+        EtcdOptions {
+            endpoints: vec![format!("http://127.0.0.1:{}", self.ports[0])],
+            prefix: "/larder/test".to_owned(),
+            user: None,
+            tls: None,
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for EtcdProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(home: &Path, [client, peer]: [u16; 2], arguments: &[String]) -> Child {
+    let scheme = if arguments.iter().any(|word| word == "--cert-file") { "https" } else { "http" };
+    let (client, peer) =
+        (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    Command::new(program())
+        .arg("--data-dir")
+        .arg(home.join("data"))
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
+        .args(arguments)
+        .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("etcd starts")
+}
+
+/// Where etcd is. Its tests are never left out: `make test` gets it.
+fn program() -> PathBuf {
+    if let Some(named) = std::env::var_os("LARDER_ETCD_SERVER") {
+        return PathBuf::from(named);
+    }
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin");
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::iter::once(tools).chain(std::env::split_paths(&folders));
+    let found = places.find_map(|folder| Some(folder.join("etcd")).filter(|path| path.is_file()));
+    found.expect("etcd was not found: `make target/tools/bin/etcd` gets it, or name it in LARDER_ETCD_SERVER")
+}
+
+fn free_ports() -> [u16; 2] {
+    let sockets = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+/// Waits until a node knows a record.
+pub(super) async fn until_copied(seat: &Seat, revision: crate::Revision) {
+    until("the record is copied", async || seat.ledger.kept().revision() == Some(revision)).await;
+}

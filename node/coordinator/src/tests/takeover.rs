@@ -1,0 +1,292 @@
+//! One node lost for good, another in its place.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::super::message::Promise;
+use super::super::types::{Stored, View};
+use super::process::Server;
+use super::settings::{Served, until_copied};
+use super::{announcement, digits, number, until, until_here};
+use crate::{Coordinator, CoordinatorError, Peer, Replaced, Revision};
+
+/// Three nodes, of which `a` coordinates.
+struct Trio {
+    a: Served,
+    b: Served,
+    c: Served,
+    home: TempDir,
+}
+
+impl Trio {
+    async fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let a = Served::start(&home.path().join("a"), "a", 0, vec![]).await;
+        let join = vec![a.address.clone()];
+        let b = Served::start(&home.path().join("b"), "b", 0, join.clone()).await;
+        let c = Served::start(&home.path().join("c"), "c", 0, join).await;
+        until_here(&*b.seat).await;
+        until_here(&*c.seat).await;
+        Self { a, b, c, home }
+    }
+
+    fn nodes(&self) -> Vec<Peer> {
+        let served = [("a", &self.a), ("b", &self.b), ("c", &self.c)];
+        let peer = |(id, served): (&str, &Served)| Peer {
+            node_id: id.to_owned(),
+            address: served.address.clone(),
+        };
+        served.map(peer).to_vec()
+    }
+
+    /// Writes a record with a blob, and waits until both others have a whole copy.
+    async fn write(&self, record: u64) -> Revision {
+        let blob = self.c.seat.put_blob(Bytes::from(format!("blob {record}"))).await.unwrap();
+        let (expected, _) = number(&*self.a.seat).await;
+        let done = self.a.seat.replace(expected, digits(record), vec![blob]).await.unwrap();
+        let Replaced::Done(revision) = done else { panic!("{done:?}") };
+        until_copied(&self.b.seat, revision).await;
+        until_copied(&self.c.seat, revision).await;
+        revision
+    }
+}
+
+/// Waits until a node has noticed that the coordinator is away.
+async fn until_away(node: &Served) {
+    until("it is noticed", async || !node.seat.located().reaches).await;
+}
+
+fn promise(generation: u32, node_id: &str) -> Promise {
+    Promise { generation, node_id: node_id.to_owned(), address: "http://127.0.0.1:1".to_owned() }
+}
+
+fn state(home: &TempDir, name: &str) -> std::path::PathBuf {
+    Path::join(home.path(), name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_takes_over_and_the_old_coordinator_is_refused_when_it_comes_back() {
+    let trio = Trio::start().await;
+    let before = trio.write(7).await;
+    trio.a.seat.announce(announcement("c", 1, 60)).await.unwrap();
+    let nodes = trio.nodes();
+    let alive = trio.b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(alive.message().contains("alive"), "{alive}");
+    let Trio { a, b, c, home } = trio;
+    let old_port = a.port;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+
+    let taken = b.seat.take_over(&nodes, &[]).await.unwrap();
+    assert_eq!((taken.generation, taken.untold.len()), (2, 0));
+    let after = taken.revision.unwrap();
+    assert!(after > before && b.seat.serves());
+    until_here(&*c.seat).await;
+    assert_eq!(number(&*c.seat).await, (Some(after), 7));
+    let stored = c.seat.read().await.unwrap().record.unwrap();
+    assert_eq!(b.seat.blob(stored.blobs[0]).await.unwrap().unwrap(), "blob 7");
+    let done = c.seat.replace(Some(after), digits(8), stored.blobs).await.unwrap();
+    assert!(matches!(done, Replaced::Done(revision) if revision > after));
+
+    // The old one comes back, sure that it coordinates; the knock of the new one tells it.
+    let back = Served::start(&state(&home, "a"), "a", old_port, vec![]).await;
+    until("it follows", async || !back.seat.serves()).await;
+    until("it sees what the others see", async || {
+        back.seat.read().await.is_ok_and(|view| view.record.unwrap().record == digits(8))
+    })
+    .await;
+    // That is kept: its next start follows at once.
+    back.end().await;
+    let again = Served::start(&state(&home, "a"), "a", old_port, vec![]).await;
+    assert!(!again.seat.serves());
+    until_here(&*again.seat).await;
+    until("the new one has been heard", async || b.seat.ledger.kept().supersedes.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_goes_on_when_who_asked_for_it_is_gone() {
+    let trio = Trio::start().await;
+    trio.write(7).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home: _home } = trio;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+    // Begun, and given up at once.
+    drop(timeout(Duration::ZERO, b.seat.take_over(&nodes, &[])).await);
+    until("it takes over", async || b.seat.serves()).await;
+    until("the other follows", async || c.seat.generation() == 2).await;
+    until_here(&*c.seat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_follows_does_so_also_when_who_told_it_is_gone() {
+    let trio = Trio::start().await;
+    let place = super::super::peer::Whereabouts { generation: 9, coordinator: String::new() };
+    drop(timeout(Duration::ZERO, trio.a.seat.follow(place)).await);
+    until("it serves no more", async || !trio.a.seat.serves()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_coordinator_is_refused_by_who_knows_better_before_it_knows_itself() {
+    let trio = Trio::start().await;
+    trio.write(1).await;
+    // As if a takeover had happened while `a` was cut off: `c` knows of it.
+    let place = super::super::peer::Whereabouts { generation: 9, coordinator: String::new() };
+    trio.c.seat.follow(place).await.unwrap();
+    let refused = trio.c.seat.read().await;
+    assert!(matches!(refused, Err(CoordinatorError::Away(_))), "{refused:?}");
+    until("the first call ends its reign", async || !trio.a.seat.serves()).await;
+    let away = trio.a.seat.replace(None, digits(2), vec![]).await;
+    assert!(matches!(away, Err(CoordinatorError::Away(_))), "{away:?}");
+    let promised = trio.b.seat.promise(promise(1, "a")).await;
+    assert!(matches!(promised, Err(CoordinatorError::Refused(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rule_of_a_takeover_is_kept() {
+    let trio = Trio::start().await;
+    trio.write(1).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home } = trio;
+    // `b` misses the last record: it was not there.
+    let (b_port, b_state) = (b.port, state(&home, "b"));
+    b.end().await;
+    let (expected, _) = number(&*a.seat).await;
+    let done = a.seat.replace(expected, digits(2), vec![]).await.unwrap();
+    let Replaced::Done(newest) = done else { panic!("{done:?}") };
+    until_copied(&c.seat, newest).await;
+    a.end().await;
+    until_away(&c).await;
+    let b = Served::start(&b_state, "b", b_port, vec![]).await;
+    let older = b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(older.message().contains("newer record"), "{older}");
+
+    let (c_port, c_state) = (c.port, state(&home, "c"));
+    c.end().await;
+    let silent = b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(silent.message().contains("name it as lost"), "{silent}");
+    let c = Served::start(&c_state, "c", c_port, vec![]).await;
+
+    // A generation is promised once.
+    b.seat.promise(promise(2, "b")).await.unwrap();
+    let taken = c.seat.take_over(&nodes, &[]).await.unwrap();
+    assert_eq!(taken.generation, 3, "not the one that b promised to itself");
+    assert_eq!(number(&*c.seat).await, (taken.revision, 2));
+    let late = b.seat.promise(promise(3, "b")).await;
+    assert!(matches!(late, Err(CoordinatorError::Refused(_))), "{late:?}");
+    until_here(&*b.seat).await;
+    let follows = b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(follows.message().contains("no takeover"), "{follows}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_takeovers_at_once_at_most_one_goes_through() {
+    let trio = Trio::start().await;
+    trio.write(1).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home: _home } = trio;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+    let (one, other) = tokio::join!(b.seat.take_over(&nodes, &[]), c.seat.take_over(&nodes, &[]));
+    assert!(!(one.is_ok() && other.is_ok()), "{one:?} {other:?}");
+    if one.is_err() && other.is_err() {
+        b.seat.take_over(&nodes, &[]).await.unwrap();
+    }
+    until("one serves and the other follows", async || b.seat.serves() != c.seat.serves()).await;
+    until_here(&*b.seat).await;
+    until_here(&*c.seat).await;
+    assert_eq!(number(&*b.seat).await, number(&*c.seat).await);
+}
+
+/// What a node promises to another that takes over.
+fn promise_to(node: &Served, generation: u32, node_id: &str) -> Promise {
+    Promise { generation, node_id: node_id.to_owned(), address: node.address.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_promised_goes_by_no_earlier_coordinator_until_the_takeover_is_given_up() {
+    let home = tempfile::tempdir().unwrap();
+    let a = Server::start(&state(&home, "a"), 0);
+    let join = vec![a.address.clone()];
+    let b = Served::start(&state(&home, "b"), "b", 0, join.clone()).await;
+    let c = Served::start(&state(&home, "c"), "c", 0, join.clone()).await;
+    let d = Served::start(&state(&home, "d"), "d", 0, join).await;
+    until_here(&*c.seat).await;
+    let Ok(Replaced::Done(first)) = c.seat.replace(None, digits(1), vec![]).await else {
+        panic!("there was no record");
+    };
+    for node in [&b, &c, &d] {
+        until_copied(&node.seat, first).await;
+    }
+    a.signal(Signal::SIGSTOP);
+    until_away(&b).await;
+    until_away(&c).await;
+    let promise = promise_to(&b, 2, "b");
+    for node in [&b, &c] {
+        let said = node.seat.promise(promise.clone()).await.unwrap();
+        assert_eq!((said.revision, said.reaches), (first.0, false));
+    }
+    // The old one is awake again, and who promised nothing goes on with it.
+    a.signal(Signal::SIGCONT);
+    until_here(&*d.seat).await;
+    let Ok(Replaced::Done(second)) = d.seat.replace(Some(first), digits(2), vec![]).await else {
+        panic!("nobody else wrote");
+    };
+    let watch = c.seat.watch();
+    let told = async || watch.away().is_some_and(|why| why.contains("promised to b"));
+    until("c was there and did not listen", told).await;
+    let away = c.seat.replace(Some(second), digits(3), vec![]).await;
+    assert!(matches!(away, Err(CoordinatorError::Away(_))), "{away:?}");
+    assert_eq!(c.seat.located().revision, first.0);
+    assert_eq!(number(&*d.seat).await, (Some(second), 2));
+
+    b.seat.give_up(promise.clone()).await;
+    until_here(&*c.seat).await;
+    assert_eq!(number(&*c.seat).await, (Some(second), 2));
+    let again = c.seat.promise(promise).await;
+    assert!(matches!(again, Err(CoordinatorError::Refused(_))), "it is used up: {again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_that_its_nodes_death_cut_off_frees_who_promised() {
+    let trio = Trio::start().await;
+    let promise = promise_to(&trio.b, 2, "b");
+    trio.b.seat.promise(promise.clone()).await.unwrap();
+    trio.c.seat.promise(promise).await.unwrap();
+    until_away(&trio.c).await;
+    let Trio { a, b, c, home } = trio;
+    let port = b.port;
+    b.end().await;
+    let b = Served::start(&state(&home, "b"), "b", port, vec![a.address.clone()]).await;
+    until_here(&*c.seat).await;
+    until_here(&*b.seat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_went_by_is_not_lost_because_its_copy_is_older() {
+    let trio = Trio::start().await;
+    let copied = trio.write(1).await;
+    let nodes = trio.nodes();
+    let Trio { a, b, c, home: _home } = trio;
+    a.end().await;
+    until_away(&b).await;
+    until_away(&c).await;
+    // As if the blobs of one more record had not come before the end.
+    let newer = Revision(copied.0 + 1);
+    let record = Some(Stored { revision: newer, record: digits(2), blobs: vec![] });
+    let seen = b.seat.publisher.successor();
+    seen.here(View { record, ..View::default() });
+    seen.away("and then it was gone");
+    let why = b.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(why.message().contains("whole copy"), "{why}");
+    let why = c.seat.take_over(&nodes, &[]).await.unwrap_err();
+    assert!(why.message().contains("b has seen a newer record"), "{why}");
+}

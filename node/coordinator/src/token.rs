@@ -1,0 +1,90 @@
+//! The token that lets a node into a cluster: a secret that all its nodes share.
+
+use std::fmt;
+use std::hint::black_box;
+use std::path::Path;
+
+use larder_base::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
+
+/// A cluster's token. Shown with every call among nodes; never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinToken(Box<[u8]>);
+
+impl JoinToken {
+    /// The token that was typed; white space around it is not part of it.
+    ///
+    /// # Errors
+    /// In words, when it is too short to be secret or too long.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        match text.len() {
+            0..JOIN_TOKEN_BYTES_MIN => Err(format!(
+                "a token of {} bytes can be guessed: take at least {JOIN_TOKEN_BYTES_MIN}, such as from \
+                 `head -c 24 /dev/urandom | base64`",
+                text.len()
+            )),
+            JOIN_TOKEN_BYTES_MIN..=JOIN_TOKEN_BYTES_MAX => Ok(Self(text.as_bytes().into())),
+            bytes => Err(format!("a token of {bytes} bytes; the limit is {JOIN_TOKEN_BYTES_MAX}")),
+        }
+    }
+
+    /// The token that a file holds.
+    ///
+    /// # Errors
+    /// In words, when it can't be read or is none.
+    pub fn from_file(path: &Path) -> Result<Self, String> {
+        use std::io::Read;
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(2 * JOIN_TOKEN_BYTES_MAX as u64).read_to_string(&mut text))
+            .map_err(|why| format!("{}: {why}", path.display()))?;
+        Self::new(&text).map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    /// As it is shown.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is it, in a time that tells nothing of where the two differ.
+    #[must_use]
+    pub fn is(&self, shown: &[u8]) -> bool {
+        if shown.len() != self.0.len() {
+            return false;
+        }
+        let differ = self.0.iter().zip(shown).fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
+        black_box(differ) == 0
+    }
+}
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinToken(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_very_token_is_the_token() {
+        let token = JoinToken::new(" 0123456789abcdef\n").expect("a token");
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in [&b""[..], b"0123456789abcdeF", b"0123456789abcde", b"0123456789abcdef0"] {
+            assert!(!token.is(wrong));
+        }
+        assert_eq!(format!("{token:?}"), "JoinToken(..)");
+    }
+
+    #[test]
+    fn what_can_be_guessed_or_is_endless_is_no_token() {
+        assert!(JoinToken::new("secret").expect_err("short").contains("16"));
+        assert!(JoinToken::new(&"x".repeat(JOIN_TOKEN_BYTES_MAX + 1)).is_err());
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = folder.path().join("token");
+        assert!(JoinToken::from_file(&missing).expect_err("no file").contains("token"));
+        std::fs::write(&missing, "0123456789abcdef\n").expect("a file");
+        assert!(JoinToken::from_file(&missing).expect("a token").is(b"0123456789abcdef"));
+    }
+}

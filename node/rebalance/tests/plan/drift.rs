@@ -1,0 +1,67 @@
+//! Many changes in a row: what they leave behind.
+
+use fastrand::Rng;
+use larder_base::Placement;
+use larder_rebalance::{SizedShard, Step};
+
+use crate::{
+    goals::{Figures, cluster},
+    support::{Cluster, Sizes, any_step, drain, mean, stranger, worst},
+};
+
+#[test]
+fn exceptions_do_not_pile_up_over_two_hundred_changes() {
+    let mut excepted = Vec::new();
+    for seed in 1..=5 {
+        let mut rng = Rng::with_seed(seed);
+        let mut cluster = cluster(&mut rng, Sizes::Mixed, |rng| rng.u32(1..=4));
+        let mut figures = Figures::default();
+        for _ in 0..200 {
+            let plan = cluster.plan(vec![any_step(&mut rng, &cluster.ring)]);
+            figures.note(&plan);
+            cluster.apply(&plan);
+        }
+        figures.print(&format!("200 changes, seed {seed}"));
+        assert!(worst(&figures.skew) <= 1.10);
+        assert!(mean(&figures.of_ideal) <= 1.10);
+        assert!(worst(&figures.excepted) <= 0.25, "the table grows");
+        let (early, late) = (&figures.excepted[20..100], &figures.excepted[120..]);
+        assert!(mean(late) <= mean(early) + 0.04, "it grows with every change");
+        excepted.extend(figures.excepted);
+    }
+    assert!(mean(&excepted) <= 0.15);
+}
+
+#[test]
+fn a_member_that_comes_and_goes_again_costs_its_share_twice() {
+    let (mut there, mut back, mut strayed) = (Vec::new(), Vec::new(), Vec::new());
+    let strayed_from = |before: &Placement, cluster: &Cluster| {
+        let strays =
+            |shard: &&SizedShard| before.owner(shard.id).id != cluster.placement.owner(shard.id).id;
+        cluster.shards.iter().filter(strays).count() as f64 / cluster.shards.len() as f64
+    };
+    for seed in 0..50 {
+        let mut rng = Rng::with_seed(seed);
+        let mut cluster = cluster(&mut rng, Sizes::Mixed, |_| 1);
+        let before = cluster.placement.clone();
+        let guest = stranger(&mut rng, 1);
+        let plan = cluster.plan(vec![Step::Add(guest.clone())]);
+        there.extend(plan.summary().share_of_ideal());
+        cluster.apply(&plan);
+        assert!(strayed_from(&before, &cluster) > 0.04);
+        let plan = cluster.plan(vec![drain(&guest.id)]);
+        back.extend(plan.summary().share_of_ideal());
+        cluster.apply(&plan);
+        strayed.push(strayed_from(&before, &cluster));
+    }
+    println!(
+        "one comes and goes: {:.3} and {:.3} of ideal; {:.2} % of the shards then lie elsewhere (worst {:.2} %)",
+        mean(&there),
+        mean(&back),
+        100.0 * mean(&strayed),
+        100.0 * worst(&strayed),
+    );
+    assert!(mean(&there) + mean(&back) <= 2.10);
+    // Most go home, as the walk names the owner from before.
+    assert!(mean(&strayed) <= 0.03);
+}

@@ -1,0 +1,144 @@
+//! What a plan promises for one member more or less, over a hundred random rings: the figures are printed,
+//! and asserted.
+
+use fastrand::Rng;
+use larder_base::Placement;
+use larder_rebalance::{Plan, Step};
+
+use crate::support::{
+    Cluster, Sizes, drain, held, mean, percentile, ring, shards, stranger, worst,
+};
+
+const RINGS: u64 = 100;
+
+/// A thousand shards on sixteen members, evenly placed.
+pub(crate) fn cluster(rng: &mut Rng, sizes: Sizes, weight: impl Fn(&mut Rng) -> u32) -> Cluster {
+    let mut members = Vec::new();
+    for _ in 0..16 {
+        let weight = weight(rng);
+        members.push(stranger(rng, weight));
+    }
+    let shards = shards(rng, 1_000, sizes);
+    Cluster::new(&ring(members), shards, 1)
+}
+
+/// Bytes that a plan moves between two members that its change does not name.
+fn between_bystanders(plan: &Plan) -> u64 {
+    let named = |id: &str| plan.change().steps.iter().any(|step| step.id() == id);
+    let moves = plan.snapshots()[0].moves.iter();
+    let bystanders = moves.filter(|each| {
+        let from = plan.source(each).map_or("", |member| member.id.as_str());
+        !named(from) && !named(&plan.target(each).id)
+    });
+    bystanders.map(|each| each.bytes).sum()
+}
+
+/// Figures of many plans.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) skew: Vec<f64>,
+    pub(crate) of_ideal: Vec<f64>,
+    pub(crate) bystanders: Vec<f64>,
+    pub(crate) excepted: Vec<f64>,
+}
+
+impl Figures {
+    pub(crate) fn note(&mut self, plan: &Plan) {
+        let summary = plan.summary();
+        assert!(summary.is_even());
+        self.skew.push(summary.skew());
+        self.of_ideal.extend(summary.share_of_ideal());
+        self.bystanders.push(between_bystanders(plan) as f64 / summary.bytes as f64);
+        self.excepted.push(summary.exceptions as f64 / summary.shards as f64);
+    }
+
+    pub(crate) fn print(&self, what: &str) {
+        println!(
+            "{what}: skew {:.3} (worst {:.3}); moved of ideal {:.3} (p95 {:.3}, worst {:.3}); \
+             between bystanders {:.3} % of all bytes (worst {:.3} %); excepted {:.1} % (worst {:.1} %)",
+            mean(&self.skew),
+            worst(&self.skew),
+            mean(&self.of_ideal),
+            percentile(&self.of_ideal, 95),
+            worst(&self.of_ideal),
+            100.0 * mean(&self.bystanders),
+            100.0 * worst(&self.bystanders),
+            100.0 * mean(&self.excepted),
+            100.0 * worst(&self.excepted),
+        );
+    }
+
+    fn check(&self, what: &str) {
+        self.print(what);
+        assert!(self.skew.iter().all(|&skew| skew <= 1.10));
+        assert!(mean(&self.of_ideal) <= 1.10);
+        assert!(percentile(&self.of_ideal, 95) <= 1.20);
+        assert!(worst(&self.bystanders) == 0.0, "no balance required that");
+    }
+}
+
+fn one_comes(rng: &mut Rng, weight: u32) -> Step {
+    Step::Add(stranger(rng, weight))
+}
+
+fn one_goes(rng: &mut Rng, cluster: &Cluster) -> Step {
+    drain(&cluster.ring.members()[rng.usize(..16)].id)
+}
+
+#[test]
+fn one_member_more_or_less_moves_little_more_than_its_share() {
+    for sizes in [Sizes::Equal, Sizes::Mixed] {
+        let (mut more, mut less) = (Figures::default(), Figures::default());
+        for seed in 0..RINGS {
+            let mut rng = Rng::with_seed(seed);
+            let cluster = cluster(&mut rng, sizes, |_| 1);
+            more.note(&cluster.plan(vec![one_comes(&mut rng, 1)]));
+            less.note(&cluster.plan(vec![one_goes(&mut rng, &cluster)]));
+        }
+        more.check(&format!("16 + 1, {sizes:?}"));
+        less.check(&format!("16 - 1, {sizes:?}"));
+    }
+}
+
+#[test]
+fn members_of_unlike_weights_come_and_go_as_cheaply() {
+    let (mut more, mut less) = (Figures::default(), Figures::default());
+    for seed in 0..RINGS {
+        let mut rng = Rng::with_seed(seed);
+        let cluster = cluster(&mut rng, Sizes::Mixed, |rng| rng.u32(1..=4));
+        let weight = rng.u32(1..=4);
+        more.note(&cluster.plan(vec![one_comes(&mut rng, weight)]));
+        less.note(&cluster.plan(vec![one_goes(&mut rng, &cluster)]));
+    }
+    more.check("16 + 1, weights 1 to 4");
+    less.check("16 - 1, weights 1 to 4");
+}
+
+#[test]
+fn a_thousand_shards_on_sixteen_members_are_even_where_the_ring_alone_is_not() {
+    for sizes in [Sizes::Equal, Sizes::Mixed] {
+        let (mut plain, mut planned, mut excepted) = (Vec::new(), Vec::new(), Vec::new());
+        for seed in 0..RINGS {
+            let cluster = cluster(&mut Rng::with_seed(seed), sizes, |_| 1);
+            let skew = |placement: &Placement| {
+                let held = held(placement, &cluster.shards);
+                let most = held.iter().copied().max().unwrap_or(0);
+                most as f64 * 16.0 / held.iter().sum::<u64>() as f64
+            };
+            plain.push(skew(&Placement::of_ring(cluster.ring.clone())));
+            planned.push(skew(&cluster.placement));
+            excepted.push(cluster.placement.exceptions().unwrap().len() as f64 / 1_000.0);
+        }
+        println!(
+            "16 members, {sizes:?}: skew of the ring {:.3} (worst {:.3}), planned {:.3} (worst {:.3}), \
+             excepted {:.1} %",
+            mean(&plain),
+            worst(&plain),
+            mean(&planned),
+            worst(&planned),
+            100.0 * mean(&excepted),
+        );
+        assert!(worst(&planned) <= 1.10);
+        assert!(mean(&plain) > 1.10, "then nothing was to be done");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a pass is called by those who go through it together.
+
+use std::{fmt, str::FromStr};
+
+use super::{Error, PlanId, text::Fields};
+
+/// The name of a `Locality` of the client: equal for two exactly when they divide batches alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalityId(u128);
+
+/// The order that all ranks walk, and by what they divide each global batch: ranks that call their
+/// pass differently lose and repeat rows.
+///
+/// A [`LoaderState`](super::LoaderState) and an [`EpochDigest`](super::EpochDigest) know the plan alone:
+/// who reads a row changes neither what comes next nor what came.
+///
+/// Its text is that of the plan, and where a locality divides batches `/` and 32 hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PassName {
+    plan: PlanId,
+    locality: Option<LocalityId>,
+}
+
+impl LocalityId {
+    /// The name with this hash.
+    #[must_use]
+    pub fn from_u128(hash: u128) -> Self {
+        Self(hash)
+    }
+
+    /// The hash it is made of.
+    #[must_use]
+    pub fn to_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl PassName {
+    /// Of a pass whose batches are divided by `locality`, or without one in consecutive slices.
+    #[must_use]
+    pub fn new(plan: PlanId, locality: Option<LocalityId>) -> Self {
+        Self { plan, locality }
+    }
+
+    /// The order.
+    #[must_use]
+    pub fn plan(&self) -> PlanId {
+        self.plan
+    }
+
+    /// By what batches are divided.
+    #[must_use]
+    pub fn locality(&self) -> Option<LocalityId> {
+        self.locality
+    }
+
+    /// Holds it against what another rank calls its pass.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if that walks another order, [`Error::Division`] if it divides the batches of
+    /// this order differently.
+    pub fn agrees_with(&self, other: &Self) -> Result<(), Error> {
+        if self.plan != other.plan {
+            let (wanted, found) = (Box::new(self.plan), Box::new(other.plan));
+            return Err(Error::Plan { wanted, found });
+        }
+        if self.locality != other.locality {
+            return Err(Error::Division { wanted: self.locality, found: other.locality });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LocalityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for PassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.plan)?;
+        self.locality.map_or(Ok(()), |locality| write!(f, "/{locality}"))
+    }
+}
+
+impl FromStr for PassName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wanted = "the name of a pass: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION[/LOCALITY]";
+        let mut fields = Fields::new(text, wanted);
+        let plan = PlanId::read(&mut fields)?;
+        let locality = if fields.has_more() { Some(LocalityId(fields.hex()?)) } else { None };
+        fields.end()?;
+        Ok(Self { plan, locality })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DatasetShape, Shuffle, View};
+    use super::*;
+
+    fn plan(epoch: u64) -> PlanId {
+        let view = View::all([7; 16], DatasetShape::from_rows([10]).unwrap());
+        PlanId::new(&view, 3, epoch, Shuffle::Global)
+    }
+
+    #[test]
+    fn a_name_has_one_text() {
+        for locality in [None, Some(LocalityId::from_u128(0xab))] {
+            let name = PassName::new(plan(1), locality);
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        for wrong in ["", "/", "/ab", "/000000000000000000000000000000ab/"] {
+            assert!(format!("{}{wrong}", plan(1)).parse::<PassName>().is_ok() == wrong.is_empty());
+        }
+    }
+
+    #[test]
+    fn ranks_that_go_through_different_passes_are_told_what_differs() {
+        let name = |epoch, locality: u128| {
+            PassName::new(plan(epoch), (locality > 0).then(|| LocalityId::from_u128(locality)))
+        };
+        assert_eq!(name(1, 5).agrees_with(&name(1, 5)), Ok(()));
+        assert!(matches!(name(1, 5).agrees_with(&name(2, 5)), Err(Error::Plan { .. })));
+        for other in [0, 6] {
+            let error = name(1, 5).agrees_with(&name(1, other)).unwrap_err();
+            assert!(error.to_string().contains("one locality"), "{error}");
+        }
+    }
+}

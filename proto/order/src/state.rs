@@ -1,0 +1,87 @@
+//! Where a loader stands, as a few integers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::text::Fields;
+use super::{Error, Order, PlanId};
+
+/// Where a job stands in its epoch: the plan, and the first position not yet delivered.
+///
+/// It belongs to the job, not to a rank: save it at the border of a global batch, where all ranks
+/// agree ([`BatchPlan::position_after`](super::BatchPlan::position_after)), and resume with any
+/// world size and any batch size. What was prefetched but not delivered is not in it and so is not
+/// lost.
+///
+/// Its text is `larder-state/1/PLAN/NEXT-POSITION`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoaderState {
+    plan: PlanId,
+    next_position: u64,
+}
+
+impl LoaderState {
+    /// The state before any delivery (`next_position` 0) or after those below `next_position`.
+    #[must_use]
+    pub fn new(plan: PlanId, next_position: u64) -> Self {
+        Self { plan, next_position }
+    }
+
+    /// The plan under way: seed, epoch and shuffle are to be taken from it.
+    #[must_use]
+    pub fn plan(&self) -> PlanId {
+        self.plan
+    }
+
+    /// The first position not yet delivered.
+    #[must_use]
+    pub fn next_position(&self) -> u64 {
+        self.next_position
+    }
+
+    /// The position at which `order` goes on, which must be the order of this state's plan.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if it is another plan's, [`Error::Position`] past the end of the epoch.
+    pub fn resume(&self, order: &Order) -> Result<u64, Error> {
+        self.resume_within(order.plan(), order.len())
+    }
+
+    /// The position at which the pass `plan` of `positions` positions goes on.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn resume_within(&self, plan: PlanId, positions: u64) -> Result<u64, Error> {
+        if plan != self.plan {
+            let (wanted, found) = (Box::new(plan), Box::new(self.plan));
+            return Err(Error::Plan { wanted, found });
+        }
+        if self.next_position > positions {
+            return Err(Error::Position { position: self.next_position, positions });
+        }
+        Ok(self.next_position)
+    }
+}
+
+impl fmt::Display for LoaderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "larder-state/1/{}/{}", self.plan, self.next_position)
+    }
+}
+
+impl FromStr for LoaderState {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut fields =
+            Fields::new(text, "a loader state of form 1: larder-state/1/PLAN/NEXT-POSITION");
+        fields.literal("larder-state")?;
+        fields.literal("1")?;
+        let state = Self { plan: PlanId::read(&mut fields)?, next_position: fields.number()? };
+        fields.end()?;
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests;
