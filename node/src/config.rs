@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_base::{Member, parse_size};
-use larder_dataset::{OriginUri, root_cause};
+use larder_base::{Member, parse_size, root_cause};
+use larder_dataset::OriginUri;
 use larder_membership::Timing;
 
 pub use cluster::{ClusterArgs, ClusterConfig, RingShare};

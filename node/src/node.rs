@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use larder_base::{Error, ErrorKind, Member, Ring, limits};
-use larder_dataset::root_cause;
+use larder_base::{Error, ErrorKind, Member, Ring, limits, root_cause};
 use larder_store::{Budget, BudgetError};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;

@@ -234,7 +234,7 @@ pub(super) fn from_status(address: &str, status: &Status) -> Error {
     let kind = status::kind(status.code());
     match error::Error::source(status) {
         Some(cause) => Error::new(kind, format!("node {address} does not answer"))
-            .because(larder_dataset::root_cause(cause)),
+            .because(larder_base::root_cause(cause)),
         None => Error::new(kind, format!("the call to node {address} failed")).because(
             if status.message().is_empty() {
                 status.code().description()

@@ -199,7 +199,7 @@ fn whereabouts(metadata: &MetadataMap) -> Option<Whereabouts> {
 pub(super) fn outcome(address: &str, status: &Status, effect: Effect) -> CoordinatorError {
     let cause = status.source();
     let message = match cause {
-        Some(cause) => larder_dataset::root_cause(cause).to_string(),
+        Some(cause) => larder_base::root_cause(cause).to_string(),
         None if status.message().is_empty() => status.code().description().to_owned(),
         None => status.message().to_owned(),
     };

@@ -211,7 +211,7 @@ impl Peer {
         let endpoint = endpoint.map_err(|why| Missed::Away(why.to_string()))?;
         let endpoint = endpoint.connect_timeout(limits::CONNECT_TIMEOUT);
         let channel = endpoint.connect().await;
-        let channel = channel.map_err(|why| Missed::Away(larder_dataset::root_cause(&why)))?;
+        let channel = channel.map_err(|why| Missed::Away(larder_base::root_cause(&why)))?;
         Ok(NodeClient::new(channel))
     }
 

@@ -14,6 +14,7 @@
 pub mod limits;
 
 mod address;
+mod cause;
 mod error;
 mod id;
 mod printable;
@@ -24,6 +25,7 @@ pub mod placement;
 pub mod ring;
 
 pub use address::data_address;
+pub use cause::root_cause;
 pub use error::{Advice, Error, ErrorKind};
 pub use id::{IdError, ShardId, SnapshotId};
 pub use placement::Placement;

@@ -12,7 +12,6 @@
 //!
 //! Non-goals: no cache, no retries of fills (their caller owns those), no conversion of data.
 
-mod cause;
 mod checksums;
 mod dtype;
 mod error;
@@ -23,7 +22,6 @@ mod open;
 mod origin;
 mod uri;
 
-pub use cause::root_cause;
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node/store", &[]),
     ("node/rebalance", &["larder-base"]),
     ("node/membership", &["larder-base", "larder-rebalance"]),
-    ("node/coordinator", &["larder-base", "larder-dataset", "larder-membership", "larder-wire"]),
+    ("node/coordinator", &["larder-base", "larder-membership", "larder-wire"]),
     (
         "node",
         &[

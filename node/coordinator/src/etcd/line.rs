@@ -191,7 +191,7 @@ fn channel(address: &str, tls: Option<&EtcdTls>) -> Result<Channel, Error> {
                 config = config.identity(Identity::from_pem(certificate, key));
             }
             let config = endpoint.tls_config(config);
-            endpoint = config.map_err(|why| wrong(larder_dataset::root_cause(&why).to_string()))?;
+            endpoint = config.map_err(|why| wrong(larder_base::root_cause(&why).to_string()))?;
         }
         (Some("https"), None) => {
             return Err(wrong(

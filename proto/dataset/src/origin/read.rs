@@ -14,11 +14,11 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use larder_base::limits;
+use larder_base::{limits, root_cause};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
 use super::{Origin, OriginError, store_path, words};
-use crate::{Manifest, OriginUri, PartRead, root_cause};
+use crate::{Manifest, OriginUri, PartRead};
 
 /// Why a read did not give the bytes that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::root_cause;
+use larder_base::root_cause;
 
 /// As much of a store's own text is kept: servers send whole pages.
 const MESSAGE_CHARS: usize = 300;
