@@ -3,8 +3,12 @@
 //!
 //! Limits are a floor, not the aim. A file that needs more room is two files.
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
 #[path = "tidy/manifest.rs"]
 mod manifest;
+#[path = "tidy/modules.rs"]
+mod modules;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -98,6 +102,11 @@ fn nothing_unfinished_is_checked_in() {
 #[test]
 fn crates_depend_one_way_and_packages_stay_in_their_home() {
     report(&manifest::violations(), "forbidden dependencies");
+}
+
+#[test]
+fn no_modules_depend_on_each_other_in_a_circle() {
+    report(&cycles::cycles(), "modules that need each other: move what both need below both");
 }
 
 #[test]

@@ -53,8 +53,13 @@ impl Source {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, strip(line)))
     }
 
+    /// The same lines, without comments and string literals' insides.
+    pub(crate) fn production_code(&self) -> Vec<String> {
+        self.production_lines().into_iter().map(strip).collect()
+    }
+
     /// Whether all of the file is tests, where a table of cases may be as long as it must.
-    fn is_test(&self) -> bool {
+    pub(crate) fn is_test(&self) -> bool {
         self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
     }
 
