@@ -120,12 +120,14 @@ planted! {
 
 fn finds(index: usize) {
     let (mistake, case, named) = PLANTED[index];
-    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes slower ones.
-    let mut seen = ["20000", "100000", "500000"].into_iter().map(|delay| {
+    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes slower ones. The
+    // device is lost while a thread waits for a buffer, which the driver sees as many queries of one event.
+    let tries = [("20000", "20"), ("100000", "40"), ("500000", "80")];
+    let mut seen = tries.into_iter().map(|(delay, query)| {
+        let lost = format!("cuEventQuery:719@{query}");
         let mut settings = vec![(child::PLANTED, mistake), ("STANDIN_DELAY_US", delay)];
         if mistake == "is_complete polled" {
-            // The device is lost while a thread waits for a buffer.
-            settings.push(("STANDIN_FAIL", "cuEventQuery:719@10"));
+            settings.push(("STANDIN_FAIL", &lost));
         }
         let outcome = run(case, Over::StandIn(&settings));
         let found = match named {

@@ -25,7 +25,7 @@ struct Played(Child);
 
 impl Played {
     fn start(role: &str, state: &Path, place: &str) -> Self {
-        let test = "cluster::coordinator::tests::process::plays_its_role";
+        let test = "tests::process::plays_its_role";
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", test])
             .env(ROLE, role)
