@@ -1,12 +1,13 @@
-//! What crosses the network: the one language that nodes and clients share.
+//! The network contract that nodes and clients share.
 //!
-//! - [`limits`]: every bound on a frame, queue, count or wait of wire, node and client, in one place.
-//! - [`Error`]: what goes wrong between processes, by kinds that say what to do about it.
+//! - [`limits`]: every bound on a frame, queue, count or wait of wire, node and client, in one
+//!   place.
+//! - [`Error`]: the failures between processes, by kinds that say how to react.
 //! - [`control`]: the gRPC schema of the control plane (package `larder.v1`).
 //! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
-//! - [`ring`]: which members own which shards; computed alike by every process.
-//! - [`placement`]: the ring with the exceptions that a plan made to it, as handed out to clients.
-//! - [`parse_size`]: sizes as people type them; [`printable`]: words from outside as people may see them.
+//! - [`ring`]: which members own which shards; every process computes the same answer.
+//! - [`placement`]: the ring with the exceptions that a plan made to it, as served to clients.
+//! - [`parse_size`]: sizes as users type them; [`printable`]: outside text made safe for terminals.
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
 //!

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_has_no_status() {
+    fn text_without_an_answer_has_no_status() {
         assert_eq!(status(&generic("connection reset")), None);
         assert_eq!(status(&generic("status code: ")), None);
         assert_eq!(plain(&generic("Connection reset.")), "connection reset");

@@ -74,7 +74,7 @@ fn refuses_unsealed_file_and_names_missing_seals() {
 }
 
 #[test]
-fn what_is_no_memory_file_is_refused() {
+fn refuses_files_that_are_not_memfds() {
     let (pipe, _other) = nix::unistd::pipe().unwrap();
     assert!(Attached::shared(pipe, ID).is_err());
     let null = File::open("/dev/zero").unwrap();

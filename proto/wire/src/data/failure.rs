@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, error::head, limits};
 /// ```
 #[derive(Debug, Clone)]
 pub struct ErrorReply {
-    /// What went wrong.
+    /// The failure.
     pub error: Error,
 }
 
@@ -28,7 +28,7 @@ impl ErrorReply {
         });
     }
 
-    /// Reads a body. A kind that only newer peers know becomes [`ErrorKind::Internal`].
+    /// Decodes a body. A kind that only newer peers know becomes [`ErrorKind::Internal`].
     ///
     /// # Errors
     /// [`WireError::Malformed`].
