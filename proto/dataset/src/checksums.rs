@@ -139,9 +139,9 @@ pub struct RowChecksums {
 }
 
 impl RowChecksums {
-    /// Looks for the tables of a snapshot where its manifest may lie: under `given` if that is set,
-    /// else beside the data and then in the local cache. Returns `None` if the snapshot was indexed
-    /// without checksums or no table is found.
+    /// Looks for the tables of a snapshot where its manifest may lie. With `given` it looks there
+    /// only; otherwise beside the data and then in the local cache. Returns `None` if the snapshot
+    /// was indexed without checksums or no table is found.
     ///
     /// # Errors
     /// If the origin cannot be asked.
@@ -225,8 +225,8 @@ pub(crate) struct TableWriter<'a> {
 }
 
 impl<'a> TableWriter<'a> {
-    /// Chooses the place of the tables as `publish` does for the manifest: `given`; else beside the
-    /// data, or in the cache if writing there is denied.
+    /// Chooses the place of the tables, as `publish` does for the manifest. With `given` they go
+    /// there; otherwise beside the data, or into the cache if writing there is denied.
     pub(crate) async fn new(
         origin: &Origin,
         manifest: &'a Manifest,

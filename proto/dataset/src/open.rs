@@ -83,12 +83,13 @@ pub async fn open(
 /// a snapshot.
 ///
 /// With `manifest` it looks there only; that address may also name one `.manifest` object. Without,
-/// it looks beside the data and then in the local cache, and indexes a prefix that has no manifest,
-/// with the defaults.
+/// it looks beside the data and then in the local cache. If it finds no manifest and the tag is
+/// `latest`, it indexes the prefix with the defaults.
 ///
 /// # Errors
-/// If there is no such tag, no manifest under the given address, the manifest is damaged or
-/// describes other data, or the prefix cannot be indexed.
+/// * There is no such tag, or no manifest under the given address.
+/// * The manifest is damaged or describes other data.
+/// * The prefix cannot be indexed.
 pub async fn open_with(
     origin: &Origin,
     dataset: &DatasetRef,

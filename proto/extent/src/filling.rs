@@ -85,10 +85,9 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Creates the memory for `layout`, to be filled in `parts`, which must cover every region
-    /// exactly once, in any order. Where the host may give huge pages, or `pages` asks for small
-    /// ones, all memory is taken now, which takes up to 0.2 s per GiB. Otherwise each page is taken
-    /// when it is written.
+    /// Creates the memory for `layout`. The `parts` must cover every region exactly once, in any
+    /// order. Where the host may give huge pages, or `pages` asks for small ones, all memory is
+    /// taken now. That takes up to 0.2 s per GiB. Otherwise each page is taken when it is written.
     ///
     /// # Errors
     /// If the parts do not tile the regions, or the kernel gives no memory.
@@ -295,7 +294,7 @@ impl Part {
             UnitHasher::new(&self.claim.filling.layout.placed()[spec.region], &spec.range);
     }
 
-    /// Returns whether [`finish`](Part::finish) must read rows back to hash them, which may take
+    /// Returns whether [`finish`](Part::finish) must read rows back to hash them. That may take
     /// seconds: rows that overlap much have many times the bytes of the part.
     #[must_use]
     pub fn has_rows_to_hash(&self) -> bool {

@@ -5,8 +5,8 @@
 //! * Where the processor can, rows are hashed in the registers they are copied through ([`fused`]).
 //!   Long rows of batches that no cache would hold then go past the cache, by stores that do not
 //!   read the target first.
-//! * Elsewhere, long rows of such batches are hashed a page at a time in the source, which loads
-//!   the page into the first-level cache, and copied from there past the cache. Shorter rows are
+//! * Elsewhere, long rows of such batches are hashed a page at a time in the source. That loads the
+//!   page into the first-level cache, and the copy from there goes past the cache. Shorter rows are
 //!   hashed in the target after the copy.
 //! * While a row is copied, memory needed later is prefetched in step with the copy ([`Ahead`]).
 //!

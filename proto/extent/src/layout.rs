@@ -176,8 +176,10 @@ impl Layout {
     /// Lays out `regions` in their order.
     ///
     /// # Errors
-    /// If a region's numbers contradict each other, there are more than [`REGIONS_MAX`], the whole
-    /// exceeds [`EXTENT_BYTES_MAX`], or the rows overlap too often to be hashed.
+    /// * A region's numbers contradict each other.
+    /// * There are more than [`REGIONS_MAX`] regions.
+    /// * The whole exceeds [`EXTENT_BYTES_MAX`].
+    /// * The rows overlap too often to be hashed.
     pub fn new(regions: &[Region]) -> Result<Self, ExtentError> {
         if regions.len() > REGIONS_MAX {
             return Err(ExtentError::TooManyRegions { count: regions.len(), limit: REGIONS_MAX });

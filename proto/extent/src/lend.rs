@@ -11,16 +11,19 @@
 //!   If they were, requests for them are refused until no loan is left. Then the whole mapping is
 //!   first reset to the file.
 //!
-//! Asking the kernel takes some 30 ns a page, most of a view's cost. So a returned loan is only
+//! Asking the kernel takes about 30 ns a page, most of a view's cost. So a returned loan is only
 //! noted down. The next request for the same bytes asks, or a thread with time to spare
-//! ([`Attached::settle_loans`]). At its return only a few of its pages are checked: a program that
-//! works in place writes to all of them, and this finds it at once.
+//! ([`Attached::settle_loans`]). At its return only a few of its pages are checked. That is enough
+//! to notice a program that works in place, because it writes to all of them.
 //!
 //! When [`WRITTEN_BYTES_MAX`] were found written, nothing more is lent until all loans are returned
-//! and the mapping is reset, which happens at once then. So the page copies that a program causes
-//! are bounded by three terms: the loans it holds, those bytes for each extent, and the writes
-//! missed in returned loans. A program that writes to one page in thirty is missed oftenest: 1 % of
-//! the bytes it was lent.
+//! and the mapping is reset, which happens at once then. So three terms bound the page copies that
+//! a program causes:
+//!
+//! - the loans it holds;
+//! - [`WRITTEN_BYTES_MAX`] for each extent;
+//! - the writes missed in returned loans. A program that writes to one page in thirty is missed
+//!   oftenest: 1 % of the bytes it was lent.
 //!
 //! Thread rule: any thread makes and returns loans, under a lock held for microseconds. Asking
 //! about returned loans holds a second lock meanwhile. In a forked child nothing is lent and
@@ -184,7 +187,7 @@ impl Lender {
 }
 
 /// Returns an offset in each of [`PAGES_SAMPLED`] stretches of a range, at a different place in
-/// each: a program that leaves a part of each row alone leaves the same part in every row.
+/// each. A program that leaves a part of each row alone leaves the same part in every row.
 fn samples(range: &Range<usize>) -> impl Iterator<Item = usize> {
     /// 2^64 divided by the golden ratio, which spreads consecutive numbers best.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

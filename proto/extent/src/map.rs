@@ -146,9 +146,9 @@ pub(crate) struct PrivateMap(MmapRaw);
 
 impl PrivateMap {
     /// Maps a sealed file. Costs an entry in the kernel's list of mappings, and no memory before it
-    /// is touched. It is not populated: the pages are in memory already, and the kernel maps 16
-    /// pages around a touched one, which costs less than populating all. Never locked: locking
-    /// would copy every page.
+    /// is touched. It is not populated: the pages are in memory already. The kernel maps 16 pages
+    /// around a touched one, which costs less than populating all. Never locked: locking would copy
+    /// every page.
     pub(crate) fn new(file: &File) -> io::Result<Self> {
         // SAFETY: the file is sealed against writing and shrinking (`memfd::check_sealed` comes
         // first), so the bytes under the mapping neither change nor go away.

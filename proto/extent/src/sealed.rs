@@ -100,7 +100,7 @@ impl Retired {
     /// clients, a forked child of a client that died, a descriptor still in a socket's queue.
     ///
     /// The exception is a child that *this* process forked and that has not yet executed another
-    /// program: it shares this description, so the kernel does not count it.
+    /// program. It shares this description, so the kernel does not count it.
     #[must_use]
     pub fn is_free(&self) -> bool {
         sys::is_sole_description(self.file.as_fd())

@@ -1,5 +1,5 @@
 //! Helpers for tests and benchmarks of other crates, behind feature `testing`, which no product
-//! build enables: an idle forked child, to test leases, and a mapped file, as a baseline.
+//! build enables. An idle forked child tests leases; a mapped file is a baseline.
 
 #![expect(unsafe_code, reason = "fork and the mapping of a file, which have no safe form")]
 

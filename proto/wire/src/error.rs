@@ -1,7 +1,7 @@
 //! The error between processes: its coarse kind says how to react.
 //!
 //! Programs act on the kind. It crosses the wire as a gRPC status on the control plane, and as a
-//! 16-bit number in an ERROR frame on the data plane; the table below holds both mappings. The
+//! 16-bit number in an ERROR frame on the data plane. The table below holds both mappings. The
 //! message is for people. The source stays in the process.
 
 mod origin;

@@ -11,7 +11,7 @@
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
 //!
-//! Non-goals: no sockets, threads, clocks or runtime. Node and client bring those.
+//! Non-goals: no sockets, threads, clocks or runtime. Node and client provide those.
 
 pub mod limits;
 

@@ -77,8 +77,8 @@ pub const GATHERS_OUTSTANDING_MAX: u32 = 4;
 /// its job.
 pub const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// On a data connection that says nothing, the kernel asks the other host for a sign of life this
-/// often, and ends it after three that were not answered: a host that is gone holds no shards.
+/// How often the kernel probes the other host of a silent data connection. It ends the connection
+/// after three probes without an answer: a dead host holds no shards.
 pub const DATA_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Datasets that one connection counts as using, the latest ones it asked for: the training and
@@ -138,7 +138,7 @@ pub const STAGING_BYTES_MIN: usize = 16 << 10;
 /// soon.
 pub const STAGING_IDLE: Duration = Duration::from_secs(1);
 
-/// Bytes of a staging piece, into which small rows are gathered before a send: fits a core's L2
+/// Bytes of a staging piece, into which small rows are gathered before a send. Fits a core's L2
 /// with room for the rows it copies from.
 pub const STAGING_BYTES: usize = 256 << 10;
 
@@ -478,8 +478,8 @@ pub const REFRESH_WAIT_MIN: Duration = Duration::from_secs(1);
 
 // ---- Fills ----
 
-/// Bytes of one part of a fill: large enough that a GET's first-byte latency is a small share of
-/// it, small enough that a reader of a cold shard soon gets its rows.
+/// Bytes of one part of a fill. Large enough that a GET's first-byte latency is a small share of
+/// it. Small enough that a reader of a cold shard soon gets its rows.
 pub const FILL_PART_BYTES: u64 = 8 << 20;
 
 /// Fill workers that read parts from the origin, each with one GET in flight. A single GET yields
@@ -549,10 +549,10 @@ pub const FAILURES_KEPT_MAX: usize = 256;
 /// the reason at once, and the origin is spared.
 pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
 
-/// Time for which two equal reads from the origin are trusted against a manifest that pins another
-/// checksum; then such a client has the shard read again. Long enough that a snapshot with a wrong
-/// checksum takes the shard from others at most once a minute. Short enough that a cache which
-/// twice gave damaged bytes does not end a job.
+/// Time for which two equal reads from the origin are trusted against a manifest with another
+/// checksum. Then a client that pins it has the shard read again. Long enough that a snapshot with
+/// a wrong checksum takes the shard from others at most once a minute. Short enough that a cache
+/// which twice gave damaged bytes does not end a job.
 pub const READ_TWICE_HOLD: Duration = Duration::from_secs(60);
 
 // ---- Memory of a node beside the budget ----
@@ -599,8 +599,7 @@ const _: () = {
     assert!(DROP_FRESHNESS.as_millis() < ANNOUNCEMENT_TTL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());
-    // The pauses of a 1 GiB shard must fit the fill deadline, beside four pulls and a replica's
-    // copy.
+    // The pauses of five shards of 1 GiB (four pulls and a replica) must fit the fill deadline.
     assert!(
         ((PULLS_IN_FLIGHT_MAX + 1) * ((1 << 30) / YIELD_PIECE_BYTES as usize)) as u128
             * YIELD_REST_MAX.as_millis()

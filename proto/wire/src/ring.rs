@@ -68,8 +68,10 @@ impl Ring {
     /// Makes the ring of these members with a given scheme.
     ///
     /// # Errors
-    /// Those of [`Ring::new`]; also if the unit is not a power of two, the mean weight is below
-    /// half of it or above four times it, or a shard cannot have so many owners.
+    /// * Those of [`Ring::new`].
+    /// * The unit is not a power of two.
+    /// * The mean weight is below half of the unit or above four times it.
+    /// * A shard cannot have so many owners.
     pub fn with_scheme(version: u64, members: Vec<Member>, scheme: Scheme) -> Result<Self, Error> {
         member::check(&members)?;
         scheme.check(&members)?;

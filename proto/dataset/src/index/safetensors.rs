@@ -213,8 +213,8 @@ struct RawInfo {
 
 struct Shape(Vec<u64>);
 
-/// The most dimensions parsed: more than a tensor of samples may have, so that such a tensor is
-/// left out rather than an error, but few enough to keep the allocation small.
+/// The most dimensions parsed. More than a tensor of samples may have, so that such a tensor is
+/// left out rather than an error. Few enough to keep the allocation small.
 const SHAPE_MAX: usize = 1024;
 
 impl<'de> Deserialize<'de> for Shape {

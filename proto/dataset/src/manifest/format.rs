@@ -10,8 +10,8 @@
 //! names    all strings and shapes: first the address, then those that records point to
 //! ```
 //!
-//! A dataset takes 64 bytes a shard, 64 an object and its names, plus 8 for each tensor beyond the
-//! fourth that lies in one object.
+//! A dataset takes 64 bytes a shard, and 64 an object plus its names. Each tensor beyond the fourth
+//! that lies in one object takes 8 more.
 //!
 //! Objects come in *groups*. A group is the `objects_per_group` objects that hold the same samples.
 //! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group

@@ -48,7 +48,7 @@ pub struct FillPlan {
 impl Manifest {
     /// Returns the reads of a whole shard, each of at most `part_bytes`. Reads are cut where
     /// offsets in the object are multiples of `part_bytes`, wherever rows begin. A store keeps
-    /// objects in blocks, or in the parts of their upload, and fetches and checks each block that a
+    /// objects in blocks, or in the parts of their upload. It fetches and checks each block that a
     /// read touches as a whole.
     ///
     /// # Panics

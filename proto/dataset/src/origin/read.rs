@@ -1,5 +1,5 @@
-//! The strict read: returns exactly the requested bytes of exactly the requested version of an
-//! object, or an error that says which of the two failed.
+//! The strict read: returns exactly the requested bytes of the requested version of an object.
+//! Otherwise it returns an error that says which of the two failed.
 //!
 //! The request carries the range and `If-Match`. The answer must be a 206 with exactly that range,
 //! the expected total and the expected etag. The library checks the first two; this module checks

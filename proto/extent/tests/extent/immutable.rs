@@ -63,7 +63,7 @@ impl Target {
         self.sealed.verify().unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
     }
 
-    /// The attack must fail in one of the ways given.
+    /// Checks that the attack failed in one of the ways given, and changed nothing.
     fn refuses<T>(&self, attack: &str, outcome: io::Result<T>, with: &[Errno]) {
         let Err(error) = outcome else { panic!("{attack} was not refused") };
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
@@ -71,12 +71,12 @@ impl Target {
         self.check(attack);
     }
 
-    /// The attack may succeed, but must change nothing.
+    /// Checks that the attack changed nothing, even if it succeeded.
     fn survives<T>(&self, attack: &str, _: io::Result<T>) {
         self.check(attack);
     }
 
-    /// The middle of the reader's mapping.
+    /// Returns the middle of the reader's mapping.
     fn page(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.mapped.addresses().start + (1 << 20))
     }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::hostile::attach_whole;
 use crate::support::{ID, handed_out};
 
-/// Rows larger than this, in a batch of 8 MiB and more, are copied past the cache.
+/// A row length that is copied past the cache in a batch of 8 MiB and more.
 const LONG_ROW_BYTES: u64 = 40_007;
 
 const REGIONS: [Region; 7] = [

@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 
 pub(crate) const ID: ExtentId = ExtentId([0x5a; 16]);
 
-/// Held by every test that forks, and by every test that asks whether memory is free: a child holds
+/// Held by every test that forks, and by every test that asks whether memory is free. A child holds
 /// a copy of every descriptor and mapping its parent has at that moment.
 static FORKING: Mutex<()> = Mutex::new(());
 
@@ -50,7 +50,7 @@ pub(crate) fn handed_out(sealed: &Sealed) -> OwnedFd {
 
 /// Starts a child that runs `body` and ends. Call under [`no_other_forks`].
 pub(crate) fn child(body: impl FnOnce()) -> Pid {
-    // SAFETY: the child goes on in this one thread, with glibc's allocator made ready for it, and
+    // SAFETY: the child goes on in this one thread, with glibc's allocator made ready for it. It
     // ends without touching locks that other threads of the parent may hold.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => child,

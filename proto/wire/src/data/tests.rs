@@ -49,7 +49,7 @@ fn gather(rows: usize) -> Gather {
     Gather { snapshot: SNAPSHOT, ring_version: 7, tensors, rows, verify: false }
 }
 
-/// One valid frame of every kind.
+/// Returns one valid frame of every kind.
 fn one_of_each() -> Vec<Vec<u8>> {
     let (snapshot, shard) = (SNAPSHOT, 77);
     let attach = Attach { snapshot, shard };

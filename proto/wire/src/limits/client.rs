@@ -52,7 +52,7 @@ pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Age at which a client fetches the ring again.
 pub const RING_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// File descriptors that must be free in a process that opens a dataset: the runtime takes about
+/// File descriptors that must be free in a process that opens a dataset. The runtime takes about
 /// six, each node two or three, and a read of the origin one.
 pub const FILES_LEFT_MIN: usize = 16;
 
@@ -86,8 +86,8 @@ pub const RAGGED_BATCH_BYTES_MAX: u64 = 8 << 30;
 /// Slow batches that a loader keeps in detail: enough to see a common cause.
 pub const SLOW_BATCHES_KEPT_MAX: usize = 32;
 
-/// Bytes of row checksums that a client keeps while it reads from the origin: those of about 250
-/// shards of 64 MiB with rows of 4 KiB.
+/// Bytes of row checksums that a client keeps while it reads from the origin. Holds those of about
+/// 250 shards of 64 MiB with rows of 4 KiB.
 pub const ROW_CHECKSUM_BYTES_MAX: usize = 16 << 20;
 
 /// Reads straight from the origin in flight at once when no node answers.

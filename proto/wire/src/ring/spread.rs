@@ -1,10 +1,10 @@
-//! Keeps the copies of a shard apart: always on distinct members; in distinct zones and on distinct
-//! hosts as far as there are enough of them.
+//! Keeps the copies of a shard apart: always on distinct members, and on distinct zones and hosts
+//! as far as there are enough.
 //!
-//! One rule serves the walk and the planner. A member may join the chosen owners unless it is one
-//! of them, or the remaining places would no longer suffice for the zones and hosts still to be
-//! reached. Along the walk, this selects the first members that keep apart. For the owners that a
-//! plan keeps, it selects those that may stay.
+//! One rule serves the walk and the planner. A member may join the chosen owners under two
+//! conditions: it is not one of them, and the remaining places still suffice for the zones and
+//! hosts to be reached. Along the walk, this selects the first members that keep apart. For the
+//! owners that a plan keeps, it selects those that may stay.
 
 use super::{Member, Owners};
 

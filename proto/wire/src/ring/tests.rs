@@ -242,7 +242,7 @@ fn the_next_ring_has_as_many_owners_for_each_shard() {
     let one = ring.digest();
     assert_eq!(ring.copies(), 1);
     let ring = ring.with_copies(3).unwrap();
-    assert_ne!(ring.digest(), one, "who places shards otherwise says so");
+    assert_ne!(ring.digest(), one, "another placement has another digest");
     assert_eq!(ring.next(members(&[1; 6])).unwrap().copies(), 3);
     for copies in [0, 9, 255] {
         let error = ring.clone().with_copies(copies).unwrap_err();

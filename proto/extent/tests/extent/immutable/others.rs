@@ -104,5 +104,5 @@ fn other_user_cannot_open_for_writing_and_root_cannot_write() {
         target.refuses("a write after fchmod", file.write_at(b"evil", 0), &[Errno::EPERM]);
         target.refuses("a truncation after fchmod", file.set_len(0), &[Errno::EPERM]);
     });
-    target.check("a file mode that lets everybody write");
+    target.check("a world-writable file mode");
 }
