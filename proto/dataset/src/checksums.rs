@@ -267,7 +267,6 @@ impl<'a> TableWriter<'a> {
     }
 }
 
-/// Returns the folder of a manifest address.
 fn folder(manifest: &OriginUri) -> OriginUri {
     let text = manifest.to_string();
     let parent = text.strip_suffix(".manifest").and_then(|_| text.rsplit_once('/'));
@@ -279,7 +278,6 @@ fn table_end(manifest: &Manifest, first: u32) -> u32 {
     manifest.shard_count().min(first.saturating_add(TABLE_SHARDS))
 }
 
-/// Returns the address of the table with this shard.
 fn table_uri(home: &OriginUri, manifest: &Manifest, shard: u32) -> Result<OriginUri, DatasetError> {
     let first = shard / TABLE_SHARDS * TABLE_SHARDS;
     let mut name = Xxh3Default::new();

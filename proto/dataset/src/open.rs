@@ -37,7 +37,6 @@ pub trait Room: Send + Sync {
     }
 }
 
-/// No limits.
 struct Unlimited;
 
 impl Room for Unlimited {}

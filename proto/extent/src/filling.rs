@@ -32,7 +32,6 @@ pub enum CopyOutcome {
     Sealed,
 }
 
-/// The memory of a filling extent.
 struct Memory {
     tables: TableMap,
     file: File,

@@ -59,7 +59,6 @@ impl<'a> Ahead<'a> {
         Self { own, later: &later[..later.len().min(AHEAD_BYTES)] }
     }
 
-    /// Prefetches nothing.
     pub(crate) fn none() -> Self {
         Self { own: &[], later: &[] }
     }
@@ -120,7 +119,6 @@ pub(crate) fn hashes_on_the_way(bytes: usize) -> bool {
     on_the_way
 }
 
-/// Copies with prefetching.
 #[inline]
 pub(crate) fn copy(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) {
     let starts = (0..).step_by(STEP_BYTES);

@@ -135,7 +135,6 @@ impl Placed {
         self.row_range(first).start..self.row_range(last).end
     }
 
-    /// Returns whether units share bytes.
     pub(crate) fn units_overlap(&self) -> bool {
         matches!(self.region, Region::Rows { row_bytes, stride_bytes, .. } if stride_bytes < row_bytes)
     }

@@ -58,7 +58,6 @@ const RETURNED_MAX: usize = 256;
 /// Pages checked when a loan is returned, one in each of as many stretches.
 const PAGES_SAMPLED: usize = 32;
 
-/// Bytes of the smallest pages.
 const PAGE_BYTES: usize = 4096;
 
 /// The private mapping of an extent, and its loans.

@@ -115,7 +115,6 @@ impl ReadMap {
         Ok(Self(map))
     }
 
-    /// Returns all bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -166,7 +165,6 @@ impl PrivateMap {
         unsafe { self.0.unchecked_advise(UncheckedAdvice::DontNeed) }
     }
 
-    /// Returns where it begins.
     pub(crate) fn base(&self) -> NonNull<u8> {
         NonNull::new(self.0.as_mut_ptr()).expect("a mapping is never at address 0")
     }

@@ -14,7 +14,6 @@ use crate::layout::index;
 use crate::map::{PagePreference, PopulatedMap};
 use crate::{ExtentError, memfd, sys};
 
-/// Bytes of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
 /// The host's setting for huge pages of shared memory.

@@ -141,7 +141,6 @@ impl<'a> RowSource<'a> {
         self.unit_is_intact(self.unit_of(row)) && *copy == *self.bytes(row)
     }
 
-    /// Prefetches the checksum of a row.
     #[inline]
     fn prefetch_crc(&self, row: u64) {
         if let Some(crc) = self.crcs.get(index(self.unit_of(row))) {

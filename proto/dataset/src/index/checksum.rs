@@ -51,7 +51,6 @@ pub async fn shard_checksum(
     Ok(sum_up(&shard_units(origin, manifest, shard, read).await?))
 }
 
-/// Returns the checksum of every unit of a shard.
 async fn shard_units(
     origin: &Origin,
     manifest: &Manifest,

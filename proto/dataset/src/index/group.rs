@@ -10,14 +10,12 @@ use crate::{
     DatasetError, Dtype, GroupSpec, ObjectInfo, ObjectSpec, OriginUri, RowLocator, TensorSpec,
 };
 
-/// A tensor found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     /// The shape of one row.
     pub(super) shape: Vec<u64>,
-    /// The leading dimension.
     pub(super) rows: u64,
     /// Index of its file in the candidate.
     pub(super) file: usize,
@@ -36,7 +34,6 @@ pub(super) struct Candidate {
     pub(super) tensors: Vec<Found>,
 }
 
-/// The contents of the manifest.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) tensors: Vec<TensorSpec>,

@@ -28,7 +28,6 @@ impl Fault {
 
 /// A kind of file with a header at its beginning.
 pub(super) trait Format {
-    /// The contents of a header.
     type Header;
 
     /// Returns the bytes of the header, from the first bytes of the file. Checks them against the

@@ -17,7 +17,6 @@ use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, limits};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The array of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Array {
     pub(super) dtype: Dtype,
@@ -169,7 +168,6 @@ fn unnumber_mixed(arrays: &mut [Placed]) {
     }
 }
 
-/// The format, for [`read_all`].
 pub(super) struct Npy;
 
 impl Format for Npy {

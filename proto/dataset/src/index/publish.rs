@@ -44,7 +44,6 @@ impl ManifestLocation {
     }
 }
 
-/// The contents of a tag object.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tag {
     snapshot: String,
@@ -55,7 +54,6 @@ impl Tag {
         Self { snapshot: snapshot.to_string() }
     }
 
-    /// Returns the snapshot it points to.
     pub(crate) fn snapshot(&self, object: &OriginUri) -> Result<SnapshotId, DatasetError> {
         self.snapshot
             .parse()
@@ -79,7 +77,6 @@ pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     OriginUri::parse(&format!("file://{}", folder.to_str()?)).ok()
 }
 
-/// Returns the address of a snapshot's manifest.
 pub(crate) fn manifest_uri(
     home: &OriginUri,
     snapshot: SnapshotId,
@@ -87,7 +84,6 @@ pub(crate) fn manifest_uri(
     Ok(home.join(&format!("{snapshot}.manifest"))?)
 }
 
-/// Returns the address of a tag.
 pub(crate) fn tag_uri(home: &OriginUri, tag: &str) -> Result<OriginUri, DatasetError> {
     Ok(home.join(&format!("tags/{tag}"))?)
 }

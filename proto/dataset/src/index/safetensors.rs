@@ -98,7 +98,6 @@ fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
     })
 }
 
-/// The format, for [`read_all`].
 pub(super) struct SafeTensors;
 
 impl Format for SafeTensors {

@@ -12,7 +12,6 @@ use crate::{DatasetError, GroupSpec, ObjectInfo, Origin, OriginUri, RowLocator, 
 /// The name of the only tensor of such a dataset.
 const TENSOR: &str = "tokens";
 
-/// The tokens of one file.
 struct Stream {
     file: ObjectInfo,
     offset: u64,
@@ -93,7 +92,6 @@ async fn flat_streams(
     Ok(streams)
 }
 
-/// Returns the arrays of one dimension.
 async fn array_streams(
     origin: &Origin,
     uri: &OriginUri,

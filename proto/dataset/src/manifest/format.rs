@@ -17,9 +17,7 @@
 //! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group
 //! `g` has the objects `g * objects_per_group + slot`, and a tensor names its slot.
 
-/// The first eight bytes.
 pub(crate) const MAGIC: [u8; 8] = *b"LARDERMF";
-/// The version of this layout.
 pub(crate) const VERSION: u32 = 1;
 /// Place of the hash; these bytes count as zero when it is computed.
 pub(crate) const HASH_AT: std::ops::Range<usize> = 16..32;
@@ -49,7 +47,6 @@ macro_rules! record {
                 out.extend_from_slice(&[0; $pad]);
             }
 
-            /// Returns the record at `index` of a table.
             pub(crate) fn at(table: &[u8], index: usize) -> Self {
                 let mut rest = &table[index * $size..][..$size];
                 Self { $($field: <$type>::take(&mut rest),)+ }

@@ -179,7 +179,6 @@ impl Manifest {
         }
     }
 
-    /// Returns the bytes of all regions of a shard.
     pub(super) fn fill_bytes(&self, shard: u32) -> u64 {
         self.tensors().iter().fold(0, |sum: u64, t| sum.saturating_add(self.region(shard, t).bytes))
     }

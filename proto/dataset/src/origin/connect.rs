@@ -15,7 +15,6 @@ use crate::{OriginUri, Scheme};
 
 /// Time after which a request with retries gives up.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
-/// Number of its retries.
 const RETRIES: usize = 4;
 
 /// Makes `ring` the cryptography of every TLS connection of this process. May be called any number

@@ -26,7 +26,6 @@ pub struct Fence {
     folders: Arc<[PathBuf]>,
 }
 
-/// Why a file is not used.
 #[derive(Debug)]
 enum Refused {
     /// Its real place is outside of the folders.

@@ -298,7 +298,6 @@ fn check_answer(
     Ok(())
 }
 
-/// Counts the bytes that go into the sink.
 struct Counted<'a> {
     object: &'a OriginUri,
     wanted: u64,

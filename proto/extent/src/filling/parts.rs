@@ -28,7 +28,6 @@ pub struct PartSpec {
     pub range: Range<u64>,
 }
 
-/// All parts of an extent.
 pub(super) struct PartTable {
     /// In the caller's order.
     specs: Box<[PartSpec]>,
@@ -100,7 +99,6 @@ impl PartTable {
         state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a claim.
     pub(super) fn release(&self, index: usize, finished: bool) {
         let state = if finished { READY } else { EMPTY };
         let before = self.states[index].swap(state, Ordering::Release);

@@ -24,7 +24,6 @@ use super::{Ahead, STEP_BYTES, streamed};
 /// Bytes of a vector, four of which are a step.
 const VECTOR_BYTES: usize = 64;
 
-/// Shorter rows have no step.
 const ROW_BYTES_MIN: usize = STEP_BYTES;
 
 /// Returns whether rows of this length can be copied and hashed here.

@@ -106,7 +106,6 @@ impl FixedHeader {
         Ok(Self { id: ExtentId::from_bytes(id), regions })
     }
 
-    /// Returns the bytes of the whole header.
     pub(crate) fn header_bytes(&self) -> usize {
         FIXED_BYTES + self.regions * ENTRY_BYTES
     }

@@ -8,7 +8,6 @@
 use super::RowCopy;
 use crate::kernel::{AHEAD_BYTES, Ahead, prefetch};
 
-/// Rows of a block.
 const ROWS: usize = 16;
 
 /// Rows up to this length are prefetched as a whole, when their block is found.

@@ -31,7 +31,6 @@ fn memfd(bytes: &[u8], size: u64, seals: SealFlag) -> OwnedFd {
     file.into()
 }
 
-/// Returns the bytes of an intact extent.
 fn intact() -> Vec<u8> {
     let mut bytes = Vec::new();
     File::from(handed_out(&sealed())).read_to_end(&mut bytes).unwrap();

@@ -76,7 +76,6 @@ impl Target {
         self.check(attack);
     }
 
-    /// Returns the middle of the reader's mapping.
     fn page(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.mapped.addresses().start + (1 << 20))
     }

@@ -60,7 +60,6 @@ pub struct Admitted {
 
 const FIXED_BYTES: u32 = 16 + 8 + 4 + 4;
 
-/// Most bytes of an ADMITTED.
 pub(super) const ADMITTED_BYTES_MAX: u32 = FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX;
 
 impl Admitted {

@@ -49,7 +49,6 @@ fn gather(rows: usize) -> Gather {
     Gather { snapshot: SNAPSHOT, ring_version: 7, tensors, rows, verify: false }
 }
 
-/// Returns one valid frame of every kind.
 fn one_of_each() -> Vec<Vec<u8>> {
     let (snapshot, shard) = (SNAPSHOT, 77);
     let attach = Attach { snapshot, shard };

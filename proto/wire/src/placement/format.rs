@@ -107,7 +107,6 @@ impl Header {
     }
 }
 
-/// The offsets of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tables {
     pub(super) fan: usize,

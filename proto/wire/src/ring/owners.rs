@@ -13,7 +13,6 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Makes a list of one member.
     pub(super) fn one(member: usize) -> Self {
         let mut owners = Self::default();
         owners.push(u16::try_from(member).expect("members are at most 1,024"));
