@@ -1,10 +1,10 @@
-//! Where a data plane is reached.
+//! Computes the address of a node's data plane.
 
 use std::net::SocketAddr;
 
-/// Where the data plane is reached of a node that says it listens at `announced` and whose control plane
-/// was reached at `control` (`http://host:port`): one that listens on all interfaces is reached where
-/// its control plane was.
+/// Returns the address of a node's data plane. `announced` is the address the node names, and
+/// `control` (`http://host:port`) the address its control plane was reached at. A node that listens
+/// on all interfaces gets the host of `control`.
 pub fn data_address(announced: &str, control: &str) -> String {
     let unspecified =
         announced.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_listens_everywhere_is_reached_where_its_control_plane_is() {
+    fn wildcard_listener_is_reached_at_its_control_host() {
         assert_eq!(data_address("0.0.0.0:7071", "http://host-a:7070"), "host-a:7071");
         assert_eq!(data_address("[::]:7071", "http://[fe80::1]:7070"), "[fe80::1]:7071");
         assert_eq!(data_address("10.0.0.1:7071", "http://host-a:7070"), "10.0.0.1:7071");

@@ -1,9 +1,9 @@
-//! What is behind an error, in the words of whoever noticed it.
+//! Finds the root cause of an error, as text for users.
 
 use std::error::Error;
 
-/// The text of the innermost cause of an error: lower case, without a full stop or error numbers.
-/// The layers above it mostly repeat it, in words that only programmers know.
+/// Returns the text of an error's innermost cause: lower case, without a full stop or error
+/// numbers. The layers above it mostly repeat it, in words for programmers.
 #[must_use]
 pub fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
@@ -15,7 +15,7 @@ pub fn root_cause(error: &(dyn Error + 'static)) -> String {
     lower_first(text)
 }
 
-/// A sentence made part of another one; a name in capitals stays.
+/// Makes a sentence part of another one. A name in capitals stays.
 fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {

@@ -1,8 +1,8 @@
-//! What goes wrong between processes: one error with a coarse kind that says what to do.
+//! The error between processes: its coarse kind says how to react.
 //!
-//! The kind is what programs act on and what crosses the wire, as a gRPC status on the control
-//! plane and as a 16-bit number in an ERROR frame on the data plane; both mappings are the table
-//! below. The message is for people; the source stays in the process.
+//! Programs act on the kind. It crosses the wire as a 16-bit number in an ERROR frame on the data
+//! plane, which the table below maps, and as a gRPC status on the control plane
+//! (`larder_wire::status`). The message is for people. The source stays in the process.
 
 use std::{error, fmt, sync::Arc};
 
@@ -15,37 +15,37 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this kind. The message is lower case, without a full stop, with the value and
-    /// the limit that was hit and what to do next.
+    /// Makes an error of this kind. The message is lower case, without a full stop. It names the
+    /// value, the limit that was hit and the next step for the user.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same error, with what caused it. Only the message crosses the wire.
+    /// Adds the cause. Only the message crosses the wire.
     #[must_use]
     pub fn with_source(mut self, source: impl error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// The same error, its message led by what was being done: `"{context}: {message}"`.
+    /// Puts a context before the message: `"{context}: {message}"`.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// What kind of failure this is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The sentence for people.
+    /// Returns the sentence for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the caller should do: shorthand for `kind().advice()`.
+    /// Returns the caller's next step: shorthand for `kind().advice()`.
     pub fn advice(&self) -> Advice {
         self.kind.advice()
     }
@@ -70,21 +70,20 @@ impl error::Error for Error {
     }
 }
 
-/// What a caller should do about an error.
+/// The caller's next step after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Ask the same node again after a wait that grows.
+    /// Ask the same node again after a growing wait.
     Retry,
     /// Ask the next member on the walk now.
     TryNextNode,
-    /// The request itself must change; nobody will answer this one.
+    /// Change the request: no node will answer this one.
     CallerFault,
-    /// No repetition helps; tell the user.
+    /// Give up and tell the user: no repetition helps.
     GiveUp,
 }
 
-/// One table for the faces of a kind: its number on the data plane, its word in listings, its gRPC
-/// code on the control plane, and the advice that goes with it.
+/// Declares each kind once: its number on the data plane, its word in listings, and its advice.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $advice:ident;)*) => {
         /// The kinds of failure. Numbers are part of the wire and are never reused.
@@ -98,22 +97,22 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// The number of this kind in an ERROR frame.
+            /// Returns the number of this kind in an ERROR frame.
             pub const fn number(self) -> u16 {
                 match self { $(Self::$kind => $number,)* }
             }
 
-            /// The kind with this number, unless a newer peer has kinds that we do not know.
+            /// Returns the kind with this number; `None` for kinds of newer peers.
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$kind),)* _ => None }
             }
 
-            /// The kind as one word, for metric labels, logs and listings.
+            /// Returns the kind as one word, for metric labels, logs and listings.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// What the caller should do.
+            /// Returns the caller's next step.
             pub const fn advice(self) -> Advice {
                 match self { $(Self::$kind => Advice::$advice,)* }
             }
@@ -122,25 +121,26 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The request makes no sense, or exceeds a limit that it could keep.
+    /// The request makes no sense, or exceeds a limit.
     InvalidArgument = 1, "invalid_argument", CallerFault;
-    /// There is no such dataset, tag, snapshot, tensor or shard, or the node goes by another version of
-    /// the ring.
+    /// The dataset, tag, snapshot, tensor or shard does not exist, or the node uses another version
+    /// of the ring.
     NotFound = 2, "not_found", CallerFault;
-    /// The node may not or will not read that: outside its origin prefixes, or denied by the origin.
+    /// The node may not or will not read that: outside its origin prefixes, or denied by the
+    /// origin.
     PermissionDenied = 3, "permission_denied", CallerFault;
     /// The ticket or credential is missing, unknown or expired. A client opens the dataset again
-    /// once; if that fails too it is the caller's to mend.
+    /// once. If that fails too, the caller must correct the credential.
     Unauthenticated = 4, "unauthenticated", CallerFault;
     /// A queue, quota, connection limit or the memory budget is full for now.
     ResourceExhausted = 5, "resource_exhausted", Retry;
-    /// The node is draining, unreachable, silent, or the connection broke.
+    /// The node is draining, unreachable or silent, or the connection broke.
     Unavailable = 6, "unavailable", TryNextNode;
-    /// The origin does not answer; the node itself is well. Other nodes share that origin.
+    /// The origin does not answer, while the node itself works. Other nodes share that origin.
     OriginUnavailable = 7, "origin_unavailable", Retry;
-    /// The objects are no longer those that the manifest was made from: index the dataset again.
+    /// The objects changed since the manifest was made: index the dataset again.
     DataChanged = 8, "data_changed", GiveUp;
-    /// Bytes did not match their checksum here; another copy may be sound.
+    /// Bytes did not match their checksum here; another copy may be intact.
     DataLoss = 9, "data_loss", TryNextNode;
     /// The two sides speak no common version of the protocol.
     VersionMismatch = 10, "version_mismatch", GiveUp;

@@ -1,5 +1,5 @@
-//! The two names that are hashes: of a snapshot and of a shard. Sixteen bytes each, `Copy`, shown as
-//! 32 hex digits.
+//! The two names that are hashes, of a snapshot and of a shard. 16 bytes each, `Copy`, shown as 32
+//! hex digits.
 
 use std::{fmt, str::FromStr};
 
@@ -15,12 +15,12 @@ macro_rules! id {
         pub struct $name([u8; 16]);
 
         impl $name {
-            /// The id with these bytes.
+            /// Makes the id with these bytes.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(bytes)
             }
 
-            /// The bytes of the id.
+            /// Returns the bytes of the id.
             pub const fn as_bytes(&self) -> &[u8; 16] {
                 &self.0
             }
@@ -54,8 +54,8 @@ id! {
 }
 
 id! {
-    /// Names the bytes of one shard: the xxh3-128 of where they lie and which version of it.
-    /// Equal bytes in place have equal ids; changed bytes have another.
+    /// Names the bytes of one shard: the xxh3-128 of the bytes' places and their version. Unchanged
+    /// bytes in place keep their id; changed bytes get another.
     ShardId
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_refused() {
+    fn refuses_malformed_ids() {
         for text in
             ["", "00", "+00102030405060708090a0b0c0d0eff", "000102030405060708090a0b0c0d0efg"]
         {

@@ -1,17 +1,17 @@
-//! Who owns a shard: the ring, and what a plan decided otherwise.
+//! The owners of shards: the ring, and the exceptions to it that a plan made.
 //!
-//! A ring spreads shards evenly only on average. The planner therefore gives some shards of a snapshot
-//! other owners than the walk does; these [`Exceptions`] are one flat table for each snapshot and
-//! version of the ring, handed out like a manifest and used where it is mapped. Shards that have no
-//! exception, and snapshots that have no table, go by the walk.
+//! A ring spreads shards evenly only on average. So the planner gives some shards of a snapshot
+//! other owners than the walk does. These [`Exceptions`] are one flat table for each snapshot and
+//! version of the ring, served like a manifest and used in place. The walk decides for shards
+//! without an exception, and for snapshots without a table.
 //!
-//! A table names shards by their *place* on the ring, the hash that a lookup needs anyway, so that it
-//! needs neither a manifest nor an index of its own, and a shard that two snapshots share can be given
-//! the same owners in both. It belongs to one ring: its version, and its digest, are checked when they
-//! come together. Another table is another version of the ring.
+//! A table names shards by their *place* on the ring, the hash that a lookup needs anyway. So it
+//! needs neither a manifest nor its own index, and a shard shared by two snapshots can have the
+//! same owners in both. A table belongs to one ring: its version and digest are checked when the
+//! two are joined. Another table means another version of the ring.
 //!
-//! Thread rule: immutable, `Send + Sync`; a clone is two reference counts.
-//! Non-goals: planning (`node/rebalance`), health, who holds what at this moment.
+//! Thread rule: immutable, `Send + Sync`; a clone is two reference counts. Non-goals: planning
+//! (`node/rebalance`), health, and which node holds which shard at the moment.
 
 mod build;
 mod format;
@@ -30,7 +30,7 @@ use format::{Header, Tables};
 pub use build::ExceptionsBuilder;
 pub use parse::ExceptionsError;
 
-/// The shards of one snapshot whose owners are not those of the walk. Cheap to clone.
+/// The shards of one snapshot with other owners than the walk gives. Cheap to clone.
 #[derive(Clone)]
 pub struct Exceptions {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -39,49 +39,49 @@ pub struct Exceptions {
 }
 
 impl Exceptions {
-    /// Most bytes that the table of a snapshot with so many shards can have: what a receiver compares
-    /// an announced length with before it takes memory.
+    /// Returns the most bytes that the table of a snapshot with this many shards can have. A
+    /// receiver compares an announced length with it before it allocates.
     pub fn bytes_max(shards: u32) -> u64 {
         let header = Header::largest(shards);
         header.tables().map_or(limits::EXCEPTIONS_BYTES_MAX, |tables| tables.end as u64)
     }
 
-    /// The snapshot whose shards these are.
+    /// Returns the snapshot of the shards.
     pub fn snapshot(&self) -> SnapshotId {
         SnapshotId::from_bytes(self.header.snapshot)
     }
 
-    /// The version of the ring that they are exceptions to.
+    /// Returns the version of the ring that they are exceptions to.
     pub fn ring_version(&self) -> u64 {
         self.header.ring_version
     }
 
-    /// How many owners a shard has, where there are enough members.
+    /// Returns how many owners a shard has, if there are enough members.
     pub fn replicas(&self) -> usize {
         usize::from(self.header.replicas)
     }
 
-    /// How many shards have other owners than the walk says.
+    /// Returns the number of shards with other owners than the walk gives.
     pub fn len(&self) -> usize {
         self.header.count as usize
     }
 
-    /// Whether all shards go by the walk.
+    /// Returns whether the walk decides for all shards.
     pub fn is_empty(&self) -> bool {
         self.header.count == 0
     }
 
-    /// The xxh3-128 of the table: equal for two tables exactly when they say the same.
+    /// Returns the xxh3-128 of the table: two tables with equal contents have equal digests.
     pub fn digest(&self) -> [u8; 16] {
         self.header.hash
     }
 
-    /// The table as it is handed out.
+    /// Returns the table as it is served.
     pub fn as_bytes(&self) -> &[u8] {
         (*self.bytes).as_ref()
     }
 
-    /// The owners that a plan gave to the shards at `place`, if it did.
+    /// Returns the owners that a plan gave to the shards at `place`, if any.
     fn find(&self, place: u64) -> Option<Owners> {
         let bytes = self.as_bytes();
         let (from, to) = self.tables.bucket(bytes, format::bucket_of(place, self.header.fan_bits));
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Exceptions {
     }
 }
 
-/// Who owns the shards of one snapshot, at one version of the ring. Cheap to clone.
+/// The owners of the shards of one snapshot, at one version of the ring. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Placement {
     ring: Arc<Ring>,
@@ -115,17 +115,17 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The placement of a snapshot for which nothing was planned: the walk's first members that keep apart
-    /// own a shard, as many as the ring says.
+    /// Makes the placement of a snapshot without exceptions. The owners of a shard are the walk's
+    /// first members that keep apart, as many as the ring's copies.
     pub fn of_ring(ring: Arc<Ring>) -> Self {
         let replicas = ring.copies();
         Self { ring, exceptions: None, replicas }
     }
 
-    /// The placement of a snapshot with a table of exceptions.
+    /// Makes the placement of a snapshot with a table of exceptions.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when the table belongs to another ring.
+    /// [`ErrorKind::InvalidArgument`] if the table belongs to another ring.
     pub fn new(ring: Arc<Ring>, exceptions: Exceptions) -> Result<Self, Error> {
         let header = &exceptions.header;
         let fits = header.ring_version == ring.version()
@@ -147,40 +147,40 @@ impl Placement {
         Ok(Self { ring, exceptions: Some(exceptions), replicas })
     }
 
-    /// The ring below it.
+    /// Returns its ring.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    /// What a plan decided otherwise, if there was one.
+    /// Returns the plan's exceptions, if there are any.
     pub fn exceptions(&self) -> Option<&Exceptions> {
         self.exceptions.as_ref()
     }
 
-    /// How many owners a shard has, where there are enough members.
+    /// Returns how many owners a shard has, if there are enough members.
     pub fn replicas(&self) -> usize {
         self.replicas
     }
 
-    /// The member that is asked first for this shard, and fills it.
+    /// Returns the primary owner: clients ask it first for this shard, and it fills the shard.
     pub fn owner(&self, shard: ShardId) -> &Member {
         self.member(self.owners(shard)[0])
     }
 
-    /// The members that own this shard, as indices into those of the ring: whom to ask first comes
-    /// first.
+    /// Returns the members that own this shard, as indices into those of the ring. Clients ask the
+    /// first one first.
     pub fn owners(&self, shard: ShardId) -> Owners {
         self.owners_at(place_of(shard))
     }
 
-    /// [`Placement::owners`] of the shards that lie at `place` (see [`place_of`]).
+    /// Returns [`Placement::owners`] for the shards at `place` (see [`place_of`]).
     pub fn owners_at(&self, place: u64) -> Owners {
         let excepted = self.exceptions.as_ref().and_then(|exceptions| exceptions.find(place));
         excepted.unwrap_or_else(|| self.ring.owners_at(place, self.replicas))
     }
 
-    /// All members, each once, in the order in which they are to be asked for this shard: its owners,
-    /// then who would stand in for them.
+    /// Returns all members, each once, in the order in which clients ask them for this shard: its
+    /// owners, then the members that stand in for them.
     pub fn walk(&self, shard: ShardId) -> impl Iterator<Item = &Member> {
         let place = place_of(shard);
         let owners = self.owners_at(place);

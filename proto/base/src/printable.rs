@@ -1,12 +1,13 @@
-//! Text from outside, as terminals and logs may have it.
+//! Makes text from outside safe for terminals and logs.
 
 use std::borrow::Cow;
 
-/// What begins a sequence that tells a terminal something.
+/// Begins a terminal's control sequence.
 const ESCAPE: char = '\u{1b}';
 
-/// The text with its control characters written out (`\u{7}`), but for line ends and what only colours: names come from
-/// files and messages from servers, and neither is to move a cursor, set a title or ring a bell.
+/// Returns the text with its control characters written out (`\u{7}`), except line ends and
+/// colours. Names come from files and messages from servers: neither may move a cursor, set a title
+/// or ring a bell.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
@@ -34,7 +35,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// The same on one line: line ends are written out too, so that nothing looks like another line.
+/// As [`printable`], on one line: line ends are written out too, so that no text looks like another
+/// line.
 #[must_use]
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     let plain = printable(text);
@@ -45,7 +47,7 @@ fn is_active(character: char) -> bool {
     character.is_control() && character != '\n'
 }
 
-/// The sequence at the beginning that sets a colour or weight, if there is one.
+/// Returns the sequence at the beginning that sets a colour or weight, if there is one.
 fn colour(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix(ESCAPE)?.strip_prefix('[')?;
     let end = sequence.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_a_terminal_something_is_written_out() {
+    fn writes_out_terminal_control_sequences() {
         assert_eq!(printable("a\u{1b}]0;title\u{7}b"), "a\\u{1b}]0;title\\u{7}b");
         assert_eq!(printable("\u{1b}[2J\r\t\u{9b}1m"), "\\u{1b}[2J\\r\\t\\u{9b}1m");
         assert_eq!(printable("\u{1b}[31;1"), "\\u{1b}[31;1");

@@ -1,25 +1,26 @@
-//! The two random names of a session: a secret and a public one.
+//! The two random names of a session: the ticket, a secret, and the boot id, which is public.
 
 use std::fmt;
 use std::hint::black_box;
 
-/// A right to read one dataset from one node, given out by the control plane. It is a secret: shown
+/// The right to read one dataset from one node, issued by the control plane. It is a secret: shown
 /// only as `Ticket(..)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket([u8; 16]);
 
 impl Ticket {
-    /// The ticket with these bytes, which its maker drew at random.
+    /// Makes a ticket of these bytes, which the caller drew at random.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, to be sent and never shown.
+    /// Returns the bytes, to be sent and never shown.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Whether these bytes are it, in a time that tells nothing of where the two differ.
+    /// Compares with a ticket shown by a client, in a time that does not depend on the first
+    /// difference.
     pub fn is(&self, shown: &[u8]) -> bool {
         if shown.len() != self.0.len() {
             return false;
@@ -35,18 +36,17 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Names one start of a node: random, so that what was learnt from an earlier start is known to be
-/// stale.
+/// Names one start of a node: random, so that facts from an earlier start are recognised as stale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootId([u8; 16]);
 
 impl BootId {
-    /// The id with these bytes.
+    /// Makes an id of these bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_what_has_all_of_its_bytes_and_no_more() {
+    fn ticket_matches_only_all_of_its_bytes() {
         let ticket = Ticket::from_bytes([7; 16]);
         assert!(ticket.is(&[7; 16]));
         for at in 0..16 {

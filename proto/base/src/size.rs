@@ -1,15 +1,15 @@
-//! Sizes as people type them: one grammar for the daemon and the tool.
+//! Parses sizes as users type them: one grammar for the daemon and the tool.
 
-/// A text that is no size.
+/// A text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a size such as 4096, 64MiB, 1.5GiB or 10GB")]
 pub struct SizeError(String);
 
-/// Parses `8GiB`, `512 MiB`, `1.5TiB`, `64Mi`, `10GB`, `4096` into bytes: binary and decimal units,
-/// never a guess (a lone `G` is refused, as tools differ on what it means).
+/// Parses `8GiB`, `512 MiB`, `1.5TiB`, `64Mi`, `10GB`, `4096` into bytes. Knows binary and decimal
+/// units, and never guesses: it refuses a lone `G`, because tools differ on its meaning.
 ///
 /// # Errors
-/// What is not such a text, or exceeds 64 bits; the error names the forms that are understood.
+/// If the text is not a size, or exceeds 64 bits; the error names the accepted forms.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     parse(text.trim()).ok_or_else(|| SizeError(text.to_owned()))
 }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_refused_with_what_is() {
+    fn refuses_a_malformed_size_and_names_valid_ones() {
         let wrong =
             ["", "GiB", ".5GiB", "8gib", "8G", "-1", "99999999999TiB", "1.2.3GiB", "8 apples"];
         for text in wrong {

@@ -1,10 +1,10 @@
-//! Checksums of rows: what a pinned shard checksum sums up, kept beside the manifest, so that a few
-//! rows can be checked without the rest of their shard.
+//! Checksums of rows, kept beside the manifest, so that a few rows can be checked without the rest
+//! of their shard. The shard checksum that a manifest pins is a hash of them.
 //!
-//! The unit that has a checksum (CRC32C) is a row; or as many rows as fit into 4 KiB where rows have
-//! fewer than 64 bytes; or a block of 4 KiB where rows differ in length. A shard's checksum is the
-//! xxh3-64 over the little-endian values of all its units, tensor by tensor. So a table of units
-//! needs nobody's word: it is right if it sums up to what the manifest pins.
+//! A checksum unit (CRC32C) is a row. Rows of fewer than 64 bytes share a unit: as many as fit 4
+//! KiB. Where rows differ in length, a unit is a block of 4 KiB. A shard's checksum is the xxh3-64
+//! over the little-endian values of all its units, tensor by tensor. A table of units therefore
+//! needs no further trust: it is right if it hashes to the value that the manifest pins.
 //!
 //! ```text
 //! <home>/checksums/<name>    u32 of every unit: 64 shards one after the other, tensor by tensor
@@ -30,10 +30,10 @@ use crate::{
 const ROW_BYTES_ALONE: u64 = 64;
 /// Bytes of rows that share a unit.
 const UNIT_BYTES: u64 = 4096;
-/// Shards whose tables share an object: few objects, and none that indexing can't hold in memory.
+/// Shards that share a table object: few objects, and indexing can hold each table in memory.
 const TABLE_SHARDS: u32 = 64;
 
-/// How a region is divided into units.
+/// The division of a region into units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitPlan {
     /// Rows, or blocks where rows differ in length.
@@ -45,7 +45,7 @@ pub struct UnitPlan {
 }
 
 impl UnitPlan {
-    /// The units of a region.
+    /// Computes the units of a region.
     pub fn new(region: &RegionPlan) -> Self {
         let RegionPlan { rows, row_bytes, stride_bytes, bytes } = *region;
         if row_bytes == 0 {
@@ -58,22 +58,22 @@ impl UnitPlan {
         Self { rows, rows_per_unit, row_bytes, stride_bytes, bytes }
     }
 
-    /// How many there are.
+    /// Returns the number of units.
     pub fn count(&self) -> u64 {
         self.rows.div_ceil(self.rows_per_unit)
     }
 
-    /// The bytes of the region that a unit covers.
+    /// Returns the bytes of the region that a unit covers.
     pub fn bytes_of(&self, unit: u64) -> Range<u64> {
         let first = unit * self.rows_per_unit;
         let last = (first + self.rows_per_unit).min(self.rows) - 1;
         first * self.stride_bytes..(last * self.stride_bytes + self.row_bytes).min(self.bytes)
     }
 
-    /// The units that together cover a row, which lies at these bytes of the region.
+    /// Returns the units that together cover a row at these bytes of the region.
     pub fn covering(&self, bytes: &Range<u64>) -> Range<u64> {
         let first = bytes.start / self.stride_bytes / self.rows_per_unit;
-        // Rows may overlap, so that the next begins within this one; blocks never do.
+        // Rows may overlap, so the next may begin within this row; blocks never overlap.
         let last = match self.stride_bytes {
             UNIT_BYTES if self.row_bytes == UNIT_BYTES => {
                 bytes.end.saturating_sub(1).max(bytes.start) / UNIT_BYTES
@@ -84,7 +84,7 @@ impl UnitPlan {
     }
 }
 
-/// The CRC32C of each unit of a region, whose bytes these are.
+/// Computes the CRC32C of each unit of a region with these bytes.
 pub(crate) fn unit_crcs(region: &RegionPlan, bytes: &[u8]) -> impl Iterator<Item = u32> {
     let plan = UnitPlan::new(region);
     (0..plan.count()).map(move |unit| {
@@ -98,40 +98,40 @@ fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(Crc32Iscsi, bytes)).expect("a CRC32C has 32 bits")
 }
 
-/// The checksum of a shard whose units have these checksums, in their order.
+/// Computes the checksum of a shard from the checksums of its units, in order.
 pub(crate) fn sum_up(table: &[u32]) -> u64 {
     let mut state = Xxh3Default::new();
     table.iter().for_each(|crc| state.update(&crc.to_le_bytes()));
     state.digest()
 }
 
-/// The checksums of the units of one shard: they sum up to what its manifest pins.
+/// The checksums of the units of one shard. They hash to the value that its manifest pins.
 #[derive(Debug, Clone)]
 pub struct ShardChecksums {
     crcs: Vec<u32>,
-    /// Of each tensor: its units, and where their checksums begin.
+    /// Of each tensor: its units, and the index of its first checksum.
     tensors: Vec<(UnitPlan, usize)>,
 }
 
 impl ShardChecksums {
-    /// The units of a tensor.
+    /// Returns the units of a tensor.
     pub fn units(&self, tensor: usize) -> &UnitPlan {
         &self.tensors[tensor].0
     }
 
-    /// Whether these are the bytes of a unit of a tensor.
+    /// Returns whether these bytes have the checksum of a unit of a tensor.
     pub fn holds(&self, tensor: usize, unit: u64, bytes: &[u8]) -> bool {
         let begin = self.tensors[tensor].1;
         crc(bytes) == self.crcs[begin + usize::try_from(unit).expect("a unit in memory")]
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         self.crcs.len() * size_of::<u32>() + self.tensors.len() * size_of::<(UnitPlan, usize)>()
     }
 }
 
-/// The tables of a snapshot, where there are any.
+/// The checksum tables of a snapshot.
 #[derive(Debug, Clone)]
 pub struct RowChecksums {
     origin: Origin,
@@ -139,12 +139,12 @@ pub struct RowChecksums {
 }
 
 impl RowChecksums {
-    /// Looks for the tables of a snapshot in the places where its manifest may lie: under `manifest`
-    /// if that is given, else beside the data, or in the local cache. `None` if there are none: then
-    /// the snapshot was indexed without checksums.
+    /// Looks for the tables of a snapshot where its manifest may lie. With `given` it looks there
+    /// only; otherwise beside the data and then in the local cache. Returns `None` if the snapshot
+    /// was indexed without checksums or no table is found.
     ///
     /// # Errors
-    /// When the origin can't be asked.
+    /// If the origin cannot be asked.
     pub async fn find(
         origin: &Origin,
         manifest: &Manifest,
@@ -165,7 +165,7 @@ impl RowChecksums {
                 if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
             match there.head(&table_uri(&home, manifest, 0)?).await {
                 Ok(_) => return Ok(Some(Self { origin: there, home })),
-                // Without the right to list, S3 answers "denied" for what is not there.
+                // Without the right to list, S3 answers "denied" for an object that does not exist.
                 Err(OriginError::NotFound { .. } | OriginError::Denied { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -173,10 +173,10 @@ impl RowChecksums {
         Ok(None)
     }
 
-    /// The checksums of one shard.
+    /// Reads the checksums of one shard.
     ///
     /// # Errors
-    /// When they can't be read, or are not those that the manifest pins.
+    /// If they cannot be read, or do not hash to the value that the manifest pins.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -214,19 +214,19 @@ impl RowChecksums {
     }
 }
 
-/// Writes tables while a dataset is indexed: each as soon as its shards were read.
+/// Writes tables while a dataset is indexed, each as soon as its shards were read.
 pub(crate) struct TableWriter<'a> {
     origin: Origin,
     manifest: &'a Manifest,
     home: OriginUri,
-    /// Where to write if the home can't be written.
+    /// The second choice, if the home is not writable.
     cache: Option<OriginUri>,
     table: Vec<u8>,
 }
 
 impl<'a> TableWriter<'a> {
-    /// With `given` tables go there, else beside the data, or into the cache if that is denied: as
-    /// the manifest will.
+    /// Chooses the place of the tables, as `publish` does for the manifest. With `given` they go
+    /// there; otherwise beside the data, or into the cache if writing there is denied.
     pub(crate) async fn new(
         origin: &Origin,
         manifest: &'a Manifest,
@@ -242,7 +242,7 @@ impl<'a> TableWriter<'a> {
         Ok(Self { origin, manifest, home, cache, table: Vec::new() })
     }
 
-    /// Takes the checksums of the units of a shard; shards come in their order.
+    /// Adds the checksums of a shard's units. The caller pushes shards in order.
     pub(crate) async fn push(&mut self, shard: u32, crcs: &[u32]) -> Result<(), DatasetError> {
         self.table.extend(crcs.iter().flat_map(|crc| crc.to_le_bytes()));
         let first = shard / TABLE_SHARDS * TABLE_SHARDS;
@@ -262,12 +262,11 @@ impl<'a> TableWriter<'a> {
 
     async fn write(&self, first: u32, table: Bytes) -> Result<(), DatasetError> {
         let object = table_uri(&self.home, self.manifest, first)?;
-        // Its name says what is in it; whatever else may be there is damaged.
+        // The name determines the contents, so any other contents there are damaged.
         Ok(self.origin.put(&object, table, Put::Always).await?)
     }
 }
 
-/// The folder in which a manifest lies, or is to lie.
 fn folder(manifest: &OriginUri) -> OriginUri {
     let text = manifest.to_string();
     let parent = text.strip_suffix(".manifest").and_then(|_| text.rsplit_once('/'));
@@ -279,7 +278,6 @@ fn table_end(manifest: &Manifest, first: u32) -> u32 {
     manifest.shard_count().min(first.saturating_add(TABLE_SHARDS))
 }
 
-/// Where the table with this shard lies.
 fn table_uri(home: &OriginUri, manifest: &Manifest, shard: u32) -> Result<OriginUri, DatasetError> {
     let first = shard / TABLE_SHARDS * TABLE_SHARDS;
     let mut name = Xxh3Default::new();
@@ -289,7 +287,7 @@ fn table_uri(home: &OriginUri, manifest: &Manifest, shard: u32) -> Result<Origin
     Ok(home.join(&format!("checksums/{:032x}", name.digest128()))?)
 }
 
-/// The units of every tensor of a shard.
+/// Returns the units of every tensor of a shard.
 fn plans(manifest: &Manifest, shard: u32) -> impl Iterator<Item = UnitPlan> {
     manifest.tensors().iter().map(move |tensor| UnitPlan::new(&manifest.region(shard, tensor)))
 }

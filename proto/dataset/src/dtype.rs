@@ -1,4 +1,4 @@
-//! The types an element can have: those of safetensors that fill whole bytes, which include numpy's.
+//! The types of an element: those of safetensors that fill whole bytes, which include numpy's.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ struct Facts {
     code: u16,
     bytes: u64,
     safetensors: &'static str,
-    /// Types that numpy lacks are shown to it as raw bytes of the same width.
+    /// numpy sees a type it lacks as raw bytes of the same width.
     numpy: &'static str,
 }
 
@@ -74,28 +74,28 @@ impl Dtype {
         TABLE.iter().find(|f| f.dtype == self).expect("every dtype has its line in the table")
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn size_bytes(self) -> u64 {
         self.facts().bytes
     }
 
-    /// The code numpy writes into a header, such as `<f4`. Types numpy lacks (bf16, 8-bit floats) are
-    /// raw bytes to it: `<V2`, `|V1`.
+    /// Returns the code numpy writes into a header, such as `<f4`. Types that numpy lacks (bf16,
+    /// 8-bit floats) are raw bytes to it: `<V2`, `|V1`.
     pub fn numpy_descr(self) -> &'static str {
         self.facts().numpy
     }
 
-    /// The name in a safetensors header, such as `F32`.
+    /// Returns the name in a safetensors header, such as `F32`.
     pub fn safetensors_name(self) -> &'static str {
         self.facts().safetensors
     }
 
-    /// The type with this name in a safetensors header.
+    /// Returns the type with this name in a safetensors header.
     pub fn from_safetensors_name(name: &str) -> Option<Self> {
         TABLE.iter().find(|f| f.safetensors == name).map(|f| f.dtype)
     }
 
-    /// The type with this little-endian numpy code or numpy name (`<u2`, `u2`, `uint16`).
+    /// Returns the type with this little-endian numpy code or numpy name (`<u2`, `u2`, `uint16`).
     pub fn from_numpy(text: &str) -> Option<Self> {
         let long = match text {
             "bool" => "b1",
@@ -116,12 +116,12 @@ impl Dtype {
         TABLE.iter().find(|f| &f.numpy[1..] == long && !long.starts_with('V')).map(|f| f.dtype)
     }
 
-    /// The number that stands for this type in a manifest.
+    /// Returns the number that stands for this type in a manifest.
     pub(crate) fn code(self) -> u16 {
         self.facts().code
     }
 
-    /// The type that a manifest means by `code`.
+    /// Returns the type that `code` stands for in a manifest.
     pub(crate) fn from_code(code: u16) -> Option<Self> {
         TABLE.iter().find(|f| f.code == code).map(|f| f.dtype)
     }

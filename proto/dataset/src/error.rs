@@ -1,4 +1,4 @@
-//! The one error that indexing and opening a dataset can end with.
+//! The error of indexing and opening a dataset.
 
 use crate::{BuildError, DatasetRef, FetchError, ManifestError, OriginError, OriginUri, UriError};
 
@@ -6,91 +6,91 @@ use crate::{BuildError, DatasetRef, FetchError, ManifestError, OriginError, Orig
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// The origin could not be asked.
+    /// The request to the origin failed.
     #[error(transparent)]
     Origin(#[from] OriginError),
     /// The header of a file could not be read.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A file is damaged or not what it says it is.
+    /// A file is damaged, or of another format than its name says.
     #[error("{object}: {field}: {why}")]
     File {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// Which field of its header.
+        /// The field of its header.
         field: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
-    /// Nothing under the prefix can be used as samples.
+    /// No object under the prefix can be used as samples.
     #[error("nothing under {prefix} can be indexed: {why}")]
     NothingToIndex {
-        /// Which prefix.
+        /// The prefix.
         prefix: OriginUri,
-        /// What was found there.
+        /// The objects found there.
         why: String,
     },
     /// The files do not make one dataset.
     #[error("the files under {prefix} do not fit together: {why}")]
     Inconsistent {
-        /// Which prefix.
+        /// The prefix.
         prefix: OriginUri,
-        /// What differs, and what to do.
+        /// The difference, and the remedy.
         why: String,
     },
     /// An option is out of its range.
     #[error("{option}: {why}")]
     Option {
-        /// Which option.
+        /// The option.
         option: &'static str,
-        /// What it may be.
+        /// Its allowed values.
         why: String,
     },
-    /// The manifest can't be written.
+    /// The manifest would exceed a limit.
     #[error("{prefix} can't be indexed: {source}")]
     Build {
-        /// Which prefix.
+        /// The prefix.
         prefix: OriginUri,
-        /// The limit that was passed.
+        /// The limit that was exceeded.
         source: BuildError,
     },
-    /// The manifest can't be read.
+    /// The manifest is damaged.
     #[error("{object}: {source}")]
     Manifest {
-        /// Where it lies.
+        /// Its address.
         object: OriginUri,
-        /// What is wrong with it.
+        /// The damage.
         source: ManifestError,
     },
     /// A tag does not point to a manifest of this dataset.
     #[error("{object}: {why}")]
     Tag {
-        /// Where the tag lies.
+        /// The address of the tag.
         object: OriginUri,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// There is no such tag or snapshot.
     #[error("{dataset} has no {what}: see its tags with 'larder dataset ls', or index it")]
     NoSuchVersion {
-        /// Which dataset.
+        /// The dataset.
         dataset: OriginUri,
-        /// Which tag or snapshot.
+        /// The tag or snapshot.
         what: String,
     },
-    /// There is no manifest where it was said to lie.
+    /// There is no manifest under the given address.
     #[error(
         "there is no manifest of {dataset} under {home}: correct that address, or index the dataset \
          into it ({})",
         index_into(dataset, home)
     )]
     NoManifest {
-        /// Which dataset, and which version of it.
+        /// The dataset, and its version.
         dataset: DatasetRef,
-        /// Where it was said to lie.
+        /// The given address.
         home: OriginUri,
     },
-    /// The manifest is of data that lay elsewhere when it was indexed.
+    /// The manifest describes data that lay elsewhere when it was indexed.
     #[error(
         "{object} was made of the data at {indexed}, and this is {opened}: if it was moved or copied, index \
          it again (larder dataset index {opened}); if both are one place, open it as {indexed}"
@@ -98,25 +98,27 @@ pub enum DatasetError {
     Moved {
         /// The manifest.
         object: OriginUri,
-        /// Where the data lay.
+        /// The address of the data when it was indexed.
         indexed: OriginUri,
-        /// Where it is opened.
+        /// The address of the data now.
         opened: OriginUri,
     },
-    /// Somebody else keeps moving the tag.
-    #[error("{object} was moved by somebody else {attempts} times while it was written: try again")]
+    /// Other processes keep moving the tag.
+    #[error(
+        "{object} was moved by another process {attempts} times while it was written: try again"
+    )]
     TagContended {
-        /// Where the tag lies.
+        /// The address of the tag.
         object: OriginUri,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: usize,
     },
-    /// An address can't be.
+    /// An address is malformed.
     #[error(transparent)]
     Uri(#[from] UriError),
 }
 
-/// The command that makes a manifest where one is missing.
+/// Returns the command that writes the missing manifest.
 fn index_into(dataset: &DatasetRef, home: &OriginUri) -> String {
     let (uri, tag) = (dataset.uri(), dataset.tag());
     let tag = if tag == DatasetRef::TAG_DEFAULT { String::new() } else { format!(" --tag {tag}") };

@@ -1,11 +1,12 @@
-//! Indexing: from the files that lie under a prefix to a manifest beside them.
+//! Indexes a dataset: reads the files under a prefix and writes a manifest beside them.
 //!
-//! List the prefix, read the headers of the files of a known kind by ranged requests, find out which
-//! tensors make up the samples, cut shards, write the manifest and point a tag to it. Nothing is
-//! published before everything was checked, and whatever is not taken is listed with the reason.
+//! It lists the prefix, reads the headers of files of known kinds by ranged requests, and finds the
+//! tensors that make up the samples. Then it cuts shards, writes the manifest and points a tag to
+//! it. Everything is checked before anything is published. Each object left out is listed with the
+//! reason.
 //!
-//! Non-goals: converting data; reading any of it but the offsets of ragged rows, unless checksums are
-//! asked for.
+//! Non-goals: converting data; reading data other than the offsets of ragged rows, unless checksums
+//! are asked for.
 
 mod checksum;
 mod group;
@@ -29,18 +30,18 @@ use group::Plan;
 pub use publish::{ManifestLocation, cache_home};
 pub(crate) use publish::{home_beside, manifest_uri, read_tag, tag_uri};
 
-/// How a dataset is indexed.
+/// The options of indexing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexOptions {
-    /// The size shards should have, in bytes: 4 KiB to 1 GiB.
+    /// The target size of shards, in bytes: 4 KiB to 1 GiB.
     pub shard_bytes: u64,
-    /// Take `.bin` and one-dimensional `.npy` files as streams of tokens and nothing else.
+    /// Take `.bin` and one-dimensional `.npy` files as streams of tokens, and no other files.
     pub tokens: Option<TokenSpec>,
     /// Read all data once and pin a checksum of each shard.
     pub checksum: bool,
-    /// Where manifest and tags go in place of `<prefix>/.larder`.
+    /// The folder of manifest and tags, in place of `<prefix>/.larder`.
     pub manifest: Option<OriginUri>,
-    /// The tag that is to point to the snapshot, `latest` if none is given.
+    /// The tag to point to the snapshot, `latest` if none is given.
     pub tag: Option<String>,
 }
 
@@ -51,18 +52,18 @@ impl Default for IndexOptions {
     }
 }
 
-/// How a stream of tokens becomes samples: a sample is a window.
+/// How a stream of tokens becomes samples: each sample is a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenSpec {
     /// The type of a token.
     pub dtype: Dtype,
     /// Tokens in a sample.
     pub window: u64,
-    /// Tokens from the begin of one sample to that of the next.
+    /// Tokens from the beginning of one sample to that of the next.
     pub stride: u64,
 }
 
-/// How far indexing has come.
+/// The progress of indexing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexProgress {
@@ -96,14 +97,14 @@ pub enum IndexProgress {
     Publishing,
 }
 
-/// Something under the prefix that is no part of the dataset.
+/// An object or tensor under the prefix that is not part of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftOut {
     /// The key of the object, relative to the prefix.
     pub object: String,
-    /// The tensor of it, if the rest of the object is used.
+    /// The tensor, if the rest of the object is used.
     pub tensor: Option<String>,
-    /// Why it is left out.
+    /// The reason.
     pub why: String,
 }
 
@@ -117,7 +118,7 @@ impl LeftOut {
     }
 }
 
-/// In one clause: `notes.txt is empty`.
+/// One clause: `notes.txt is empty`.
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { object, tensor, why } = self;
@@ -128,33 +129,34 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// What indexing produced.
+/// The result of indexing.
 #[derive(Debug, Clone)]
 pub struct Indexed {
     /// The manifest.
     pub manifest: Manifest,
-    /// Where it was written.
+    /// The place where it was written.
     pub location: ManifestLocation,
-    /// What is no part of the dataset, in the order of the keys.
+    /// Objects and tensors left out, in the order of the keys.
     pub left_out: Vec<LeftOut>,
 }
 
 /// A progress callback; called from the task that indexes.
 pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 
-/// Indexes what lies under `uri` and publishes the manifest.
+/// Indexes the files under `uri` and publishes the manifest.
 ///
-/// `.safetensors` files: every tensor whose leading dimension is the one that most bytes of the file
-/// share is a tensor of the samples; files are concatenated in the order of their keys. `.npy` files:
-/// `image.npy` beside `label.npy` are tensors of the same samples, and files that differ only in a
-/// trailing number are concatenated. In both, `x` beside `x.offsets` is one tensor with rows of any
-/// length. With [`IndexOptions::tokens`]: a sample is a window over a file;
-/// tokens after the last whole window of a file are in no sample, and as windows overlap or leave gaps,
-/// shards never join files then.
+/// * `.safetensors` files: the samples' tensors are those with the most common leading dimension,
+///   counted by bytes in each file. Files are concatenated in the order of their keys.
+/// * `.npy` files: `image.npy` beside `label.npy` are tensors of the same samples. Files that
+///   differ only in a trailing number are concatenated.
+/// * In both, `x` beside `x.offsets` is one tensor with rows of any length.
+/// * With [`IndexOptions::tokens`] a sample is a window over a file. Tokens after the last whole
+///   window of a file are in no sample. Shards never join files then, because windows overlap or
+///   leave gaps.
 ///
 /// # Errors
-/// One error that names the object and the field if a file is damaged or hostile, the two files that
-/// disagree, or what the origin refused. Nothing is published then.
+/// If a file is damaged or hostile: one error that names the object and the field. If two files
+/// disagree: the two files. Otherwise the origin's refusal. Nothing is published then.
 pub async fn index(
     origin: &Origin,
     uri: &OriginUri,
@@ -216,7 +218,7 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     Ok(())
 }
 
-/// The files under the prefix that may hold samples.
+/// Lists the files under the prefix that may hold samples.
 async fn list_files(
     origin: &Origin,
     uri: &OriginUri,
@@ -242,7 +244,7 @@ async fn list_files(
     Ok(files)
 }
 
-/// The plan of a dataset of safetensors or of npy files, whichever have more bytes.
+/// Plans a dataset of safetensors or of npy files, whichever have more bytes.
 async fn tensor_plan(
     origin: &Origin,
     uri: &OriginUri,
@@ -292,13 +294,13 @@ fn extension(key: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// A name from a file as it is shown in messages.
+/// Shortens and escapes a name from a file for a message.
 fn shown(name: &str) -> String {
     name.chars().take(100).flat_map(char::escape_debug).collect()
 }
 
-/// Drops versions if the store gave some but does not let them be read (S3 has a permission of its
-/// own for that): the etag pins the object just as well, as long as it is not replaced.
+/// Drops versions if the store gives some but does not let them be read (S3 has a separate
+/// permission for that). The etag pins the object just as well, as long as it is not replaced.
 async fn readable_versions(
     origin: &Origin,
     uri: &OriginUri,

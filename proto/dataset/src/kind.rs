@@ -1,10 +1,10 @@
-//! What an origin's errors mean to whoever asked: the same through a node as without one.
+//! Maps the origin's errors to kinds: the same through a node as without one.
 
 use larder_base::ErrorKind;
 
 use crate::{DatasetError, FetchError, OriginError};
 
-/// Why the origin refused, or could not be asked.
+/// Maps a refused or failed request to the origin.
 impl From<&OriginError> for ErrorKind {
     fn from(error: &OriginError) -> Self {
         match error {
@@ -21,8 +21,8 @@ impl From<&OriginError> for ErrorKind {
     }
 }
 
-/// Why bytes of a snapshot could not be read. An object that is gone is as changed as one that has
-/// other bytes: the snapshot can't be had.
+/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes:
+/// either way the snapshot is lost.
 impl From<&FetchError> for ErrorKind {
     fn from(error: &FetchError) -> Self {
         match error {
@@ -39,7 +39,7 @@ impl From<&FetchError> for ErrorKind {
     }
 }
 
-/// Why a dataset can't be opened.
+/// Maps a dataset that cannot be opened.
 impl From<&DatasetError> for ErrorKind {
     fn from(error: &DatasetError) -> Self {
         match error {
@@ -49,7 +49,7 @@ impl From<&DatasetError> for ErrorKind {
             | DatasetError::NoManifest { .. }
             | DatasetError::NothingToIndex { .. } => Self::NotFound,
             DatasetError::TagContended { .. } => Self::ResourceExhausted,
-            // Another node would read the same one: index the dataset again.
+            // Another node would read the same manifest: index the dataset again.
             DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
             _ => Self::InvalidArgument,
         }

@@ -1,11 +1,13 @@
-//! What rests on the origin: datasets that lie in an object store and are used where they lie.
+//! Datasets in an object store, indexed in place and read in place.
 //!
-//! A dataset is a prefix of an object store. [`index()`] reads the headers of the files under it and
-//! writes one small *manifest* beside them: which tensors the samples have, which shards they are
-//! cut into, and where in which object the bytes of each shard lie. [`open()`] finds that manifest by
-//! its tag, and everything after that is arithmetic on it: [`Manifest::locate`] turns a sample into
-//! a shard and a row, [`Manifest::fill_plan`] turns a shard into ranged reads, and
-//! [`Origin::read_exact_range`] performs one such read and accepts nothing but exactly those bytes.
+//! A dataset is a prefix of an object store. [`index()`] reads the headers of the files under it
+//! and writes one small *manifest* beside them. The manifest lists the samples' tensors, the
+//! shards, and the place of each shard's bytes in the objects. [`open()`] finds that manifest by
+//! its tag. Everything after that is arithmetic on it:
+//!
+//! * [`Manifest::locate`] turns a sample into a shard and a row.
+//! * [`Manifest::fill_plan`] turns a shard into ranged reads.
+//! * [`Origin::read_exact_range`] performs one such read and accepts exactly those bytes.
 //!
 //! Thread rule: a [`Manifest`] is immutable, cheap to clone and shared freely. Access to the origin
 //! is async and needs a tokio runtime with its time and I/O drivers.

@@ -1,11 +1,11 @@
-//! The manifest: the index of one snapshot, flat enough to be used where it is mapped.
+//! The manifest: the index of one snapshot, used in place.
 //!
-//! A manifest is parsed once: [`Manifest::parse`] checks its hash and every number in it, keeps the
-//! few tensors as parsed values and leaves shards, objects and names where they lie. Looking a sample
-//! up afterwards allocates nothing.
+//! [`Manifest::parse`] checks its hash and every number in it, once. It keeps the few tensors as
+//! parsed values and leaves shards, objects and names in the bytes. Later lookups of samples
+//! allocate nothing.
 //!
-//! Thread rule: immutable after parsing, `Send + Sync`, a clone is one reference count.
-//! Non-goals: reading data (see [`crate::Origin`]); changing a manifest (build another one).
+//! Thread rule: immutable after parsing, `Send + Sync`, a clone is one reference count. Non-goals:
+//! reading data (see [`crate::Origin`]); changing a manifest (build another one).
 
 mod build;
 mod format;
@@ -48,33 +48,35 @@ pub struct Tensor {
     locator: RowLocator,
     /// Which of the objects of a group holds this tensor.
     slot: u32,
-    /// `Strided`: which of that object's columns says where it begins. `Spans`: which span table.
+    /// `Strided`: the column of that object that gives the tensor's offset. `Spans`: its span
+    /// table.
     column: u32,
 }
 
 impl Tensor {
-    /// The name, unique in the dataset.
+    /// Returns the name, unique in the dataset.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of an element.
+    /// Returns the type of an element.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The shape of one sample; `[]` is a scalar. Of ragged tensors: the shape of one element.
+    /// Returns the shape of one sample; `[]` is a scalar. Of ragged tensors: the shape of one
+    /// element.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// The shape of one sample, in which the first dimension of ragged rows is not given.
+    /// Returns the shape of one sample. The first dimension of ragged rows is `None`.
     pub fn sample_shape(&self) -> Vec<Option<u64>> {
         let any = self.is_ragged().then_some(None);
         any.into_iter().chain(self.shape.iter().copied().map(Some)).collect()
     }
 
-    /// Bytes of one row, 0 when rows differ in length.
+    /// Returns the bytes of one row, 0 if rows differ in length.
     pub fn row_bytes(&self) -> u64 {
         match self.locator {
             RowLocator::Strided { row_bytes, .. } => row_bytes,
@@ -82,23 +84,25 @@ impl Tensor {
         }
     }
 
-    /// Bytes of what [`shape`](Self::shape) says: of a row, or of one element of a ragged row.
+    /// Returns the bytes of one [`shape`](Self::shape): of a row, or of one element of a ragged
+    /// row.
     pub fn element_bytes(&self) -> u64 {
         self.shape.iter().product::<u64>() * self.dtype.size_bytes()
     }
 
-    /// Whether rows differ in length: each is some elements of [`shape`](Self::shape).
+    /// Returns whether rows differ in length: each is some elements of [`shape`](Self::shape).
     pub fn is_ragged(&self) -> bool {
         self.locator == RowLocator::Spans
     }
 
-    /// The shape of a row of so many bytes: of a ragged one, first how many elements it has.
+    /// Returns the shape of a row of this many bytes. Of a ragged row, it begins with the number of
+    /// elements.
     pub fn row_shape(&self, bytes: u64) -> Vec<u64> {
         let elements = self.is_ragged().then(|| bytes / self.element_bytes());
         elements.into_iter().chain(self.shape.iter().copied()).collect()
     }
 
-    /// How a row is found.
+    /// Returns how a row is found.
     pub fn locator(&self) -> RowLocator {
         self.locator
     }
@@ -107,12 +111,12 @@ impl Tensor {
 /// How the rows of a tensor lie in its region of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowLocator {
-    /// Row `r` is `row_bytes` long and begins at `r * stride_bytes`. Rows overlap where the stride is
-    /// the smaller of the two (windows over tokens), and leave gaps where it is the larger.
+    /// Row `r` is `row_bytes` long and begins at `r * stride_bytes`. A smaller stride makes rows
+    /// overlap (windows over tokens); a larger one leaves gaps.
     Strided {
         /// Bytes of a row.
         row_bytes: u64,
-        /// Bytes from the begin of one row to that of the next.
+        /// Bytes from the beginning of one row to that of the next.
         stride_bytes: u64,
     },
     /// Each row has its own span of bytes, listed in the manifest; rows lie back to back.
@@ -122,15 +126,15 @@ pub enum RowLocator {
 /// A contiguous range of samples: the unit of placement, fill and eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Names the bytes.
+    /// Identifies the bytes.
     pub id: ShardId,
     /// The number of its first sample in the dataset.
     pub first_sample: u64,
-    /// How many samples it holds.
+    /// Number of samples.
     pub rows: u32,
     /// Bytes of all its regions together.
     pub bytes: u64,
-    /// The xxh3-64 over the CRC32C values of its checksum units, where it was pinned while indexing.
+    /// The xxh3-64 over the CRC32C values of its checksum units, if it was pinned while indexing.
     pub checksum: Option<u64>,
 }
 
@@ -141,7 +145,7 @@ pub struct Object<'a> {
     pub key: &'a str,
     /// The etag it had when it was indexed.
     pub etag: Option<&'a str>,
-    /// Its version, where the store keeps versions and lets them be read.
+    /// Its version, if the store keeps versions and lets them be read.
     pub version: Option<&'a str>,
     /// Its size in bytes.
     pub size_bytes: u64,
@@ -159,47 +163,47 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl Manifest {
-    /// The hash that names this snapshot.
+    /// Returns the hash that names this snapshot.
     pub fn snapshot(&self) -> SnapshotId {
         self.inner.snapshot
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         self.inner.header.samples
     }
 
-    /// The address that the keys of the objects are relative to.
+    /// Returns the address that the keys of the objects are relative to.
     pub fn uri(&self) -> &OriginUri {
         &self.inner.uri
     }
 
-    /// The tensors, in the order in which regions, plans and gathers number them.
+    /// Returns the tensors, in the order in which regions, plans and gathers number them.
     pub fn tensors(&self) -> &[Tensor] {
         &self.inner.tensors
     }
 
-    /// The number of the tensor with this name.
+    /// Returns the number of the tensor with this name.
     pub fn tensor_index(&self, name: &str) -> Option<usize> {
         self.inner.tensors.iter().position(|t| t.name == name)
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn shard_count(&self) -> u32 {
         self.inner.header.shard_count
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn object_count(&self) -> u32 {
         self.inner.header.object_count
     }
 
-    /// Bytes of all shards together.
+    /// Returns the bytes of all shards together.
     pub fn total_bytes(&self) -> u64 {
         (0..self.shard_count()).map(|s| self.shard(s).bytes).sum()
     }
 
-    /// The manifest as it lies on the origin.
+    /// Returns the manifest as it is stored on the origin.
     pub fn as_bytes(&self) -> &[u8] {
         (*self.inner.bytes).as_ref()
     }

@@ -1,4 +1,4 @@
-//! Opening a dataset: from a reference to its manifest.
+//! Opens a dataset: finds and reads the manifest that a reference names.
 
 use std::{any::Any, pin::Pin, sync::Arc};
 
@@ -11,36 +11,37 @@ use crate::{
     index::{cache_home, home_beside, index, manifest_uri, read_tag, tag_uri},
 };
 
-/// What whoever opens datasets for others lets that cost, and spares. Nothing is counted or kept by default.
+/// The limits and savings of a process that opens datasets for others. By default nothing is
+/// counted or kept.
 pub trait Room: Send + Sync {
-    /// The manifest of a snapshot that is open already, so that it need not be read again. Asked as soon as a tag
-    /// was read.
+    /// Returns the manifest of a snapshot that is open already, so that it need not be read again.
+    /// Called after a tag was read.
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
         let _ = snapshot;
         None
     }
 
-    /// Takes memory for a manifest of so many bytes, for as long as what is returned is there.
+    /// Reserves memory for a manifest of this many bytes, until the returned value is dropped.
     ///
     /// # Errors
-    /// In words, when there is none.
+    /// Why there is no room, in words.
     fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
         let _ = bytes;
         Ok(Box::new(()))
     }
 
-    /// Waits for leave to index a prefix, which lasts for as long as what is returned is there.
+    /// Waits for permission to index a prefix. The permission lasts until the returned value is
+    /// dropped.
     fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
         Box::pin(async { Box::new(()) as Box<dyn Any + Send> })
     }
 }
 
-/// Whatever it takes.
 struct Unlimited;
 
 impl Room for Unlimited {}
 
-/// A manifest as it was read, and the memory it has.
+/// A manifest as it was read, and the reservation of its memory.
 struct Housed {
     bytes: Bytes,
     _room: Box<dyn Any + Send + Sync>,
@@ -57,11 +58,11 @@ impl AsRef<[u8]> for Housed {
 pub struct Opened {
     /// The manifest.
     pub manifest: Manifest,
-    /// Whether there was none, so that the prefix was indexed just now.
+    /// Whether the prefix had no manifest and was indexed just now.
     pub indexed_now: bool,
-    /// Where the manifest lies.
+    /// The place of the manifest.
     pub location: ManifestLocation,
-    /// What was left out, if the prefix was indexed just now.
+    /// Objects left out, if the prefix was indexed just now.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -77,14 +78,17 @@ pub async fn open(
     open_with(&origin, dataset, manifest).await
 }
 
-/// Opens a dataset: finds the manifest its tag points to, beside the data, or in the local cache, or
-/// under `manifest` if that is given (which may also name one `.manifest` object). A tag of 32 hex
-/// digits is the id of a snapshot. A prefix that was never indexed is indexed now, with the defaults,
-/// unless it was said where its manifest lies.
+/// Opens a dataset: finds the manifest that its tag points to. A tag of 32 hex digits is the id of
+/// a snapshot.
+///
+/// With `manifest` it looks there only; that address may also name one `.manifest` object. Without,
+/// it looks beside the data and then in the local cache. If it finds no manifest and the tag is
+/// `latest`, it indexes the prefix with the defaults.
 ///
 /// # Errors
-/// When there is no such tag or no manifest where it was said to be, the manifest is damaged or of other
-/// data, or the prefix can't be indexed.
+/// * There is no such tag, or no manifest under the given address.
+/// * The manifest is damaged or describes other data.
+/// * The prefix cannot be indexed.
 pub async fn open_with(
     origin: &Origin,
     dataset: &DatasetRef,
@@ -93,7 +97,7 @@ pub async fn open_with(
     open_in(origin, dataset, manifest, &Unlimited).await
 }
 
-/// As [`open_with`], in memory that is asked for before it is taken.
+/// As [`open_with`], with memory that `room` grants before it is taken.
 ///
 /// # Errors
 /// As [`open_with`]; [`OriginError::NoRoom`].
@@ -117,7 +121,7 @@ pub async fn open_in(
     if let Some((manifest, location)) = found {
         return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
     }
-    // An address that is mistyped must not become the home of a new index.
+    // A mistyped address must not become the home of a new index.
     if let Some(home) = manifest {
         return Err(DatasetError::NoManifest { dataset: dataset.clone(), home: home.clone() });
     }
@@ -146,7 +150,7 @@ async fn find_default(
     match find(origin, dataset, &beside, &ManifestLocation::Beside, room).await {
         Ok(Some(found)) => return Ok(Some(found)),
         Ok(None) => {}
-        // Without the right to list, S3 answers "denied" for what is not there.
+        // Without the right to list, S3 answers "denied" for an object that does not exist.
         Err(DatasetError::Origin(error @ OriginError::Denied { .. })) => {
             denied = Some(error.to_string());
         }
@@ -188,7 +192,7 @@ async fn find(
 }
 
 impl ManifestLocation {
-    /// Reads the manifest and checks that it is the one that was meant.
+    /// Reads the manifest and checks its snapshot and its dataset.
     async fn read(
         self,
         origin: &Origin,

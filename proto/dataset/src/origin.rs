@@ -1,11 +1,11 @@
 //! Access to an origin: an object store, or a folder that is treated as one.
 //!
-//! An [`Origin`] holds one bucket. Ordinary requests (listing, headers, manifests, tags) retry a few
-//! times on their own; [`Origin::read_exact_range`], by which shards are filled, makes one attempt
-//! and says what went wrong, because whoever fills owns retries and their budget.
+//! An [`Origin`] holds one bucket. Ordinary requests (listing, headers, manifests, tags) retry a
+//! few times by themselves. [`Origin::read_exact_range`], which fills shards, makes one attempt and
+//! reports its error, because the fill owns retries and their budget.
 //!
 //! Thread rule: cheap to clone and to share; methods are async and need tokio's I/O and time.
-//! Non-goals: no caching, no writing of data, only of manifests and tags.
+//! Non-goals: no caching; no writing of data, only of manifests, tags and checksum tables.
 
 mod connect;
 mod credentials;
@@ -33,100 +33,100 @@ pub(crate) use read::Target;
 /// Why a request to an origin failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
-    /// No credentials that could be used; the message says how to provide them.
+    /// No usable credentials; the message says how to provide them.
     #[error("no credentials for {origin}: {why}; {remedy}")]
     Credentials {
-        /// What was to be reached.
+        /// The origin to reach.
         origin: OriginUri,
-        /// What was found and what was not.
+        /// The credentials found and missing.
         why: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// Settings in the environment that can't work.
+    /// Settings in the environment that cannot work.
     #[error("the settings for {origin} can't be used: {why}")]
     Settings {
-        /// What was to be reached.
+        /// The origin to reach.
         origin: OriginUri,
-        /// Which setting, and what to do.
+        /// The setting, and the remedy.
         why: String,
     },
     /// There is no such object, or no such bucket.
     #[error("{object} was not found: {why}")]
     NotFound {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What the store said.
+        /// The answer of the store.
         why: String,
     },
     /// The store refuses the request.
     #[error("access to {object} was denied: {why}")]
     Denied {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What the store said.
+        /// The answer of the store.
         why: String,
     },
-    /// The object is there, or is not the one expected, where a condition said otherwise.
-    #[error("{object} was changed by somebody else: {why}")]
+    /// The object exists, or differs from the expected one, against a condition of the request.
+    #[error("{object} was changed by another process: {why}")]
     Conflict {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What the store said.
+        /// The answer of the store.
         why: String,
     },
     /// The store does not know this kind of request.
     #[error("{object}: the store does not support this: {why}")]
     Unsupported {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What the store said.
+        /// The answer of the store.
         why: String,
     },
-    /// The object is larger than anything of its kind may be.
+    /// The object is larger than the limit of its kind.
     #[error("{object} has {bytes} bytes where at most {limit} are read")]
     TooLarge {
-        /// Which object.
+        /// The object.
         object: OriginUri,
         /// Its size.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// Whoever reads it has no memory for it.
+    /// The reader has no memory for it.
     #[error("{object} has {bytes} bytes, for which there is no room: {why}")]
     NoRoom {
-        /// Which object.
+        /// The object.
         object: OriginUri,
         /// Its size.
         bytes: u64,
-        /// What there is room for, and what to do.
+        /// The room there is, and the remedy.
         why: String,
     },
-    /// More objects under a prefix than are indexed.
+    /// More objects under a prefix than indexing takes.
     #[error("there are more than {limit} objects under {prefix}: index a smaller prefix")]
     TooMany {
-        /// Which prefix.
+        /// The prefix.
         prefix: OriginUri,
         /// The limit.
         limit: u64,
     },
-    /// A link that leads to a folder above it, or to itself, so that listing would never end.
+    /// A link leads to a folder above it, or to itself, so that listing would never end.
     #[error(
         "the files under {prefix} can't be listed: {why}; remove that link, or use a folder without it"
     )]
     Loop {
-        /// Which prefix.
+        /// The prefix.
         prefix: OriginUri,
-        /// Which link.
+        /// The link.
         why: String,
     },
-    /// Anything else: the network, the store, a name the store can't have.
+    /// Any other failure: the network, the store, a name the store cannot have.
     #[error("the request for {object} failed: {why}")]
     Failed {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What the store said.
+        /// The answer of the store.
         why: String,
     },
 }
@@ -140,24 +140,24 @@ pub struct Origin {
     /// Makes one attempt.
     strict: Arc<dyn ObjectStore>,
     etags: Etags,
-    /// Where local files may lie, if not anywhere.
+    /// The folders that local files must lie in, if they are restricted.
     fence: Option<Fence>,
-    /// Every call to a local file goes through this.
+    /// Limits the calls to local files. Each of them goes through this.
     local: LocalCalls,
 }
 
 /// How a store writes etags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Etags {
-    /// In quotes, as HTTP has it. Azure's listings, and those of some servers that speak S3 or GCS,
-    /// leave the quotes out, but a condition has to have them.
+    /// In quotes, as in HTTP. The listings of Azure, and of some servers that speak S3 or GCS,
+    /// leave the quotes out, but a condition must have them.
     Quoted,
-    /// Alike everywhere.
+    /// The same everywhere.
     AsIs,
 }
 
 impl Etags {
-    /// An etag as it has to stand in a condition.
+    /// Returns an etag as a condition needs it.
     fn in_full(self, etag: String) -> String {
         let full = self == Self::AsIs || etag.starts_with('"') || etag.starts_with("W/");
         if full { etag } else { format!("\"{etag}\"") }
@@ -165,18 +165,18 @@ impl Etags {
 }
 
 impl Origin {
-    /// Reaches an address in the same bucket?
+    /// Returns whether an address lies in the same bucket.
     pub fn serves(&self, uri: &OriginUri) -> bool {
         uri.scheme() == self.root.scheme() && uri.bucket() == self.root.bucket()
     }
 
-    /// The same, but no local file is read or written that lies outside of `fence`, whatever links say.
+    /// Restricts it: no local file outside of `fence` is read or written, wherever links lead.
     #[must_use]
     pub fn within(self, fence: Option<Fence>) -> Self {
         Self { fence, ..self }
     }
 
-    /// Access to another address by the same rules.
+    /// Connects to another address under the same restrictions.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -187,7 +187,7 @@ impl Origin {
         Ok(Self::connect(uri).await?.within(self.fence.clone()))
     }
 
-    /// Asks a store about an object; where that is a local file, in turn.
+    /// Runs a request to a store. A request for a local file takes its turn in `local`.
     async fn ask<T: Send + 'static>(
         &self,
         object: &OriginUri,
@@ -199,7 +199,7 @@ impl Origin {
         }
     }
 
-    /// Asks a store for an object, or for what it says of one.
+    /// Requests an object, or its metadata, from a store.
     async fn request(
         &self,
         store: &Arc<dyn ObjectStore>,
@@ -210,7 +210,7 @@ impl Origin {
         self.ask(object, async move { store.get_opts(&path, options).await }).await
     }
 
-    /// Any store in the place of a bucket, for tests.
+    /// Uses any store in place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
         let (strict, local) = (Arc::clone(&store), LocalCalls::of_process());
@@ -218,7 +218,7 @@ impl Origin {
     }
 }
 
-/// The path of an object in its bucket, as `object_store` wants it.
+/// Converts the path of an object to the type of `object_store`.
 fn store_path(uri: &OriginUri) -> Result<Path, OriginError> {
     Path::parse(uri.path()).map_err(|error| OriginError::Failed {
         object: uri.clone(),
@@ -227,7 +227,7 @@ fn store_path(uri: &OriginUri) -> Result<Path, OriginError> {
 }
 
 impl OriginError {
-    /// Sorts an error of the library into what its caller can do about it.
+    /// Sorts an error of the library by the remedy its caller has.
     fn from_store(object: &OriginUri, error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let object = object.clone();
@@ -256,7 +256,7 @@ impl OriginError {
     }
 }
 
-/// Whether a local file system said that this can't be read or written, now or later.
+/// Returns whether a local file system refused this read or write, so that a retry cannot help.
 fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
     let mut next = Some(error);

@@ -1,7 +1,7 @@
-//! Addresses: where a dataset lies, and which version of it is meant.
+//! Addresses: the place of a dataset, and a version of it.
 //!
-//! An [`OriginUri`] is checked once and holds no surprises afterwards: a known scheme, a bucket that
-//! looks like one, and a path without empty, `.` or `..` segments. Paths are taken literally; nothing
+//! An [`OriginUri`] is checked once, when it is parsed. It has a known scheme, a bucket of allowed
+//! characters, and a path without empty, `.` or `..` segments. Paths are taken literally: nothing
 //! is percent-decoded.
 
 use std::{fmt, str::FromStr, sync::Arc};
@@ -17,7 +17,7 @@ pub struct UriError {
 }
 
 impl UriError {
-    /// The reason alone, for whoever says with words of their own what was wrong.
+    /// Returns the reason alone, for a caller with a message of its own.
     pub fn why(&self) -> &'static str {
         self.why
     }
@@ -37,7 +37,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The scheme as it is written before `://`.
+    /// Returns the scheme as it is written before `://`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -61,7 +61,7 @@ pub struct OriginUri {
 }
 
 impl OriginUri {
-    /// Reads `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// Parses `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
     /// `file:///folder`. A trailing `/` is dropped.
     ///
     /// # Errors
@@ -91,25 +91,27 @@ impl OriginUri {
         Ok(Self { scheme, bucket: bucket.into(), path: path.into() })
     }
 
-    /// The kind of origin.
+    /// Returns the kind of origin.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The bucket or container; empty for a local folder.
+    /// Returns the bucket or container; empty for a local folder.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// The path inside the bucket (or from the root of the file system), without `/` at its ends.
+    /// Returns the path inside the bucket (or from the root of the file system), without `/` at its
+    /// ends.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The address of `relative` under this one.
+    /// Returns the address of `relative` under this one.
     ///
     /// # Errors
-    /// Refuses empty, `.` and `..` segments and control characters.
+    /// If `relative` has empty, `.` or `..` segments or control characters, or the result is too
+    /// long.
     pub fn join(&self, relative: &str) -> Result<Self, UriError> {
         check_path(relative).map_err(|why| refuse(relative, why))?;
         if self.path.len() + relative.len() + 1 > URI_BYTES_MAX {
@@ -123,7 +125,7 @@ impl OriginUri {
         Ok(Self { scheme: self.scheme, bucket: Arc::clone(&self.bucket), path })
     }
 
-    /// Whether this address is `prefix` or lies under it, in whole path segments.
+    /// Returns whether this address is `prefix` or lies under it, in whole path segments.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.scheme == prefix.scheme
             && self.bucket == prefix.bucket
@@ -159,8 +161,8 @@ impl FromStr for OriginUri {
     }
 }
 
-/// A dataset and the version of it that is meant: `s3://bucket/prefix@v3`. Without a tag it is
-/// `latest`. A tag of 32 hex digits is the id of a snapshot.
+/// A dataset and a version of it: `s3://bucket/prefix@v3`. Without a tag the version is `latest`. A
+/// tag of 32 hex digits is the id of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DatasetRef {
     uri: OriginUri,
@@ -168,10 +170,10 @@ pub struct DatasetRef {
 }
 
 impl DatasetRef {
-    /// The tag that is meant when none is named.
+    /// The tag used if none is named.
     pub const TAG_DEFAULT: &str = "latest";
 
-    /// Reads `URI` or `URI@TAG`. The last `@` of the last path segment begins the tag.
+    /// Parses `URI` or `URI@TAG`. The last `@` of the last path segment begins the tag.
     ///
     /// # Errors
     /// As [`OriginUri::parse`]; and a tag has 1 to 128 of letters, digits, `.`, `_` and `-`.
@@ -185,17 +187,17 @@ impl DatasetRef {
         Ok(Self { uri: OriginUri::parse(uri)?, tag: tag.into() })
     }
 
-    /// The dataset at `uri`, as its tag `latest` names it.
+    /// Refers to the dataset at `uri` by its tag `latest`.
     pub fn latest(uri: OriginUri) -> Self {
         Self { uri, tag: Self::TAG_DEFAULT.into() }
     }
 
-    /// Where the dataset lies.
+    /// Returns the address of the dataset.
     pub fn uri(&self) -> &OriginUri {
         &self.uri
     }
 
-    /// The tag, `latest` when none was named.
+    /// Returns the tag, `latest` if none was named.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_climb_or_confuse_is_refused() {
+    fn refuses_addresses_that_climb_or_confuse() {
         for text in [
             "",
             "bucket/x",

@@ -1,5 +1,5 @@
-//! Files that the Python packages safetensors and numpy wrote, indexed where they lie: every row read
-//! through the manifest is the row that Python wrote.
+//! Files written by the Python packages safetensors and numpy, indexed in place. Every row read
+//! through the manifest must equal the row that Python wrote.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn expected(dataset: &str) -> BTreeMap<String, Expected> {
     all.remove(dataset).unwrap()
 }
 
-/// A copy of a fixture that may be written to, and its address.
+/// Returns a writable copy of a fixture, and its address.
 fn copy(dataset: &str) -> (tempfile::TempDir, OriginUri) {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(fixtures().join(dataset)).unwrap() {
@@ -101,7 +101,7 @@ async fn fill(origin: &Origin, manifest: &Manifest, shard: u32) -> Vec<Vec<u8>> 
 }
 
 #[tokio::test]
-async fn safetensors_files_are_concatenated_and_the_rest_of_them_is_listed() {
+async fn concatenates_safetensors_files_and_lists_unused_tensors() {
     let (folder, uri) = copy("safetensors");
     std::fs::write(folder.path().join("README.md"), "about").unwrap();
     let options = IndexOptions { shard_bytes: 4096, ..IndexOptions::default() };
@@ -164,7 +164,7 @@ async fn windows_over_token_files_are_samples() {
 }
 
 #[tokio::test]
-async fn a_dataset_is_indexed_once_and_found_by_its_tag_and_its_snapshot() {
+async fn indexes_a_dataset_once_and_finds_it_by_tag_and_snapshot() {
     let (_folder, uri) = copy("safetensors");
     let dataset = DatasetRef::parse(&uri.to_string()).unwrap();
     let first = open(&dataset, None).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_manifest_may_lie_elsewhere_and_be_named_itself() {
 }
 
 #[tokio::test]
-async fn where_a_manifest_is_said_to_lie_none_is_made() {
+async fn makes_no_manifest_at_a_given_address() {
     let (_folder, uri) = copy("npy");
     let elsewhere = tempfile::tempdir().unwrap();
     let home = OriginUri::parse(&format!("file://{}", elsewhere.path().display())).unwrap();
@@ -219,7 +219,7 @@ async fn where_a_manifest_is_said_to_lie_none_is_made() {
 }
 
 #[tokio::test]
-async fn data_that_was_moved_is_told_from_what_was_indexed() {
+async fn refuses_data_that_was_moved_since_indexing() {
     let (folder, uri) = copy("npy");
     open(&DatasetRef::latest(uri.clone()), None).await.unwrap();
     let new = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ async fn data_that_was_moved_is_told_from_what_was_indexed() {
 }
 
 #[tokio::test]
-async fn checksums_are_pinned_when_asked_for_and_change_with_the_bytes() {
+async fn pins_checksums_on_request_and_they_change_with_the_bytes() {
     let (folder, uri) = copy("safetensors");
     let options = IndexOptions { shard_bytes: 4096, checksum: true, ..IndexOptions::default() };
     let (_, first) = indexed(&uri, &options).await;

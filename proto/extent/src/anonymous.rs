@@ -7,7 +7,8 @@ use memmap2::{Advice, MmapMut};
 
 use crate::pages::HUGE_BYTES;
 
-/// Zeroed memory that begins at a multiple of 2 MiB. Its pages are taken as they are written.
+/// Zeroed memory that begins at a multiple of 2 MiB. The kernel takes a page when it is first
+/// written.
 #[derive(Debug)]
 pub struct AnonymousMap {
     map: MmapMut,
@@ -16,14 +17,14 @@ pub struct AnonymousMap {
 }
 
 impl AnonymousMap {
-    /// Address space for `bytes` bytes.
+    /// Reserves address space for `bytes` bytes.
     ///
     /// # Errors
-    /// The kernel's, when it has not so much memory to promise.
+    /// The kernel's, if it cannot promise that much memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let huge = crate::layout::index(HUGE_BYTES);
         let map = MmapMut::map_anon(bytes.saturating_add(huge))?;
-        // Refused where the kernel was built without huge pages: then small ones it is.
+        // A kernel without huge pages refuses this; small pages do then.
         let _ = map.advise(Advice::HugePage);
         let start = map.as_ptr().align_offset(huge);
         Ok(Self { map, start, bytes })

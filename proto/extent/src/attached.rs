@@ -1,4 +1,4 @@
-//! An extent that another process filled, as its readers see it.
+//! The reader's side of an extent that another process filled.
 
 use std::any::Any;
 use std::fmt;
@@ -14,24 +14,28 @@ use crate::map::{PrivateMap, ReadMap};
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
 
 /// An extent received from the process that filled it, checked and mapped. Derefs to
-/// [`ExtentView`]. Dropping it unmaps the memory, which is what releases it: the descriptor is closed
-/// once the mapping, which holds the file on its own, is made.
+/// [`ExtentView`].
 ///
-/// The checks come before any trust: the file must be sealed (so nothing checked can change
-/// afterwards), its header must be intact and name the extent asked for, and its size must be the
-/// one its regions come to.
+/// Dropping it unmaps the memory and so releases it. The descriptor is closed as soon as the
+/// mapping exists, because the mapping holds the file by itself.
+///
+/// Attaching checks the file before it trusts any number in it:
+///
+/// * The file is sealed, so its contents cannot change after the checks.
+/// * The header is intact and names the extent asked for.
+/// * The file's size equals the size computed from its regions.
 #[derive(Debug)]
 pub struct Attached {
-    /// The first to be dropped.
+    /// Dropped first.
     companion: Slot,
     view: ExtentView,
     pub(crate) lender: Option<Lender>,
-    /// The last to be dropped.
+    /// Dropped last.
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Attached {
-    /// Maps an extent shared and read-only. This is the mapping to register for DMA.
+    /// Maps an extent shared and read-only. DMA registration uses this mapping.
     ///
     /// # Errors
     /// If the file is not a sealed, intact extent named `id`, or the kernel refuses to map it.
@@ -39,8 +43,8 @@ impl Attached {
         Self::attach(&File::from(fd), id)
     }
 
-    /// Maps an extent also private and writable, so that rows can be [lent](Self::lend). Until the
-    /// first is, that costs no memory.
+    /// Maps an extent a second time, private and writable, so that rows can be [lent](Self::lend).
+    /// The second mapping costs no memory until the first loan.
     ///
     /// # Errors
     /// As [`Attached::shared`].
@@ -53,19 +57,19 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Has something dropped right before the memory is unmapped: a registration of its addresses, say.
-    /// Returns the companion that this one replaces.
+    /// Sets the companion: a value that is dropped right before the memory is unmapped, such as a
+    /// registration of its addresses. Returns the companion it replaces.
     pub fn accompany(&self, companion: Option<Companion>) -> Option<Companion> {
         std::mem::replace(&mut *self.companion.lock(), companion)
     }
 
-    /// What accompanies it now.
+    /// Returns the current companion.
     #[must_use]
     pub fn companion(&self) -> Option<Companion> {
         self.companion.lock().clone()
     }
 
-    /// The same extent, which drops this once the memory is unmapped.
+    /// Returns the same extent, which drops `kept` after the memory is unmapped.
     #[must_use]
     pub fn kept_with(self, kept: impl Any + Send + Sync) -> Self {
         Self { _kept: Some(Box::new(kept)), ..self }
@@ -80,7 +84,7 @@ impl Attached {
     }
 }
 
-/// What is bound to the addresses of a mapping, and so must end before it.
+/// A value bound to the addresses of a mapping, which must be dropped before the mapping.
 pub type Companion = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]

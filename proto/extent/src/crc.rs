@@ -1,29 +1,29 @@
-//! CRC32C (Castagnoli), in one place.
+//! CRC32C (Castagnoli), the checksum of rows, headers and frames.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// The CRC32C of `bytes`.
+/// Returns the CRC32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// A CRC32C taken piece by piece, for bytes that are hashed while they are hot.
+/// A CRC32C computed piece by piece, while the bytes are still in the cache.
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// The state before the first byte.
+    /// Begins before the first byte.
     #[must_use]
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Takes in the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The CRC32C of all bytes taken in so far.
+    /// Returns the CRC32C of all bytes added so far.
     #[must_use]
     pub fn finish(&self) -> u32 {
         u32::try_from(self.0.finalize()).expect("a CRC of 32 bits fits 32 bits")

@@ -1,4 +1,4 @@
-//! What can go wrong with an extent.
+//! The errors of laying out, filling, sealing and attaching an extent.
 
 use std::io;
 
@@ -13,15 +13,15 @@ pub enum ExtentError {
     TooManyRegions {
         /// Regions asked for.
         count: usize,
-        /// The most one extent may have.
+        /// The largest number of regions.
         limit: usize,
     },
-    /// A region whose numbers contradict each other or overflow.
+    /// The numbers of a region contradict each other or overflow.
     #[error("region {region} cannot be: {reason}")]
     BadRegion {
         /// Index of the region.
         region: usize,
-        /// What is wrong with it.
+        /// The contradiction.
         reason: &'static str,
     },
     /// The extent would be larger than any extent may be.
@@ -29,13 +29,13 @@ pub enum ExtentError {
     TooLarge {
         /// Index of the region at which the limit was passed.
         region: usize,
-        /// The most bytes one extent may have.
+        /// The largest number of bytes.
         limit: u64,
     },
-    /// Hashing the rows would take far longer than writing them (windows that overlap too often).
+    /// The rows (windows that overlap too often) would take far longer to hash than to write.
     #[error("the rows overlap so often that {limit} bytes would not suffice to hash them all")]
     TooMuchHashing {
-        /// The most bytes hashed for one extent.
+        /// The largest number of bytes hashed for one extent.
         limit: u64,
     },
     /// The parts do not cover every region exactly once.
@@ -43,7 +43,7 @@ pub enum ExtentError {
     PartsDoNotTile {
         /// Index of the region.
         region: usize,
-        /// First byte that no part, or more than one, covers.
+        /// First byte that no part covers, or that two parts cover.
         at: u64,
     },
     /// Sealing was asked for before every part was finished.
@@ -61,10 +61,10 @@ pub enum ExtentError {
         /// The seals it lacks.
         missing: String,
     },
-    /// A file offered as an extent does not begin like one.
+    /// The header of a file offered as an extent is not one.
     #[error("the file is not an extent: {reason}")]
     NotAnExtent {
-        /// What gave it away.
+        /// The mismatch.
         reason: &'static str,
     },
     /// An extent of a layout version this build does not know.
@@ -72,15 +72,15 @@ pub enum ExtentError {
     UnknownVersion {
         /// Version in the header.
         found: u32,
-        /// The one version this build reads.
+        /// The only version this build reads.
         known: u32,
     },
-    /// The extent is intact, but it is another one than was asked for.
+    /// The extent is intact, but has another id than the one asked for.
     #[error("extent {found}, where {expected} was expected")]
     WrongId {
-        /// Id that was asked for.
+        /// The id asked for.
         expected: ExtentId,
-        /// Id in the header.
+        /// The id in the header.
         found: ExtentId,
     },
     /// The kernel refused a call.
@@ -95,7 +95,7 @@ pub enum ExtentError {
 }
 
 impl ExtentError {
-    /// Wraps the kernel's answer to `call`; made for `map_err`.
+    /// Wraps the kernel's answer to `call`, for `map_err`.
     pub(crate) fn os<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Os { call, source: source.into() }
     }

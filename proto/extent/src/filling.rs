@@ -1,7 +1,7 @@
-//! An extent that is being filled: parts are written side by side, finished ones can be copied out.
+//! An extent being filled: several parts are written at once, and finished ones can be copied out.
 //!
-//! Bytes are written to the file and read from it by system calls: a page that is written as a whole
-//! is neither zeroed before nor faulted in, which would cost more than the copy.
+//! Bytes are written to the file and read from it by system calls. A page that is written as a
+//! whole is then neither zeroed first nor faulted in, which would cost more than the copy.
 
 mod hash;
 mod parts;
@@ -21,31 +21,30 @@ use crate::{ExtentError, ExtentId, PagePreference, Sealed, memfd, pages};
 use hash::{UnitHasher, hash_in_pieces};
 use parts::PartTable;
 
-/// What became of a copy out of a filling extent.
+/// The result of a copy out of a filling extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
     /// The bytes are in the target.
     Copied,
-    /// Some of the bytes are not in yet; the target is as it was.
+    /// Some of the bytes are missing; the target is unchanged.
     NotYet,
-    /// The extent is sealed (or its sealing failed): read it there. The target is as it was.
+    /// The extent is sealed (or its sealing failed): read it there. The target is unchanged.
     Sealed,
 }
 
-/// The memory of a filling extent.
 struct Memory {
     tables: TableMap,
     file: File,
 }
 
 impl Memory {
-    /// Stores the checksum of a unit. Whoever does it twice stores the same again.
+    /// Stores the checksum of a unit. Storing it twice is harmless: the value is the same.
     fn store_crc(&self, placed: &Placed, unit: u64, crc: u32) {
         let slot = self.tables.checksum(index(placed.crc_offset + unit * 4));
         slot.store(crc.to_le(), Ordering::Relaxed);
     }
 
-    /// Takes the checksums of units where they lie.
+    /// Computes the checksums of units from the bytes in the file.
     fn hash_units(&self, placed: &Placed, units: Range<u64>) -> Result<(), ExtentError> {
         let mut piece = Vec::new();
         for unit in units {
@@ -67,27 +66,27 @@ impl Memory {
     }
 }
 
-/// An extent that is being filled, reachable from this process alone.
+/// An extent being filled, which only this process can reach.
 ///
-/// Its regions are cut into parts. A part is written by one [`Part`] at a time, and read by others
-/// only once it is finished. When all are, [`seal`](Filling::seal) turns the memory into a
+/// Its regions are cut into parts. One [`Part`] at a time writes a part, and others can read it
+/// only after it is finished. When all parts are, [`seal`](Filling::seal) turns the memory into a
 /// [`Sealed`] extent. Dropping the last handle before that frees everything.
 ///
-/// A forked child does not inherit the mapping of the checksums, or it would keep the extent from being
-/// sealed: there, a `Filling` and its parts must not be touched.
+/// A forked child does not inherit the mapping of the checksums, because it would keep the extent
+/// from being sealed. A child must not touch a `Filling` or its parts.
 pub struct Filling {
     id: ExtentId,
     layout: Layout,
     parts: PartTable,
-    /// Taken by `seal`. Copies hold the read lock, so none has the memory unmapped under it; a
+    /// `seal` takes it. Copies hold the read lock, so none has the memory unmapped under it. A
     /// [`Part`] has its own handle, and `seal` begins only when no part is held.
     memory: RwLock<Option<Arc<Memory>>>,
 }
 
 impl Filling {
-    /// Makes room for `layout`, to be filled in `parts`, which must cover every region exactly once, in
-    /// any order. Where the host gives huge pages their memory is taken now, which takes up to 0.2 s
-    /// per GiB; else pages are taken as they are written.
+    /// Creates the memory for `layout`. The `parts` must cover every region exactly once, in any
+    /// order. Where the host may give huge pages, or `pages` asks for small ones, all memory is
+    /// taken now. That takes up to 0.2 s per GiB. Otherwise each page is taken when it is written.
     ///
     /// # Errors
     /// If the parts do not tile the regions, or the kernel gives no memory.
@@ -109,37 +108,37 @@ impl Filling {
         Ok(Arc::new(Self { id, layout, parts, memory }))
     }
 
-    /// The extent's id.
+    /// Returns the extent's id.
     #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
-    /// Where everything lies.
+    /// Returns the places of everything in it.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Bytes of memory the extent takes.
+    /// Returns the bytes of memory that the extent takes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.layout.total_bytes()
     }
 
-    /// The parts, as they were given to [`create`](Filling::create).
+    /// Returns the parts, as they were given to [`create`](Filling::create).
     #[must_use]
     pub fn parts(&self) -> &[PartSpec] {
         self.parts.specs()
     }
 
-    /// How many parts are not finished.
+    /// Returns the number of parts that are not finished.
     #[must_use]
     pub fn parts_missing(&self) -> usize {
         self.parts.missing()
     }
 
-    /// Takes part `index` to write it. `None` if there is no such part, somebody else is writing
+    /// Takes part `index` to write it. Returns `None` if there is no such part, another writer has
     /// it, or it is finished.
     #[must_use]
     pub fn take_part(self: &Arc<Self>, index: usize) -> Option<Part> {
@@ -147,7 +146,7 @@ impl Filling {
         let hasher = UnitHasher::new(&self.layout.placed()[spec.region], &spec.range);
         let memory = self.memory();
         let memory = memory.as_ref()?;
-        // Claimed first: `seal` relies on there being no handle without a claim.
+        // Claimed first: `seal` relies on every handle having a claim.
         self.parts.claim(index).then(|| Part {
             memory: Arc::clone(memory),
             hasher,
@@ -155,7 +154,7 @@ impl Filling {
         })
     }
 
-    /// Whether all bytes of `range` of a region are in.
+    /// Returns whether all bytes of `range` of a region are written.
     ///
     /// # Panics
     /// If the region does not have these bytes.
@@ -167,13 +166,13 @@ impl Filling {
         self.parts.is_ready(region, &range)
     }
 
-    /// Copies `range` of a region to `target` if all of it is in.
+    /// Copies `range` of a region to `target` if all of it is written.
     ///
     /// # Errors
-    /// The kernel's, if it can't bring back what it has swapped out.
+    /// The kernel's, if it cannot read back pages it swapped out.
     ///
     /// # Panics
-    /// If the region does not have these bytes, or `target` has not as many.
+    /// If the region does not have these bytes, or `target` has another length.
     pub fn copy(
         &self,
         region: usize,
@@ -195,7 +194,7 @@ impl Filling {
     /// Makes the extent immutable. Blocks copies for a moment.
     ///
     /// # Errors
-    /// If a part is not finished; the filling then goes on. Any other error ends it.
+    /// If a part is not finished; filling can go on then. Any other error ends the filling.
     pub fn seal(&self) -> Result<Sealed, ExtentError> {
         if self.parts_missing() > 0 {
             return Err(ExtentError::PartsMissing { missing: self.parts_missing() });
@@ -206,8 +205,7 @@ impl Filling {
         }
         let memory = self.memory.write().unwrap_or_else(PoisonError::into_inner).take();
         let memory = memory.ok_or(ExtentError::AlreadySealed)?;
-        // Finished parts have let go of the memory before they counted as finished, and no part
-        // can be taken any more.
+        // A part drops its memory before it counts as finished, and no part can be taken any more.
         let Memory { mut tables, file } =
             Arc::into_inner(memory).expect("no part of a filled extent is held");
         tables.write_header(&encode(self.id, &self.layout));
@@ -216,11 +214,11 @@ impl Filling {
     }
 
     fn memory(&self) -> std::sync::RwLockReadGuard<'_, Option<Arc<Memory>>> {
-        // Nothing that panics under the lock leaves the memory half changed.
+        // No panic under the lock leaves the memory half changed.
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the checksums that no part could take alone.
+    /// Computes the checksums of units that span several parts.
     fn hash_units_across_parts(&self, memory: &Memory) -> Result<(), ExtentError> {
         for (region, placed) in self.layout.placed().iter().enumerate() {
             let mut next = 0;
@@ -249,36 +247,36 @@ impl fmt::Debug for Filling {
 
 /// The right to write one part of a filling extent, from its first byte to its last.
 ///
-/// [`finish`](Part::finish) lets others read them; dropping it without gives the part back to be
-/// taken again.
+/// [`finish`](Part::finish) lets others read the part. Dropping it unfinished returns the part, and
+/// another writer can take it.
 pub struct Part {
-    // Dropped in this order: the memory is let go before the claim is.
+    // Dropped in this order: the memory before the claim.
     memory: Arc<Memory>,
     hasher: UnitHasher,
     claim: Claim,
 }
 
 impl Part {
-    /// Index of the part.
+    /// Returns the index of the part.
     #[must_use]
     pub fn index(&self) -> usize {
         self.claim.index
     }
 
-    /// Where the part lies.
+    /// Returns the region and the bytes of the part.
     #[must_use]
     pub fn spec(&self) -> &PartSpec {
         &self.claim.filling.parts.specs()[self.claim.index]
     }
 
-    /// Writes the bytes that come next, and takes the checksums of the rows that are complete with
-    /// them, while they are warm.
+    /// Writes the next bytes, and computes the checksums of the rows they complete while the bytes
+    /// are in the cache.
     ///
     /// # Errors
     /// The kernel's, if it has no memory.
     ///
     /// # Panics
-    /// If these are more than the part has left.
+    /// If the part has fewer bytes left.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ExtentError> {
         let (spec, at) = (self.spec(), self.hasher.at());
         assert!(bytes.len() as u64 <= spec.range.end - at, "more than a part of {:?}", spec.range);
@@ -295,18 +293,18 @@ impl Part {
             UnitHasher::new(&self.claim.filling.layout.placed()[spec.region], &spec.range);
     }
 
-    /// Whether [`finish`](Part::finish) will take checksums where rows lie, which may take seconds: where rows
-    /// overlap much, they have many times the bytes of the part.
+    /// Returns whether [`finish`](Part::finish) must read rows back to hash them. That may take
+    /// seconds: rows that overlap much have many times the bytes of the part.
     #[must_use]
     pub fn has_rows_to_hash(&self) -> bool {
         !self.hasher.left().is_empty()
     }
 
-    /// Takes those checksums of rows that lie wholly in the part which were not taken when they were
-    /// written, and lets others read it. Bytes that were never written are zeros.
+    /// Computes the checksums of rows in the part that were not computed during the writes, and
+    /// lets others read the part. Bytes that were never written are zeros.
     ///
     /// # Errors
-    /// The kernel's; the part is then given back.
+    /// The kernel's; the part is returned then.
     pub fn finish(mut self) -> Result<(), ExtentError> {
         let placed = &self.claim.filling.layout.placed()[self.spec().region];
         self.memory.hash_units(placed, self.hasher.left())?;
@@ -315,7 +313,7 @@ impl Part {
     }
 }
 
-/// What says in the table of parts that one is being written; says the rest when dropped.
+/// Marks a part as being written. Dropping it marks the part finished or empty.
 struct Claim {
     filling: Arc<Filling>,
     index: usize,

@@ -1,20 +1,20 @@
-//! The name of an extent: 16 bytes chosen by whoever fills it.
+//! The name of an extent: 16 bytes chosen by the process that fills it.
 
 use std::fmt;
 
-/// The name of an extent, in practice the id of the shard or snapshot whose bytes it holds. This
-/// crate gives it no meaning: it is written into the header and compared on attach.
+/// The name of an extent, in practice the id of the shard or snapshot it holds. This crate only
+/// writes it into the header and compares it on attach.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExtentId(pub [u8; 16]);
 
 impl ExtentId {
-    /// The id with these bytes.
+    /// Makes an id of these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes of the id.
+    /// Returns the bytes of the id.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

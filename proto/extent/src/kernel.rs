@@ -1,14 +1,16 @@
-//! The inner loops of copying rows: bring memory in early, copy past the cache, hash on the way.
+//! The inner loops of copying rows: prefetch memory, copy past the cache, hash during the copy.
 //!
-//! What is best was measured against plain copies of the same rows. Rows are hashed on their way
-//! through the registers ([`fused`]) where the processor can; those of many pages, in batches that no
-//! cache would hold, go past the cache then, by stores that do not read the target first. Where it can't,
-//! such rows are hashed a page at a time where they lie, which brings the page into the first-level
-//! cache, and go from there to the target past the cache; shorter ones are hashed in the target after
-//! they were copied. While a row is copied, memory that comes later is asked for in step with it
-//! ([`Ahead`]).
+//! The choices below were measured against plain copies of the same rows.
 //!
-//! Thread rule: plain functions. Non-goals: which rows (see `rows`), which checksum (see `crc`).
+//! * Where the processor can, rows are hashed in the registers they are copied through ([`fused`]).
+//!   Long rows of batches that no cache would hold then go past the cache, by stores that do not
+//!   read the target first.
+//! * Elsewhere, long rows of such batches are hashed a page at a time in the source. That loads the
+//!   page into the first-level cache, and the copy from there goes past the cache. Shorter rows are
+//!   hashed in the target after the copy.
+//! * While a row is copied, memory needed later is prefetched in step with the copy ([`Ahead`]).
+//!
+//! Thread rule: plain functions. Non-goals: choosing rows (see `rows`) and checksums (see `crc`).
 
 #![cfg_attr(
     target_arch = "x86_64",
@@ -23,45 +25,45 @@ mod fused;
 
 use crate::crc::Crc32c;
 
-/// Bytes that are hashed and then copied: a page, at whose end the memory's own prefetching stops,
-/// small enough to be in the first-level cache still.
+/// Bytes that are hashed and then copied: a page, where hardware prefetching stops, and small
+/// enough to stay in the first-level cache.
 const PIECE_BYTES: usize = 4096;
 
-/// Bytes that are copied, and asked for, at a time.
+/// Bytes copied, and prefetched, at a time.
 const STEP_BYTES: usize = 256;
 
 /// A copy that stays in the cache is hashed in pieces of this size.
 const CACHED_PIECE_BYTES: usize = 16 * 1024;
 
-/// How far before its copy memory is asked for: as long as copying so much takes, a line is on its way. The memory's
-/// own prefetching stops at the end of each page, and begins only some lines into the next.
+/// How far ahead of its copy memory is prefetched. A line arrives in about the time that copying
+/// this much takes. Hardware prefetching stops at each page's end and resumes some lines into the
+/// next.
 pub(crate) const AHEAD_BYTES: usize = PIECE_BYTES;
 
-/// What is asked for while a row is copied, as many bytes in each step as are copied in it: asked for at once, the
-/// lines would wait for each other, and the copy for all of them.
+/// The memory to prefetch while a row is copied, in each step as many bytes as the step copies.
+/// Prefetched all at once, the lines would wait for each other, and the copy for all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead<'a> {
-    /// The rest of the row that is copied,
+    /// The rest of the copied row.
     own: &'a [u8],
-    /// and after it what a later row begins with.
+    /// The beginning of a later row, prefetched after `own`.
     later: &'a [u8],
 }
 
 impl<'a> Ahead<'a> {
-    /// Of a row, all of a later one, if it is short; else what comes far enough after the bytes that are copied, and
-    /// in the end what the later one begins with.
+    /// Prefetches for the copy of `row`: first the bytes of `row` that lie [`AHEAD_BYTES`] or more
+    /// after its start, then up to as many bytes of `later`.
     #[inline]
     pub(crate) fn of(row: &'a [u8], later: &'a [u8]) -> Self {
         let own = row.get(AHEAD_BYTES..).unwrap_or_default();
         Self { own, later: &later[..later.len().min(AHEAD_BYTES)] }
     }
 
-    /// Nothing.
     pub(crate) fn none() -> Self {
         Self { own: &[], later: &[] }
     }
 
-    /// What belongs to the `bytes` that are copied from `at` on.
+    /// Prefetches the bytes that belong to the `bytes` copied from `at` on.
     #[inline]
     fn ask(&self, at: usize, bytes: usize) {
         let (from, at) = match at.checked_sub(self.own.len()) {
@@ -73,7 +75,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// What belongs to the bytes that are copied after the first `bytes`.
+    /// Returns the prefetches that belong to the copy after the first `bytes`.
     fn skip(self, bytes: usize) -> Self {
         let after = bytes.saturating_sub(self.own.len());
         Self {
@@ -83,10 +85,10 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// What memory moves at once.
+/// Bytes that memory moves at once.
 const LINE_BYTES: usize = 64;
 
-/// Has the memory begin to bring in all of `bytes`.
+/// Prefetches all of `bytes`.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
     for line in bytes.iter().step_by(LINE_BYTES) {
@@ -98,8 +100,8 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 #[inline]
 fn prefetch_line(byte: &u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing that the program could see and faults at no address; SSE, which
-    // it is part of, is there on every x86-64.
+    // SAFETY: a prefetch reads nothing that the program could see and faults at no address. It is
+    // part of SSE, which every x86-64 has.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
 }
 
@@ -107,7 +109,7 @@ fn prefetch_line(byte: &u8) {
 #[inline]
 fn prefetch_line(_: &u8) {}
 
-/// Whether rows of this length are hashed while they are copied, and not after.
+/// Returns whether rows of this length are hashed during the copy rather than after it.
 #[inline]
 pub(crate) fn hashes_on_the_way(bytes: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -117,7 +119,6 @@ pub(crate) fn hashes_on_the_way(bytes: usize) -> bool {
     on_the_way
 }
 
-/// Copies.
 #[inline]
 pub(crate) fn copy(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) {
     let starts = (0..).step_by(STEP_BYTES);
@@ -128,8 +129,8 @@ pub(crate) fn copy(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) {
     }
 }
 
-/// Copies, and returns the checksum of what was copied: of the registers it went through, or read
-/// from the target.
+/// Copies, and returns the checksum of the copied bytes, taken in the registers or read from the
+/// target.
 #[inline]
 pub(crate) fn copy_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -150,8 +151,8 @@ fn copy_then_hash(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     crc.finish()
 }
 
-/// Copies past the cache, and returns the checksum of what was copied: of the registers it went through,
-/// or read from the source.
+/// Copies past the cache, and returns the checksum of the copied bytes, taken in the registers or
+/// read from the source.
 #[inline]
 pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -161,12 +162,12 @@ pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) 
     hash_then_stream(source, target, ahead)
 }
 
-/// Copies past the cache, a page at a time, and returns the checksum of what was copied, read from the
+/// Copies past the cache, a page at a time, and returns the checksum of the bytes, read from the
 /// source.
 ///
-/// The target can't be read back without undoing what this is for. The checksum is that of the copy
-/// because the source is the same at both readings: the file is sealed, so nobody can write to it,
-/// and the second reading finds the page in the first-level cache, where the first one left it.
+/// The target cannot be read back: that would load it into the cache. The checksum holds for the
+/// copy because both readings see the same bytes: the file is sealed, so no process can write to
+/// it. The second reading finds the page in the first-level cache.
 fn hash_then_stream(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) -> u32 {
     let mut crc = Crc32c::new();
     let starts = (0..).step_by(PIECE_BYTES);
@@ -194,8 +195,8 @@ fn stream(source: &[u8], target: &mut [u8]) {
         let (from, to) = (from.as_ptr().cast::<__m128i>(), to.as_mut_ptr().cast::<__m128i>());
         for quarter in 0..4 {
             // SAFETY: both are 64 bytes, four times 16; the head was cut so that targets lie on
-            // multiples of 64; loads may lie anywhere; SSE2 is there on every x86-64. `streamed`
-            // comes before anybody looks at the target.
+            // multiples of 64; loads may lie anywhere; every x86-64 has SSE2. `streamed` runs
+            // before any code reads the target.
             unsafe { _mm_stream_si128(to.add(quarter), _mm_loadu_si128(from.add(quarter))) }
         }
     }
@@ -207,7 +208,7 @@ fn stream(source: &[u8], target: &mut [u8]) {
     target.copy_from_slice(source);
 }
 
-/// Orders all that was streamed before whatever this thread reads or writes next.
+/// Orders all streamed stores before anything this thread reads or writes next.
 fn streamed() {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,4 +1,4 @@
-//! Where everything lies in an extent's file: pure arithmetic, no memory.
+//! Computes where everything lies in an extent's file. Pure arithmetic, no memory.
 //!
 //! ```text
 //! 0                header           see `header`; 64 bytes and 64 more per region
@@ -8,8 +8,8 @@
 //! ...              total_bytes is a multiple of the page, and the size of the file
 //! ```
 //!
-//! The layout is a pure function of the list of regions. A header therefore repeats it only so that
-//! a reader can compare: whatever offsets a hostile file claims, only the computed ones are used.
+//! The layout is a pure function of the list of regions. The header repeats it only for comparison:
+//! the reader uses the offsets it computes, whatever a hostile file claims.
 
 mod header;
 
@@ -25,41 +25,41 @@ pub const REGIONS_MAX: usize = 4096;
 /// The most bytes of one extent, header and checksums included.
 pub const EXTENT_BYTES_MAX: u64 = 64 << 30;
 
-/// The most bytes hashed for one extent. Windows that overlap are hashed once per row, so a short
-/// stride under a long row is a demand for time rather than memory; this is about ten seconds.
+/// The most bytes hashed for one extent. Overlapping windows are hashed once per row, so a short
+/// stride under a long row costs time rather than memory. This limit is about ten seconds.
 const HASHED_BYTES_MAX: u64 = 1 << 40;
 
-/// Everything that is mapped begins on a page.
+/// Every mapped area begins on a page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// Bytes of a checksum unit where rows give no better one.
+/// Bytes of a checksum unit in a region without rows, and the most that short rows share.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-/// Rows shorter than this share a checksum: four bytes for each would weigh too much.
+/// Rows shorter than this share a checksum: 4 bytes for each row would be too much.
 const ROW_BYTES_OWN_CRC: u64 = 64;
 
-/// What one region of an extent holds.
+/// The contents of one region of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// `rows` rows of `row_bytes` each, row r at byte r * `stride_bytes`. A stride below the row's
-    /// bytes makes windows that overlap; a stride above leaves gaps.
+    /// bytes makes windows that overlap; a stride above it leaves gaps.
     Rows {
-        /// How many rows.
+        /// Number of rows.
         rows: u64,
-        /// Bytes of each.
+        /// Bytes of each row.
         row_bytes: u64,
         /// Bytes from the start of one row to the start of the next.
         stride_bytes: u64,
     },
-    /// Bytes without rows; blocks of 4096 bytes stand in for rows wherever rows are asked for.
+    /// Bytes without rows. Functions that take rows treat each block of 4096 bytes as a row.
     Blocks {
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
 }
 
 impl Region {
-    /// How many rows (of [`Region::Blocks`]: blocks, the last may be short).
+    /// Returns the number of rows (of [`Region::Blocks`]: blocks, the last may be short).
     #[must_use]
     pub fn rows(&self) -> u64 {
         match *self {
@@ -68,7 +68,8 @@ impl Region {
         }
     }
 
-    /// Bytes from the first row's start to the last row's end; why not, if that cannot be.
+    /// Returns the bytes from the first row's start to the last row's end. The error says why the
+    /// region is impossible.
     fn bytes_checked(&self) -> Result<u64, &'static str> {
         match *self {
             Self::Blocks { bytes } => Ok(bytes),
@@ -86,7 +87,7 @@ impl Region {
     }
 }
 
-/// One region with everything computed from it once.
+/// One region with everything computed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) region: Region,
@@ -95,12 +96,12 @@ pub(crate) struct Placed {
     pub(crate) bytes: u64,
     /// Offset of the checksum table in the file.
     pub(crate) crc_offset: u64,
-    /// Checksum units, and so entries of the table.
+    /// Number of checksum units, and so of entries in the table.
     pub(crate) units: u64,
 }
 
 impl Placed {
-    /// Rows that share a checksum unit.
+    /// Returns how many rows share a checksum unit.
     pub(crate) fn rows_per_unit(&self) -> u64 {
         match self.region {
             Region::Rows { row_bytes, .. } if row_bytes < ROW_BYTES_OWN_CRC => {
@@ -110,7 +111,7 @@ impl Placed {
         }
     }
 
-    /// Bytes of row `row`, relative to the region.
+    /// Returns the bytes of row `row`, relative to the region.
     ///
     /// # Panics
     /// If there is no such row.
@@ -126,7 +127,7 @@ impl Placed {
         }
     }
 
-    /// Bytes of checksum unit `unit`, relative to the region.
+    /// Returns the bytes of checksum unit `unit`, relative to the region.
     pub(crate) fn unit_range(&self, unit: u64) -> Range<u64> {
         let per_unit = self.rows_per_unit();
         let first = unit * per_unit;
@@ -134,13 +135,12 @@ impl Placed {
         self.row_range(first).start..self.row_range(last).end
     }
 
-    /// Whether units share bytes.
     pub(crate) fn units_overlap(&self) -> bool {
         matches!(self.region, Region::Rows { row_bytes, stride_bytes, .. } if stride_bytes < row_bytes)
     }
 
-    /// The units that lie wholly in `range`. They are consecutive, because both the starts and the
-    /// ends of units rise.
+    /// Returns the units that lie wholly in `range`. They are consecutive, because both the starts
+    /// and the ends of units rise.
     pub(crate) fn units_within(&self, range: &Range<u64>) -> Range<u64> {
         let first = partition(self.units, |unit| self.unit_range(unit).start < range.start);
         let end = partition(self.units, |unit| self.unit_range(unit).end <= range.end);
@@ -148,7 +148,8 @@ impl Placed {
     }
 }
 
-/// The first of `0..count` for which `before` is false, given that it is true up to some point.
+/// Returns the first of `0..count` for which `before` is false. `before` must be true up to some
+/// point and false after it.
 fn partition(count: u64, before: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -162,7 +163,7 @@ fn partition(count: u64, before: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Where everything lies in an extent: header, checksum tables and regions.
+/// The places of everything in an extent: header, checksum tables and regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     regions: Box<[Placed]>,
@@ -174,8 +175,10 @@ impl Layout {
     /// Lays out `regions` in their order.
     ///
     /// # Errors
-    /// If a region's numbers contradict each other, if there are more than [`REGIONS_MAX`], if the
-    /// whole would pass [`EXTENT_BYTES_MAX`], or if its rows overlap too often to be hashed.
+    /// * A region's numbers contradict each other.
+    /// * There are more than [`REGIONS_MAX`] regions.
+    /// * The whole exceeds [`EXTENT_BYTES_MAX`].
+    /// * The rows overlap too often to be hashed.
     pub fn new(regions: &[Region]) -> Result<Self, ExtentError> {
         if regions.len() > REGIONS_MAX {
             return Err(ExtentError::TooManyRegions { count: regions.len(), limit: REGIONS_MAX });
@@ -218,19 +221,20 @@ impl Layout {
         Ok(())
     }
 
-    /// Bytes of the file and of its mapping: what a budget must admit. A multiple of 4096.
+    /// Returns the bytes of the file and of its mapping, for the budget to admit. A multiple of
+    /// 4096.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// How many regions.
+    /// Returns the number of regions.
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.len()
     }
 
-    /// What region `index` holds.
+    /// Returns region `index`.
     ///
     /// # Panics
     /// If there is no such region.
@@ -239,7 +243,7 @@ impl Layout {
         self.regions[index].region
     }
 
-    /// Bytes of region `index`, from its first row's start to its last row's end.
+    /// Returns the bytes of region `index`, from its first row's start to its last row's end.
     ///
     /// # Panics
     /// If there is no such region.
@@ -248,7 +252,7 @@ impl Layout {
         self.regions[index].bytes
     }
 
-    /// Offset of region `index` in the file. A multiple of 4096.
+    /// Returns the offset of region `index` in the file. A multiple of 4096.
     ///
     /// # Panics
     /// If there is no such region.
@@ -261,13 +265,13 @@ impl Layout {
         &self.regions
     }
 
-    /// All checksum tables, as a range of the file.
+    /// Returns the range of the file that holds all checksum tables.
     pub(crate) fn tables(&self) -> Range<u64> {
         self.tables.clone()
     }
 }
 
-/// `end + bytes`, unless that passes the limit.
+/// Returns `end + bytes`, or an error if that exceeds the limit.
 fn grown(end: u64, bytes: Option<u64>, region: usize) -> Result<u64, ExtentError> {
     bytes
         .and_then(|bytes| end.checked_add(bytes))
@@ -275,13 +279,13 @@ fn grown(end: u64, bytes: Option<u64>, region: usize) -> Result<u64, ExtentError
         .ok_or(ExtentError::TooLarge { region, limit: EXTENT_BYTES_MAX })
 }
 
-/// A number below [`EXTENT_BYTES_MAX`] (or any other, on the 64-bit machines this crate is for) as
-/// an index into a mapping.
+/// Converts a number to an index into a mapping. The conversion never fails on the 64-bit machines
+/// this crate is for.
 pub(crate) fn index(number: u64) -> usize {
     usize::try_from(number).expect("a usize has 64 bits here")
 }
 
-/// A range of an extent as a range of its mapping.
+/// Converts a range of an extent to a range of its mapping.
 pub(crate) fn indices(range: &Range<u64>) -> Range<usize> {
     index(range.start)..index(range.end)
 }

@@ -1,31 +1,35 @@
-//! Rows lent as memory that their holder may write to, and nobody else sees written.
+//! Lends rows as memory that their holder may write to, invisibly to all other readers.
 //!
-//! A training framework works on tensors in place. So the rows it is given without a copy lie in a
-//! second, private mapping of the extent: what is written there changes this process's copy of a
-//! page. That leaves the readers of the same process to be protected, by three rules:
+//! Training frameworks work on tensors in place. So rows given without a copy lie in a second,
+//! private mapping of the extent, where a write changes only this process's copy of a page. Three
+//! rules protect the other readers of the same process:
 //!
 //! - This crate reads rows from the shared mapping only.
-//! - Bytes are lent to one holder at a time: what overlaps a loan is refused, and so copied by the
-//!   caller.
-//! - What was lent is lent again only after the kernel said that its pages were not written to. If they
-//!   were, they are refused, unless nothing is lent: then the whole mapping is first turned back into
-//!   the file.
+//! - Bytes are lent to one holder at a time. A request that overlaps a loan is refused, and the
+//!   caller copies the rows.
+//! - Returned bytes are lent again only after the kernel said that their pages were not written to.
+//!   If they were, requests for them are refused until no loan is left. Then the whole mapping is
+//!   first reset to the file.
 //!
-//! Asking takes some 30 ns a page, which is most of what a view costs. So a loan that is returned is put
-//! down, and asked about by whoever wants the same bytes next or has time before
-//! ([`Attached::settle_loans`]). Only a few of its pages are looked at when it is returned: whoever
-//! works in place writes to all of them, and is found out at once.
+//! Asking the kernel takes about 30 ns a page, most of a view's cost. So a returned loan is only
+//! noted down. The next request for the same bytes asks, or a thread with time to spare
+//! ([`Attached::settle_loans`]). At its return only a few of its pages are checked. That is enough
+//! to notice a program that works in place, because it writes to all of them.
 //!
-//! Once [`WRITTEN_BYTES_MAX`] were found to be written to, nothing is lent until all is returned and the
-//! mapping was turned back, which happens as soon as it is. So the copies of pages that a program causes by
-//! writing are bounded by what it holds, those bytes an extent, and what was missed in loans that nobody asked
-//! about yet: of a program that writes to one page in thirty, which is missed oftenest, 1 % of what it was lent.
+//! When [`WRITTEN_BYTES_MAX`] were found written, nothing more is lent until all loans are returned
+//! and the mapping is reset, which happens at once then. So three terms bound the page copies that
+//! a program causes:
 //!
-//! Thread rule: loans are made and returned by any thread, under a lock that is held for
-//! microseconds; whoever asks about returned loans holds another meanwhile. In a forked child nothing is
-//! lent, and returning does nothing: the locks may be held for ever there. What the child inherited stays
-//! readable and writable, for itself.
-//! Non-goals: which rows are worth lending; telling holders of each other.
+//! - the loans it holds;
+//! - [`WRITTEN_BYTES_MAX`] for each extent;
+//! - the writes missed in returned loans. A program that writes to one page in thirty is missed
+//!   oftenest: 1 % of the bytes it was lent.
+//!
+//! Thread rule: any thread makes and returns loans, under a lock held for microseconds. Asking
+//! about returned loans holds a second lock meanwhile. In a forked child nothing is lent and
+//! returning does nothing, because the locks may be held for ever there. Loans that the child
+//! inherited stay readable and writable for it alone. Non-goals: choosing rows to lend; telling
+//! holders of each other.
 
 #![expect(
     unsafe_code,
@@ -44,28 +48,28 @@ use crate::layout::{BLOCK_BYTES, Layout, Region, index, indices};
 use crate::map::PrivateMap;
 use crate::{Attached, CorruptRow, fork_count, pagemap};
 
-/// Bytes of loans that were written to and are returned, at which nothing more is lent before it was.
+/// Bytes found written in returned loans at which lending stops until the mapping is reset.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
-/// Returned loans that nobody asked about: of programs that read row by row there would else be as many as rows.
+/// The most returned loans that are noted before the kernel is asked. A program that reads row by
+/// row would otherwise leave as many as it has rows.
 const RETURNED_MAX: usize = 256;
 
-/// Pages that are looked at when a loan is returned, one in each of as many stretches.
+/// Pages checked when a loan is returned, one in each of as many stretches.
 const PAGES_SAMPLED: usize = 32;
 
-/// Bytes of the smallest pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The private mapping of an extent, and what of it is lent.
+/// The private mapping of an extent, and its loans.
 pub(crate) struct Lender {
     map: PrivateMap,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that made it.
     process: u32,
     books: Mutex<Books>,
-    /// Held by who asks about returned loans, and never asked for with the books locked.
+    /// Held while the kernel is asked about returned loans; never taken with the books locked.
     asking: Mutex<()>,
-    /// By region, a bit for each checksum unit that was found intact. Sealed pages can't change, so
-    /// once is enough.
+    /// By region, a bit for each checksum unit found intact. Sealed pages cannot change, so one
+    /// check is enough.
     intact: Box<[Box<[AtomicU64]>]>,
 }
 
@@ -73,9 +77,9 @@ pub(crate) struct Lender {
 struct Books {
     /// Begin and end of each loan, as offsets in the mapping. They do not overlap.
     lent: BTreeMap<usize, usize>,
-    /// Those of them that are returned, and about which nobody asked yet.
+    /// The returned ones of them, not yet checked for writes.
     returned: Vec<Range<usize>>,
-    /// Bytes of returned loans that were written to, since the mapping was last turned back.
+    /// Bytes of returned loans that were written to, since the mapping was last reset.
     written: usize,
 }
 
@@ -107,24 +111,24 @@ impl Lender {
         true
     }
 
-    /// Whether loans that are returned, but not settled, may keep this range from being lent: they still count as
-    /// lent, by themselves and against turning the mapping back.
+    /// Returns whether returned but unsettled loans may be the obstacle to lending this range. They
+    /// still count as lent: they overlap requests and keep the mapping from being reset.
     fn may_hang_on_returned_loans(&self, range: &Range<usize>) -> bool {
         let books = self.books();
         books.written > 0 || books.overlaps(range)
     }
 
-    /// Whether nobody has written to the pages of this range, which is not lent, since they were the
-    /// file's; after turning them back if that is needed and can be done.
+    /// Returns whether the pages of this range, which is not lent, still show the file. Resets the
+    /// mapping first if that is needed and possible.
     fn is_clean(&self, books: &mut Books, range: &Range<usize>) -> bool {
-        // A page at the border may be a copy, as the neighbour's holder wrote to its part of it: these
-        // bytes of the copy are the file's.
+        // A page at the border may be a copy, made by a write to the neighbouring loan. The bytes
+        // of this range in that copy are still the file's.
         books.written == 0
             || (books.written < WRITTEN_BYTES_MAX && !self.is_written(range))
             || self.turn_back(books)
     }
 
-    /// Makes the mapping show the file again, if nothing is lent: whether it does.
+    /// Resets the mapping to the file if nothing is lent. Returns whether it did.
     fn turn_back(&self, books: &mut Books) -> bool {
         // SAFETY: nothing is lent, the books are locked, and this crate reads from the shared
         // mapping only.
@@ -135,14 +139,14 @@ impl Lender {
         turned
     }
 
-    /// Whether the kernel says that a page of this range was written to. One that does not tell is
-    /// taken to say the worst.
+    /// Returns whether the kernel says that a page of this range was written to. A kernel that
+    /// gives no answer counts as a yes.
     fn is_written(&self, range: &Range<usize>) -> bool {
         let base = self.map.addresses().start;
         pagemap::is_written(&(base + range.start..base + range.end)).unwrap_or(true)
     }
 
-    /// Whether one of a few pages of this range was written to.
+    /// Returns whether one of a few pages of this range was written to.
     fn seems_written(&self, range: &Range<usize>) -> bool {
         samples(range).any(|at| self.is_written(&(at..at + 1)))
     }
@@ -161,7 +165,7 @@ impl Lender {
         }
     }
 
-    /// Asks the kernel about the loans that were returned, so that their bytes can be lent again.
+    /// Asks the kernel about the returned loans, so that their bytes can be lent again.
     fn settle(&self) {
         if self.process != fork_count() {
             return;
@@ -181,10 +185,10 @@ impl Lender {
     }
 }
 
-/// A byte in each of [`PAGES_SAMPLED`] stretches of a range, not at the same place in each: programs that leave
-/// some of each row alone leave the same of each.
+/// Returns an offset in each of [`PAGES_SAMPLED`] stretches of a range, at a different place in
+/// each. A program that leaves a part of each row alone leaves the same part in every row.
 fn samples(range: &Range<usize>) -> impl Iterator<Item = usize> {
-    /// What spreads consecutive numbers best: 2^64 divided by the golden ratio.
+    /// 2^64 divided by the golden ratio, which spreads consecutive numbers best.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let stretch = (range.len() / PAGES_SAMPLED).max(PAGE_BYTES);
     let place = move |number: u64| {
@@ -211,8 +215,8 @@ impl fmt::Debug for Lender {
     }
 }
 
-/// Bytes of consecutive rows, lent to be read and written. Dropping it returns them; the extent stays
-/// mapped at least until then.
+/// Bytes of consecutive rows, lent to be read and written. Dropping it returns them. The extent
+/// stays mapped at least until then.
 #[derive(Debug)]
 pub struct Lent {
     extent: Arc<Attached>,
@@ -221,8 +225,8 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Where they begin, for [`len`](Self::len) bytes. Nobody else reads or writes there until this
-    /// is dropped.
+    /// Returns where they begin, for [`len`](Self::len) bytes. Only the holder reads or writes
+    /// there until this is dropped.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         let base = self.lender().map.base().as_ptr();
@@ -230,13 +234,13 @@ impl Lent {
         NonNull::new(first).expect("within a mapping, which is never at address 0")
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Always false: no loan is empty.
+    /// Returns false: no loan is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
@@ -254,13 +258,13 @@ impl Drop for Lent {
 }
 
 impl Attached {
-    /// Consecutive rows of a region, back to back, if they lie so: that is, unless several rows
+    /// Returns consecutive rows of a region as one slice. Returns `None` for several rows that
     /// overlap or have gaps between them.
     ///
-    /// Their checksums are compared unless they were before.
+    /// Compares their checksums unless an earlier call did.
     ///
     /// # Errors
-    /// The first row found not to be as it was filled.
+    /// The first row that does not have its checksum.
     ///
     /// # Panics
     /// If there are no such rows.
@@ -297,11 +301,16 @@ impl Attached {
         Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
     }
 
-    /// Lends consecutive rows of a region, at no copy, for their holder to read and write.
+    /// Lends consecutive rows of a region, without a copy, for their holder to read and write.
+    /// Compares no checksum.
     ///
-    /// `None` if they do not lie back to back, if some are lent already, if an earlier holder wrote
-    /// to their pages and that can't be undone now, in a forked child, and if the extent was not
-    /// attached by [`Attached::lending`]: they are to be copied then. No checksum is compared.
+    /// Returns `None`, and the caller must copy the rows, if one of these holds:
+    ///
+    /// * The rows do not lie back to back.
+    /// * Some of them are lent already.
+    /// * An earlier holder wrote to their pages, and the mapping cannot be reset now.
+    /// * This process is a forked child.
+    /// * The extent was not attached by [`Attached::lending`].
     ///
     /// # Panics
     /// If there are no such rows.
@@ -312,22 +321,22 @@ impl Attached {
         lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
     }
 
-    /// Asks the kernel whether returned loans were written to, so that nobody who wants them next need wait
-    /// for that. For threads that have time: some 30 ns a page.
+    /// Asks the kernel whether returned loans were written to, so that the next request for them
+    /// need not wait. For threads with time to spare: some 30 ns a page.
     pub fn settle_loans(&self) {
         if let Some(lender) = &self.lender {
             lender.settle();
         }
     }
 
-    /// Bytes of a region without rows ([`Region::Blocks`]). The checksums of their blocks are compared
-    /// unless they were before.
+    /// Returns bytes of a region without rows ([`Region::Blocks`]). Compares the checksums of their
+    /// blocks unless an earlier call did.
     ///
     /// # Errors
-    /// The first block found not to be as it was filled.
+    /// The first block that does not have its checksum.
     ///
     /// # Panics
-    /// If the region has rows, or has not these bytes.
+    /// If the region has rows, or does not have these bytes.
     pub fn bytes_verified(&self, region: usize, bytes: &Range<u64>) -> Result<&[u8], CorruptRow> {
         let read = self.bytes_of_blocks(region, bytes);
         let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
@@ -361,7 +370,7 @@ impl Attached {
         lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
     }
 
-    /// Where in the file rows lie, if back to back.
+    /// Returns the range of the file that holds the rows, if they lie back to back.
     fn dense(&self, region: usize, rows: &Range<u64>) -> Option<Range<u64>> {
         let placed = self.placed(region);
         let count = placed.region.rows();

@@ -1,27 +1,28 @@
-//! What crosses shared memory: one sealed memfd per shard, handed out by fd and mapped read-only.
+//! Sealed extents in shared memory: one memfd per shard, handed out by fd and mapped read-only.
 //!
-//! An extent's life is in its types, and each step is taken once:
+//! The types follow an extent's life, and each step happens once:
 //!
 //! ```text
 //! Layout ──▶ Filling ──seal──▶ Sealed ──retire──▶ Retired ──is_free──▶ gone
 //! (sizes)    (parts are        (read-only,        (no new readers;
 //!             written,          fds go out)        the kernel knows
-//!             copied out)        │                 who still maps it)
+//!             copied out)        │                 which processes map it)
 //!                                └─fd over a socket─▶ Attached (the reader's side)
 //! ```
 //!
-//! While it fills, an extent is private to the node: readers get copies of finished parts. Once
-//! sealed the kernel refuses every write, by anyone, for as long as the memory lives, so a mistake
-//! in lease keeping can cost memory but never show a wrong byte. Memory is free when the last
-//! mapping is gone, and [`Retired::is_free`] asks the kernel rather than our own books.
+//! While it fills, an extent is private to the node, and readers get copies of finished parts.
+//! After sealing, the kernel refuses every write to it, from every process, until the memory is
+//! freed. A mistake in lease keeping can therefore cost memory, but never show a wrong byte. The
+//! memory is free when its last mapping is gone. [`Retired::is_free`] asks the kernel, not our own
+//! books.
 //!
-//! Thread rule: everything here is synchronous and may block for the time it takes to fault in,
-//! hash or unmap the memory concerned (up to 0.5 s per GiB); never call it from an async task.
-//! [`Filling`], [`Sealed`] and [`Attached`] are `Send + Sync`.
+//! Thread rule: everything here is synchronous. It may block while memory is faulted in, hashed or
+//! unmapped (up to 0.5 s per GiB), so never call it from an async task. [`Filling`], [`Sealed`] and
+//! [`Attached`] are `Send + Sync`.
 //!
-//! Non-goals: no network, no datasets, no budget (the caller admits [`Layout::total_bytes`] before
-//! it creates anything), no hugetlb pools (`sendfile` fails from them with EINVAL, and that is how
-//! remote readers are served; transparent huge pages are as fast). Linux only, 64-bit,
+//! Non-goals: network, datasets, and the budget (the caller admits [`Layout::total_bytes`] before
+//! it creates anything). Extents use no hugetlb pools: `sendfile`, which serves remote readers,
+//! fails on them with EINVAL, and transparent huge pages are as fast. Linux only, 64-bit,
 //! little-endian.
 
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -69,16 +70,16 @@ pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::{CorruptRow, ExtentView};
 
-/// A number that differs between a process and a child it forked, for as long as both use this
-/// function: what `getpid` would tell, without a system call, so that it can be asked for at every
-/// read. Only forks by the C library's `fork` are noticed.
+/// Returns a number that differs between a process and a child it forked, if both call this
+/// function. It replaces `getpid` without a system call, so that every read can check it. Notices
+/// only forks by the C library's `fork`.
 #[must_use]
 pub fn fork_count() -> u32 {
     sys::fork_count()
 }
 
-/// Keeps every descriptor but standard input, output and error from the programs that this process
-/// starts from now on, also those it inherited and knows nothing of.
+/// Marks every descriptor but standard input, output and error close-on-exec, inherited ones
+/// included. Programs that this process starts from now on do not get them.
 ///
 /// # Errors
 /// The kernel's, before Linux 5.11.

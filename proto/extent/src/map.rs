@@ -1,8 +1,9 @@
-//! The mappings of an extent, under types that keep them honest: [`TableMap`] while it is written,
-//! [`ReadMap`] and [`PrivateMap`] once it is sealed.
+//! The mappings of an extent: [`TableMap`] and [`PopulatedMap`] while it is filled, [`ReadMap`] and
+//! [`PrivateMap`] after sealing.
 //!
-//! Every mapping but the private one is populated when it is made, so that no reader or sender pays for faults, and
-//! without `MAP_POPULATE`, which comes before any advice and so forces 4 KiB pages.
+//! Every mapping except the private one is populated at creation, so that no reader or sender pays
+//! for page faults. `MAP_POPULATE` is not used: it runs before any advice and so forces 4 KiB
+//! pages.
 
 #![expect(unsafe_code, reason = "slices of mapped memory; each block names what makes it sound")]
 
@@ -15,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 
 use memmap2::{Advice, Mmap, MmapOptions, MmapRaw, UncheckedAdvice};
 
-/// Which pages to ask for.
+/// The page size to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PagePreference {
     /// 2 MiB pages where the host gives them, else 4 KiB.
@@ -25,15 +26,15 @@ pub enum PagePreference {
     Small,
 }
 
-/// A writable mapping of all of a file that only this process can reach, with its memory taken and
-/// faulted in, in the pages that were asked for. What it is for is done once it is made.
+/// A writable mapping of all of a file that only this process can reach. Creating it takes the
+/// memory and faults it in, in pages of the preferred size; the mapping has no other use.
 pub(crate) struct PopulatedMap(MmapRaw);
 
 impl PopulatedMap {
     pub(crate) fn new(file: &File, preference: PagePreference) -> io::Result<Self> {
         let map = MmapOptions::new().map_raw(file)?;
         keep_from_children(&map)?;
-        // Refused where the kernel was built without huge pages: then small ones it is.
+        // A kernel without huge pages refuses this; small pages do then.
         let _ = map.advise(match preference {
             PagePreference::Auto => Advice::HugePage,
             PagePreference::Small => Advice::NoHugePage,
@@ -42,21 +43,20 @@ impl PopulatedMap {
         Ok(Self(map))
     }
 
-    /// Where it lies, for asking the kernel about it.
+    /// Returns where it lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
         addresses(self.0.as_ptr(), self.0.len())
     }
 }
 
-/// A child forked meanwhile would hold a writable mapping, and sealing is refused as long as there is
-/// any.
+/// Excludes a mapping from forked children. A child would hold a writable mapping, and the kernel
+/// refuses to seal while any exists.
 fn keep_from_children(map: &MmapRaw) -> io::Result<()> {
     map.advise(Advice::DontFork)
 }
 
-/// The writable mapping of what comes before the regions, in a file that only this process can reach.
-/// Two areas, two rules: the header is touched only through `&mut self`, the checksum tables only as
-/// atomics.
+/// The writable mapping of the header and the checksum tables, in a file that only this process can
+/// reach. The header is written only through `&mut self`, the tables only as atomics.
 pub(crate) struct TableMap {
     map: MmapRaw,
     tables: Range<usize>,
@@ -72,7 +72,7 @@ impl TableMap {
         Ok(Self { map, tables })
     }
 
-    /// The entry of a checksum table at `offset` of the file.
+    /// Returns the entry of a checksum table at `offset` of the file.
     pub(crate) fn checksum(&self, offset: usize) -> &AtomicU32 {
         let within = offset >= self.tables.start && offset + 4 <= self.tables.end;
         assert!(within && offset.is_multiple_of(4), "{offset} is not a checksum");
@@ -91,12 +91,13 @@ impl TableMap {
     }
 }
 
-/// The shared, read-only mapping of all of a sealed file: what is locked, sent from, copied from, and
+/// The shared, read-only mapping of all of a sealed file. It is locked, sent from, copied from and
 /// registered for DMA.
 pub(crate) struct ReadMap(Mmap);
 
 impl ReadMap {
-    /// The node's own mapping, locked in memory if the limits allow. Returns whether they did.
+    /// Makes the node's own mapping, locked in memory if the limits allow. Returns whether they
+    /// did.
     pub(crate) fn shared_and_locked(file: &File) -> io::Result<(Self, bool)> {
         let map = MmapOptions::new().map_if_safe(file)?;
         // Locking faults everything in by itself.
@@ -107,70 +108,68 @@ impl ReadMap {
         Ok((Self(map), locked))
     }
 
-    /// A reader's mapping, faulted in.
+    /// Makes a reader's mapping, faulted in.
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let map = MmapOptions::new().map_if_safe(file)?;
         fault_in(&map);
         Ok(Self(map))
     }
 
-    /// All bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Where the mapping lies, for asking the kernel about it.
+    /// Returns where the mapping lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
         addresses(self.0.as_ptr(), self.0.len())
     }
 }
 
-/// Bytes that the kernel maps around a page that is touched, unless the host is set otherwise; then the rest
-/// is faulted in as it is read.
+/// Bytes that the kernel by default maps around a touched page. If the host sets less, the rest is
+/// faulted in as it is read.
 const FAULT_AROUND_BYTES: usize = 64 << 10;
 
-/// Faults a mapping of a file in that is in memory. Costs 4.2 ms for 64 MiB in 4 KiB pages, where
-/// `MADV_POPULATE_READ`, which looks at each page, takes 9.4.
+/// Faults in a mapping of a file that is in memory. Takes 4.2 ms for 64 MiB in 4 KiB pages.
+/// `MADV_POPULATE_READ`, which looks at each page, takes 9.4 ms.
 fn fault_in(bytes: &[u8]) {
-    // The last byte too: mappings begin anywhere within what is mapped at once.
+    // The last byte too: the mapping may begin anywhere within the kernel's 64 KiB windows.
     for byte in bytes.iter().step_by(FAULT_AROUND_BYTES).chain(bytes.last()) {
         hint::black_box(*byte);
     }
 }
 
-/// A private, writable mapping of all of a sealed file: it reads the same pages, and a write changes
-/// this process's copy of a page and nothing else. This crate never touches the bytes themselves:
-/// whoever is given the address reads and writes them.
+/// A private, writable mapping of all of a sealed file. It reads the same pages, and a write
+/// changes only this process's copy of a page. This crate never touches the bytes: only the holder
+/// of a loan reads and writes them.
 pub(crate) struct PrivateMap(MmapRaw);
 
 impl PrivateMap {
-    /// Maps a file that was found to be sealed. Costs an entry in the kernel's list of mappings, and
-    /// no memory before it is touched. It is not populated: what was read of the shared mapping is in
-    /// memory, and the kernel maps 16 pages around one that is touched, which comes to less than
-    /// populating all of it. Never locked: that would copy every page.
+    /// Maps a sealed file. Costs an entry in the kernel's list of mappings, and no memory before it
+    /// is touched. It is not populated: the pages are in memory already. The kernel maps 16 pages
+    /// around a touched one, which costs less than populating all. Never locked: locking would copy
+    /// every page.
     pub(crate) fn new(file: &File) -> io::Result<Self> {
         // SAFETY: the file is sealed against writing and shrinking (`memfd::check_sealed` comes
-        // first), so what lies under the mapping neither changes nor goes away.
+        // first), so the bytes under the mapping neither change nor go away.
         let map = unsafe { MmapOptions::new().no_reserve_swap().map_copy(file)? };
         Ok(Self(map.into()))
     }
 
-    /// Drops what was written: the mapping shows the file again.
+    /// Drops everything written: the mapping shows the file again.
     ///
     /// # Safety
-    /// Nobody may be using any part of it.
+    /// No thread may use any part of the mapping.
     pub(crate) unsafe fn reset(&self) -> io::Result<()> {
-        // SAFETY: on a private mapping of a file this only drops the process's own copies of pages,
-        // of whose bytes nobody holds a view by contract.
+        // SAFETY: on a private mapping of a file this only drops the process's own copies of pages.
+        // By contract no view of those bytes exists.
         unsafe { self.0.unchecked_advise(UncheckedAdvice::DontNeed) }
     }
 
-    /// Where it begins.
     pub(crate) fn base(&self) -> NonNull<u8> {
         NonNull::new(self.0.as_mut_ptr()).expect("a mapping is never at address 0")
     }
 
-    /// Where it lies, for asking the kernel about it.
+    /// Returns where it lies, for asking the kernel about it.
     pub(crate) fn addresses(&self) -> Range<usize> {
         addresses(self.0.as_ptr(), self.0.len())
     }

@@ -1,4 +1,5 @@
-//! The file behind an extent: made, sealed, reopened, and examined when it comes from elsewhere.
+//! The file behind an extent: creation, sealing, reopening, and the check of files from other
+//! processes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,11 +14,11 @@ use crate::ExtentError;
 /// `MFD_NOEXEC_SEAL`: the file can never be made executable. Since Linux 6.3.
 const MFD_NOEXEC_SEAL: u32 = 0x0008;
 
-/// What keeps the bytes as they are and the file as long as it is.
+/// The seals that fix the file's bytes and length.
 const IMMUTABLE: SealFlag =
     SealFlag::F_SEAL_WRITE.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SHRINK);
 
-/// A memory file of `bytes` zero bytes that nothing else can reach yet.
+/// Creates a memory file of `bytes` zero bytes that no other process can reach yet.
 pub(crate) fn create(bytes: u64) -> Result<File, ExtentError> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let fd =
@@ -26,29 +27,29 @@ pub(crate) fn create(bytes: u64) -> Result<File, ExtentError> {
             made => made,
         }
         .map_err(ExtentError::os("memfd_create"))?;
-    // A memfd's inode is open to every user. The seals are what protects it; this spares us what
-    // another user could otherwise hold open for writing.
+    // A memfd's inode is open to every user. The seals protect the contents; this mode also keeps
+    // other users from opening the file for writing.
     fchmod(&fd, Mode::from_bits_retain(0o444)).map_err(ExtentError::os("fchmod"))?;
     let file = File::from(fd);
     file.set_len(bytes).map_err(ExtentError::os("ftruncate"))?;
     Ok(file)
 }
 
-/// Makes `file` immutable for good. Refused (EBUSY) while any writable mapping of it exists.
+/// Makes `file` immutable for good. The kernel refuses (EBUSY) while a writable mapping exists.
 pub(crate) fn seal(file: &File) -> Result<(), ExtentError> {
     let seals = IMMUTABLE | SealFlag::F_SEAL_SEAL;
     fcntl(file, FcntlArg::F_ADD_SEALS(seals)).map_err(ExtentError::os("sealing"))?;
     Ok(())
 }
 
-/// A fresh read-only description of the file behind `fd`. Fresh, because older kernels refuse even
-/// a read-only mapping through a writable description of a sealed file, and because the count of
-/// descriptions is how the kernel knows who still holds the file.
+/// Opens a fresh read-only description of the file behind `fd`. Older kernels refuse even a
+/// read-only mapping through a writable description of a sealed file. The kernel also tells by the
+/// number of descriptions whether other processes still hold the file.
 pub(crate) fn reopen_read_only(fd: BorrowedFd<'_>) -> std::io::Result<File> {
     File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Refuses a file that could still change or shrink.
+/// Refuses a file that can still change or shrink.
 pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
     let bits = match fcntl(file.as_fd(), FcntlArg::F_GET_SEALS) {
         Ok(bits) => bits,
@@ -72,7 +73,7 @@ mod tests {
     use std::io::ErrorKind;
 
     #[test]
-    fn a_file_is_not_sealed_while_it_can_be_written_through_a_mapping() {
+    fn refuses_to_seal_while_a_writable_mapping_exists() {
         let file = create(8192).unwrap();
         let map = PopulatedMap::new(&file, PagePreference::Auto).unwrap();
         let Err(ExtentError::Os { source, .. }) = seal(&file) else { panic!("sealed") };

@@ -1,7 +1,7 @@
-//! Which pages of a private mapping were written to, as the kernel tells.
+//! Finds out from the kernel which pages of a private mapping were written to.
 //!
-//! A page that was never written to is the file's own; a write gives the process a copy, which is
-//! anonymous memory. `/proc/self/pagemap` has eight bytes for each page that tell them apart.
+//! A page that was never written to belongs to the file. A write gives the process its own copy,
+//! which is anonymous memory. `/proc/self/pagemap` tells them apart with eight bytes for each page.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,14 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_A_FILE: u64 = 1 << 61;
 
-/// Entries that are read at a time.
+/// Entries read at a time.
 const ENTRIES: usize = 512;
 
-/// Whether a page of the private mapping at `addresses` was written to. A page of the file that is
-/// swapped out or was never faulted in has no entry, which is no sign of a write.
+/// Returns whether a page of the private mapping at `addresses` was written to. A page of the file
+/// that is swapped out or was never faulted in has no entry, which is no sign of a write.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the kernel does not tell.
 pub(crate) fn is_written(addresses: &Range<usize>) -> io::Result<bool> {
     with_pagemap(|pagemap| {
         let mut buffer = [0; ENTRIES * 8];
@@ -49,8 +49,8 @@ fn is_a_copy(entry: u64) -> bool {
     entry & SWAPPED != 0 || (entry & PRESENT != 0 && entry & OF_A_FILE == 0)
 }
 
-/// An open pagemap tells of the process that opened it: kept open in the one that was first, and
-/// opened each time in its forked children.
+/// Calls `read` with this process's pagemap. An open pagemap describes the process that opened it.
+/// The first process keeps its file open; forked children open theirs at each call.
 fn with_pagemap<T>(read: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     static KEPT: OnceLock<Option<(u32, File)>> = OnceLock::new();
     let open = || File::open("/proc/self/pagemap");

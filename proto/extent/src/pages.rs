@@ -1,9 +1,9 @@
-//! Which pages memory comes in: what is asked for, what was got, and what a host would have to
-//! change to get better ones.
+//! Page sizes of extent memory: the size a mapping got, and advice for a host that gives only small
+//! pages.
 //!
-//! In 2 MiB pages a fill takes memory three times faster, an attach 150 times, and reads run up to
-//! 1.4 times faster. They come from transparent huge pages for shared memory, which most hosts
-//! have turned off; 4 KiB pages always work.
+//! With 2 MiB pages a fill takes memory three times faster, an attach runs 150 times faster, and
+//! reads run up to 1.4 times faster. They come from transparent huge pages for shared memory, which
+//! most hosts turn off. 4 KiB pages always work.
 
 use std::fs;
 use std::ops::Range;
@@ -14,17 +14,16 @@ use crate::layout::index;
 use crate::map::{PagePreference, PopulatedMap};
 use crate::{ExtentError, memfd, sys};
 
-/// Bytes of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 
 /// The host's setting for huge pages of shared memory.
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// The same for pages of 2 MiB alone; `inherit` refers to the other.
+/// The same setting for 2 MiB pages alone; `inherit` refers to the one above.
 const SHMEM_ENABLED_HUGE: &str =
     "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled";
 
-/// Which pages a mapping got.
+/// The page size a mapping got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
     /// 4 KiB pages, at least for the greater part.
@@ -34,7 +33,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// Bytes of such a page.
+    /// Returns the bytes of such a page.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -43,15 +42,15 @@ impl PageSize {
         }
     }
 
-    /// What the mapping at `addresses` got. Unknown counts as small.
+    /// Returns the page size of the mapping at `addresses`. An unknown size counts as small.
     pub(crate) fn of(addresses: &Range<usize>) -> Self {
         let huge = sys::huge_bytes(addresses).unwrap_or_else(|_| huge_bytes_by_smaps(addresses));
         if index(huge) * 2 > addresses.len() { Self::Huge } else { Self::Small }
     }
 }
 
-/// How many bytes at `addresses` are mapped by huge pages, the slow way, for kernels before 6.7:
-/// the time grows with all mappings of the process.
+/// Counts the bytes at `addresses` that huge pages map, for kernels before 6.7. Slow: the time
+/// grows with all mappings of the process.
 fn huge_bytes_by_smaps(addresses: &Range<usize>) -> u64 {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let head = format!("{:x}-", addresses.start);
@@ -63,37 +62,37 @@ fn huge_bytes_by_smaps(addresses: &Range<usize>) -> u64 {
         .map_or(0, |kib| kib * 1024)
 }
 
-/// Whether the host may give huge pages to a mapping of an extent that asks for them.
+/// Returns whether the host may give huge pages to a mapping of an extent that asks for them.
 pub(crate) fn huge_may_be_given() -> bool {
     let given = |path| fs::read_to_string(path).is_ok_and(|setting| names_a_way(&setting));
     given(SHMEM_ENABLED) || given(SHMEM_ENABLED_HUGE)
 }
 
-/// Whether the choice that a setting marks (`always [never] ..`) is one to give huge pages by itself.
+/// Returns whether the choice marked in a setting (`always [never] ..`) gives huge pages by itself.
 fn names_a_way(setting: &str) -> bool {
     let chosen =
         setting.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     chosen.is_some_and(|chosen| !matches!(chosen, "never" | "deny" | "inherit"))
 }
 
-/// What this host gives to memory of extents.
+/// The pages this host gives to extents.
 #[derive(Clone, Debug)]
 pub struct PageReport {
-    /// The pages a test extent got when it asked for the best.
+    /// The page size that a test extent got when it asked for huge pages.
     pub page_size: PageSize,
-    /// The host's setting for huge pages of shared memory, as the kernel words it; `None` if the
-    /// kernel has none.
+    /// The host's setting for huge pages of shared memory, in the kernel's words; `None` if the
+    /// kernel has no such setting.
     pub shmem_enabled: Option<String>,
-    /// How many bytes this process may lock in memory; `None` if there is no limit.
+    /// Bytes that this process may lock in memory; `None` if there is no limit.
     pub lock_bytes_max: Option<u64>,
-    /// What the operator could change, in words; empty if nothing.
+    /// Changes the operator could make, in words; empty if there are none.
     pub advice: Vec<String>,
 }
 
-/// Finds out by trying what this host gives to memory of extents. Takes 4 MiB for a moment.
+/// Measures the pages this host gives to extents. Takes 4 MiB for a moment.
 ///
 /// # Errors
-/// If not even the test extent could be made.
+/// If even the test extent could not be made.
 pub fn probe() -> Result<PageReport, ExtentError> {
     let file = memfd::create(2 * HUGE_BYTES)?;
     let map = PopulatedMap::new(&file, PagePreference::Auto)
@@ -120,7 +119,7 @@ pub fn probe() -> Result<PageReport, ExtentError> {
     Ok(PageReport { page_size, shmem_enabled, lock_bytes_max, advice })
 }
 
-/// How many bytes this process may lock; `None` if it has no limit or the right to ignore it.
+/// Returns the bytes this process may lock; `None` without a limit or with the right to ignore it.
 fn lock_bytes_max() -> Option<u64> {
     const CAP_IPC_LOCK: u64 = 1 << 14;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Who is at the other end of a unix socket, and whether it still lives.
+//! The process at the other end of a unix socket, and whether it still lives.
 //!
-//! A closed connection is not enough to know that a client is gone: a child it forked keeps the
-//! connection open. A pidfd tells, and `poll(2)` waits on it like on any descriptor (readable once
-//! the process has ended).
+//! A client may be gone while its connection stays open, because a child it forked holds the
+//! connection. A pidfd tells. `poll(2)` waits on it like on any descriptor: it becomes readable
+//! when the process ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 
 use crate::sys;
 
-/// The process that connected a unix socket (not: every process that holds it since).
+/// The process that connected a unix socket (not every process that holds the socket since).
 #[derive(Debug)]
 pub struct PeerProcess {
     uid: u32,
@@ -24,7 +24,7 @@ pub struct PeerProcess {
 }
 
 impl PeerProcess {
-    /// Asks the kernel who connected `socket`.
+    /// Asks the kernel which process connected `socket`.
     ///
     /// # Errors
     /// The kernel's, if it does not know the peer's credentials.
@@ -34,45 +34,45 @@ impl PeerProcess {
             uid: credentials.uid(),
             gid: credentials.gid(),
             pid: credentials.pid(),
-            // Linux 6.5; refused too if the peer is gone already, which its connection shows.
+            // Linux 6.5. Refused too if the peer is gone already, which its connection shows.
             pidfd: getsockopt(socket, PeerPidfd).ok(),
         })
     }
 
-    /// The peer's effective user id.
+    /// Returns the peer's effective user id.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The peer's effective group id.
+    /// Returns the peer's effective group id.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// The peer's process id as seen from here; 0 if it lies in a PID namespace not visible here.
+    /// Returns the peer's process id as seen from here; 0 if its PID namespace is not visible here.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// A handle on the peer to wait on, where the kernel gives one (Linux 6.5). Else the peer has
-    /// to send its own: [`own_pidfd`].
+    /// Returns a handle to wait on for the peer's end, where the kernel gives one (Linux 6.5).
+    /// Otherwise the peer must send its own: [`own_pidfd`].
     #[must_use]
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 }
 
-/// Whether the process behind `pidfd` has ended. Does not wait.
+/// Returns whether the process behind `pidfd` has ended. Does not wait.
 #[must_use]
 pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(pidfd, PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// A handle on this process, to be sent to a peer whose kernel gives it none.
+/// Opens a handle on this process, for peers that cannot get one from their kernel.
 ///
 /// # Errors
 /// The kernel's, typically that this process has no descriptors left.

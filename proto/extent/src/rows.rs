@@ -1,11 +1,12 @@
-//! Copying many rows: each region is looked up once, and memory is asked for before it is needed.
+//! Copies many rows: looks up each region once and prefetches memory before it is needed.
 //!
-//! A row of a batch is a few dozen to a few hundred nanoseconds of copying behind one wait for memory
-//! that nobody could foresee but the list of rows. So rows are copied in the list's order, a few at a
-//! time, while the memory of the next few is on its way ([`blocks`]).
+//! Copying a row of a batch takes a few dozen to a few hundred nanoseconds, after one wait for
+//! memory. The processor cannot predict that access; only the list of rows tells it. So rows are
+//! copied in the list's order, a few at a time, while the memory of the next few is being fetched
+//! ([`blocks`]).
 //!
-//! Thread rule: plain values over a mapped extent. Non-goals: which extents (the caller finds them,
-//! each once); telling where a damaged row can be had instead.
+//! Thread rule: plain values over a mapped extent. Non-goals: finding the extents (the caller looks
+//! up each once), and finding another source for a damaged row.
 
 use std::ops::Range;
 
@@ -18,13 +19,13 @@ mod blocks;
 
 use blocks::for_each_block;
 
-/// Rows up to this length that can't be hashed on the way are checked when all of their block are
-/// copied, which is still in the first-level cache then: a copy that is read at once has not reached
-/// the cache yet.
+/// Rows up to this length that cannot be hashed during the copy are checked after their whole block
+/// is copied. The block is in the first-level cache then, while a copy that is read back at once
+/// has not reached the cache yet.
 const TOGETHER_ROW_BYTES_MAX: usize = 1 << 10;
 
-/// Rows of this length and more, in batches of [`STREAMED_BATCH_BYTES_MIN`] and more, are copied past
-/// the cache. Shorter ones gain nothing by it.
+/// Rows of at least this length, in batches of at least [`STREAMED_BATCH_BYTES_MIN`], are copied
+/// past the cache. Shorter rows gain nothing by it.
 const STREAMED_ROW_BYTES_MIN: usize = 32 << 10;
 
 /// A batch as large as a core's share of a large last-level cache will not be read from there.
@@ -32,7 +33,7 @@ const STREAMED_BATCH_BYTES_MIN: usize = 8 << 20;
 
 /// The rows of one region of an extent, and their checksums.
 ///
-/// Methods taking a row panic if the region has none of that index.
+/// Methods that take a row panic if the region has none of that index.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSource<'a> {
     region: usize,
@@ -43,14 +44,14 @@ pub struct RowSource<'a> {
     crcs: &'a [[u8; 4]],
 }
 
-/// One row of a batch: where it is, and where it goes.
+/// One row of a batch: its source and its place in the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct RowCopy<'a> {
-    /// The rows that it is one of.
+    /// The region's rows.
     pub source: &'a RowSource<'a>,
-    /// Which of them (of [`Region::Blocks`](crate::Region::Blocks): the block).
+    /// Index of the row (of [`Region::Blocks`](crate::Region::Blocks): of the block).
     pub row: u64,
-    /// Where in the target its first byte goes.
+    /// Offset in the target of its first byte.
     pub at: usize,
 }
 
@@ -65,15 +66,16 @@ impl<'a> RowSource<'a> {
         Self { region, placed, rows, rows_per_unit, bytes, crcs }
     }
 
-    /// The bytes of a row.
+    /// Returns the bytes of a row.
     #[must_use]
     pub fn bytes(&self, row: u64) -> &'a [u8] {
         self.slice(&self.placed.row_range(row))
     }
 
-    /// The CRC32C to send along with a row. The stored one where the row has its own; where short
-    /// rows share a checksum, it is computed after the shared one was checked, and if that check
-    /// fails the answer is a value these bytes do not have, so that the receiver refuses them.
+    /// Returns the CRC32C to send along with a row. A row with its own checksum gives the stored
+    /// value. For short rows that share a checksum, this computes the row's CRC and checks the
+    /// shared one. If that check fails, it returns a value these bytes do not have, so that the
+    /// receiver refuses them.
     #[must_use]
     pub fn crc(&self, row: u64) -> u32 {
         if self.rows_per_unit == 1 {
@@ -84,26 +86,27 @@ impl<'a> RowSource<'a> {
         if self.verify(row) { crc } else { !crc }
     }
 
-    /// Whether each row has a checksum of its own, so that [`RowSource::crc`] reads none of its bytes.
+    /// Returns whether each row has its own checksum, so that [`RowSource::crc`] reads no row
+    /// bytes.
     #[must_use]
     pub fn has_own_crcs(&self) -> bool {
         self.rows_per_unit == 1
     }
 
-    /// Whether a row still has the checksum it was filled with.
+    /// Returns whether a row still has the checksum it was filled with.
     #[must_use]
     pub fn verify(&self, row: u64) -> bool {
         assert!(row < self.rows, "row {row} of {} rows", self.rows);
         self.unit_is_intact(self.unit_of(row))
     }
 
-    /// The first row of the first checksum unit that is not as it was filled.
+    /// Returns the first row of the first damaged checksum unit.
     pub(crate) fn find_corrupt(&self) -> Option<u64> {
         let unit = (0..self.crcs.len() as u64).find(|&unit| !self.unit_is_intact(unit));
         unit.map(|unit| unit * self.rows_per_unit)
     }
 
-    /// Copies a row to `target` and checks what was copied while it is still in the cache.
+    /// Copies a row to `target` and checks the copy while it is still in the cache.
     pub(crate) fn copy_verified(&self, row: u64, target: &mut [u8]) -> Result<(), CorruptRow> {
         let bytes = self.bytes(row);
         assert_eq!(bytes.len(), target.len(), "the target is as long as the row");
@@ -112,7 +115,8 @@ impl<'a> RowSource<'a> {
         if intact { Ok(()) } else { Err(CorruptRow { region: self.region, row }) }
     }
 
-    /// Copies the bytes of a row by a function that hashes them, and says whether the copy is as the row was filled.
+    /// Copies the bytes of a row by a function that hashes them. Returns whether the copy is
+    /// intact.
     #[inline]
     fn copy_intact(
         &self,
@@ -128,16 +132,15 @@ impl<'a> RowSource<'a> {
         self.is_intact_copy(row, target)
     }
 
-    /// Whether these bytes, copied from a row, are as the row was filled.
+    /// Returns whether `copy`, copied from a row, has the bytes that the row was filled with.
     fn is_intact_copy(&self, row: u64, copy: &[u8]) -> bool {
         if self.rows_per_unit == 1 {
             return crc32c(copy) == self.stored(row);
         }
-        // The shared checksum speaks of the row where it lies, and that of the copy.
+        // The shared checksum covers the source, so the copy must also equal the source.
         self.unit_is_intact(self.unit_of(row)) && *copy == *self.bytes(row)
     }
 
-    /// Has the memory begin to bring in the checksum of a row.
     #[inline]
     fn prefetch_crc(&self, row: u64) {
         if let Some(crc) = self.crcs.get(index(self.unit_of(row))) {
@@ -145,7 +148,7 @@ impl<'a> RowSource<'a> {
         }
     }
 
-    /// Without a division where there is nothing to divide: it would cost as much as the rest.
+    /// Avoids the division where each row is a unit: it would cost as much as the rest.
     fn unit_of(&self, row: u64) -> u64 {
         if self.rows_per_unit == 1 { row } else { row / self.rows_per_unit }
     }
@@ -164,13 +167,12 @@ impl<'a> RowSource<'a> {
     }
 }
 
-/// Copies rows to their places in `out`, each compared with its checksum: what is not reported to
-/// `damaged` is in place and as it was filled. The bytes at the places that are reported are not to be
-/// used.
+/// Copies rows to their places in `out` and compares each with its checksum. Calls `damaged` for
+/// each row that does not match; the bytes at its place must not be used.
 ///
-/// A row is checked in `out` after it was copied, or in the registers that it is copied through. A
-/// long one of a large batch may be checked where it lies while it is copied; the file is sealed, so
-/// both are the same bytes.
+/// A row is checked in `out` after it was copied, or in the registers during the copy. A long row
+/// of a large batch may be checked at its source during the copy. The file is sealed, so both are
+/// the same bytes.
 ///
 /// # Panics
 /// If a row or a place does not exist.
@@ -210,7 +212,7 @@ fn is_checked_together(bytes: usize) -> bool {
     bytes <= TOGETHER_ROW_BYTES_MAX && !hashes_on_the_way(bytes)
 }
 
-/// Copies rows to their places in `out`, unchecked: for whoever sends the checksums along.
+/// Copies rows to their places in `out`, unchecked, for a caller that sends the checksums along.
 ///
 /// # Panics
 /// As [`copy_rows_verified`].

@@ -1,4 +1,4 @@
-//! An extent that is full and immutable, on the node that filled it.
+//! A full, immutable extent on the node that filled it.
 
 use std::fs::File;
 use std::io;
@@ -11,22 +11,24 @@ use crate::layout::Layout;
 use crate::map::ReadMap;
 use crate::{ExtentError, ExtentId, ExtentView, memfd, sys};
 
-/// An extent that nobody can write to any more, this process included. Derefs to [`ExtentView`].
+/// An extent that no process can write to any more, this process included. Derefs to
+/// [`ExtentView`].
 ///
-/// Dropping it lets go of the memory here; readers that have it mapped keep it. Where the memory
-/// must be accounted for until they have let go too, [`retire`](Sealed::retire) it instead.
+/// Dropping it unmaps the memory here; readers that have it mapped keep it. If the caller must
+/// account for the memory until readers have unmapped it too, [`retire`](Sealed::retire) it
+/// instead.
 #[derive(Debug)]
 pub struct Sealed {
     view: ExtentView,
     digest: u64,
     locked: bool,
-    /// Read-only, and the description the mapping was made through: the one description that
-    /// [`Retired`] later asks to be alone.
+    /// Read-only: the description that the mapping was made through, and the only one this process
+    /// keeps. [`Retired`] asks whether it is the last one.
     file: File,
 }
 
 impl Sealed {
-    /// Seals a written file that no writable mapping of exists any more.
+    /// Seals a fully written file of which no writable mapping exists any more.
     pub(crate) fn seal(id: ExtentId, layout: Layout, file: File) -> Result<Self, ExtentError> {
         memfd::seal(&file)?;
         let read_only =
@@ -40,21 +42,22 @@ impl Sealed {
         Ok(Self { view, digest: digest.digest(), locked, file: read_only })
     }
 
-    /// XXH3-64 of the checksums of all units, each as a little-endian `u32`: what a manifest pins, and what holders of
-    /// the same shard compare. Taken when the extent was sealed.
+    /// Returns the XXH3-64 of the checksums of all units, each as a little-endian `u32`. A manifest
+    /// pins this digest, and nodes compare it between copies of one shard. Computed once, at
+    /// sealing.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The file, read-only, for `sendfile`. Not for handing to another process: that would share
-    /// this description, and [`Retired::is_free`] could not tell that process from this one.
+    /// Returns the read-only file, for `sendfile`. Do not hand it to another process: the process
+    /// would share this description, and [`Retired::is_free`] could not notice it.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// A fresh read-only descriptor of the file, one for each process it is handed to.
+    /// Opens a fresh read-only descriptor of the file. Each receiving process needs its own.
     ///
     /// # Errors
     /// The kernel's, typically that this process has no descriptors left.
@@ -62,13 +65,13 @@ impl Sealed {
         memfd::reopen_read_only(self.file.as_fd()).map(OwnedFd::from)
     }
 
-    /// Whether the mapping is locked in memory; if not, the host may swap it out.
+    /// Returns whether the mapping is locked in memory. If not, the host may swap it out.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked
     }
 
-    /// Unmaps the extent and keeps only what is needed to learn when its memory is free.
+    /// Unmaps the extent and keeps only the file, to learn when the memory is free.
     #[must_use]
     pub fn retire(self) -> Retired {
         Retired { bytes: self.view.total_bytes(), id: self.view.id(), file: self.file }
@@ -83,7 +86,7 @@ impl Deref for Sealed {
     }
 }
 
-/// An extent this process is done with, whose memory other processes may still hold.
+/// An extent this process no longer uses. Other processes may still hold its memory.
 #[derive(Debug)]
 pub struct Retired {
     id: ExtentId,
@@ -92,24 +95,24 @@ pub struct Retired {
 }
 
 impl Retired {
-    /// Whether no other process has the extent mapped or open, so that dropping this frees its
-    /// memory. Asks the kernel, which counts a forked child of a client that died as well as the
-    /// client, and a descriptor still on its way through a socket. About a microsecond.
+    /// Returns whether no other process has the extent mapped or open, so that dropping this frees
+    /// its memory. Takes about a microsecond. The kernel counts everything that holds the file:
+    /// clients, a forked child of a client that died, a descriptor still in a socket's queue.
     ///
-    /// The one it cannot see is a child that *this* process forked and that has not yet executed
-    /// another program: it shares this description.
+    /// The exception is a child that *this* process forked and that has not yet executed another
+    /// program. It shares this description, so the kernel does not count it.
     #[must_use]
     pub fn is_free(&self) -> bool {
         sys::is_sole_description(self.file.as_fd())
     }
 
-    /// The extent's id.
+    /// Returns the extent's id.
     #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
-    /// Bytes of memory the extent holds until it is free.
+    /// Returns the bytes of memory that the extent holds until it is free.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -1,7 +1,7 @@
-//! Descriptors over a unix socket.
+//! Sends and receives descriptors over a blocking unix socket.
 //!
-//! Descriptors ride with the first byte of a message and arrive with the read that takes that byte.
-//! Both functions are for blocking sockets.
+//! Descriptors travel with the first byte of a message and arrive with the read that takes that
+//! byte.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,14 +12,14 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use crate::sys;
 
-/// The most descriptors of one message. An attach needs one; the rest is room for batches of them.
+/// The most descriptors of one message. An attach needs one; the rest leaves room for batches.
 pub const FDS_MAX: usize = sys::FDS_MAX as usize;
 
 /// Sends all of `bytes`, and `fds` with the first of them.
 ///
 /// # Errors
-/// If there are more than [`FDS_MAX`] descriptors, or descriptors but no byte for them to ride
-/// with; else the kernel's, after which some of the bytes may have been sent.
+/// If there are more than [`FDS_MAX`] descriptors, or descriptors without a byte to carry them.
+/// Otherwise the kernel's; some of the bytes may have been sent then.
 pub fn send_with_fds(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if fds.len() > FDS_MAX || (bytes.is_empty() && !fds.is_empty()) {
         let message = format!(
@@ -48,11 +48,11 @@ pub fn send_with_fds(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) 
 }
 
 /// Receives up to `bytes.len()` bytes and the descriptors that came with them, close-on-exec.
-/// No bytes received means that the peer closed its end.
+/// Returns 0 bytes if the peer closed its end.
 ///
 /// # Errors
-/// If more than [`FDS_MAX`] descriptors came, or not all could be taken in (this process has none
-/// left): those that did arrive are closed. Else the kernel's.
+/// If more than [`FDS_MAX`] descriptors came, or this process has no descriptors left for all of
+/// them; those that arrived are closed. Otherwise the kernel's.
 pub fn recv_with_fds(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     loop {
         match sys::receive(socket.as_fd(), bytes) {

@@ -1,4 +1,4 @@
-//! The few system calls that no crate wraps in the way they are needed here.
+//! System calls that no crate wraps in the way this one needs.
 
 #![expect(unsafe_code, reason = "raw system calls; each block names what makes it sound")]
 
@@ -11,15 +11,15 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// `fcntl`: which signal to send in place of SIGIO; missing in libc for this target.
+/// `fcntl`: sets the signal to send in place of SIGIO. Missing in libc for this target.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether `file`, a read-only description, is the only way anybody has to the file: no other
-/// description and so no mapping through one, in any process.
+/// Returns whether `file`, a read-only description, is the only way to the file. Then no other
+/// description exists, and so no mapping through one, in any process.
 ///
-/// The kernel grants a write lease exactly then. It is given back at once. Should somebody open the
-/// file within that instant, the kernel signals us; the signal is set to one that is ignored unless
-/// a handler is installed, since the default one (SIGIO) would end the process.
+/// The kernel grants a write lease exactly then; this returns the lease at once. If another process
+/// opens the file within that instant, the kernel signals us. The default signal (SIGIO) would end
+/// the process, so it is set to one that is ignored unless a handler is installed.
 pub(crate) fn is_sole_description(file: BorrowedFd<'_>) -> bool {
     let fd = file.as_raw_fd();
     // SAFETY: three fcntl calls with integer arguments on a descriptor that is open for as long as
@@ -36,7 +36,7 @@ pub(crate) fn is_sole_description(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// A handle on this process that a peer can wait on.
+/// Opens a handle on this process that a peer can wait on.
 pub(crate) fn own_pidfd() -> io::Result<OwnedFd> {
     // SAFETY: two system calls with integer arguments; the descriptor returned is new and ours.
     unsafe {
@@ -95,7 +95,7 @@ mod ioctl {
     nix::ioctl_readwrite!(pagemap_scan, b'f', 16, PageScan);
 }
 
-/// How many bytes at `addresses` are mapped by huge pages. Fails before Linux 6.7.
+/// Counts the bytes at `addresses` that huge pages map. Fails before Linux 6.7.
 pub(crate) fn huge_bytes(addresses: &Range<usize>) -> io::Result<u64> {
     let pagemap = std::fs::File::open("/proc/self/pagemap")?;
     let mut found = [PageRegion::default(); 64];
@@ -127,22 +127,22 @@ pub(crate) fn huge_bytes(addresses: &Range<usize>) -> io::Result<u64> {
     Ok(huge)
 }
 
-/// The most descriptors taken in with one message.
+/// The most descriptors received with one message.
 pub(crate) const FDS_MAX: u32 = 16;
 
-/// Bytes of control data that hold as many.
+/// Bytes of control data that hold [`FDS_MAX`] descriptors.
 // SAFETY: pure arithmetic.
 const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(FDS_MAX * 4) as usize };
 
-/// Room for control data, aligned as its header wants.
+/// Room for control data, aligned for its header.
 #[repr(C)]
 union Control {
     header: libc::cmsghdr,
     bytes: [MaybeUninit<u8>; CONTROL_BYTES],
 }
 
-/// Receives bytes and up to [`FDS_MAX`] descriptors, close-on-exec. Descriptors are owned before
-/// anything else is looked at, so that none can leak; more are an error.
+/// Receives bytes and up to [`FDS_MAX`] descriptors, close-on-exec. More are an error. It takes
+/// ownership of the descriptors before it looks at anything else, so that none can leak.
 ///
 /// Written out because nix gives no way to the descriptors of a truncated message.
 pub(crate) fn receive(
@@ -172,7 +172,7 @@ pub(crate) fn receive(
     Ok((received, fds))
 }
 
-/// The descriptors of a message that `recvmsg` has just filled in.
+/// Returns the descriptors of a message that `recvmsg` has just filled in.
 fn received_fds(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     // SAFETY: the kernel has written well-formed control messages within `msg_controllen`, which
@@ -193,7 +193,7 @@ fn received_fds(message: &libc::msghdr) -> Vec<OwnedFd> {
     fds
 }
 
-/// How many forks lie between the process that first asked and this one.
+/// Number of forks between the process that first asked and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs in every child, on its only thread, before `fork` returns there.
@@ -204,9 +204,9 @@ extern "C" fn count_fork() {
 /// See [`crate::fork_count`].
 pub(crate) fn fork_count() -> u32 {
     static REGISTERED: Once = Once::new();
-    // SAFETY: the handler is a function that lives as long as the program and does what is allowed
-    // between fork and return: one atomic addition. Should registering fail for want of memory,
-    // nothing was changed.
+    // SAFETY: the handler is a function, so it lives as long as the program. It does only what is
+    // allowed between fork and return: one atomic addition. If registering fails for want of
+    // memory, nothing was changed.
     REGISTERED.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(count_fork));
     });

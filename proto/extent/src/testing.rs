@@ -1,5 +1,5 @@
-//! For tests and benchmarks of other crates, feature `testing`, never on in a product: a forked child that does
-//! nothing, to see what becomes of leases, and a mapped file, to compare with.
+//! Helpers for tests and benchmarks of other crates, behind feature `testing`, which no product
+//! build enables. An idle forked child tests leases; a mapped file is a baseline.
 
 #![expect(unsafe_code, reason = "fork and the mapping of a file, which have no safe form")]
 
@@ -8,19 +8,20 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// A file mapped read-only with all of its pages present: the baseline of benchmarks. Derefs to its bytes.
+/// A file mapped read-only with all of its pages present, the baseline of benchmarks. Derefs to its
+/// bytes.
 #[derive(Debug)]
 pub struct MappedFile(memmap2::Mmap);
 
 impl MappedFile {
-    /// Maps a file that nobody changes or truncates any more.
+    /// Maps a file that no process changes or truncates any more.
     ///
     /// # Errors
-    /// When it can't be opened or mapped.
+    /// If the file cannot be opened or mapped.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: benchmarks map only files that they wrote themselves, in a folder of their own, and that nobody
-        // writes to or truncates afterwards.
+        // SAFETY: benchmarks map only files that they wrote themselves, in a folder of their own.
+        // No process writes to them or truncates them afterwards.
         let map = unsafe { memmap2::MmapOptions::new().populate().map(&file) }?;
         Ok(Self(map))
     }
@@ -34,14 +35,14 @@ impl Deref for MappedFile {
     }
 }
 
-/// Forks a child that does nothing, with every descriptor and mapping of this process, until a signal or `seconds` end it.
-/// Returns its process id; the caller reaps it or dies.
+/// Forks a child that idles, with every descriptor and mapping of this process, until a signal or
+/// `seconds` end it. Returns its process id; the caller must reap it.
 ///
 /// # Errors
-/// When the kernel gives no process.
+/// If the kernel gives no process.
 pub fn fork_idle_child(seconds: u32) -> io::Result<i32> {
-    // SAFETY: the child calls nothing but `alarm` and `pause`, both async-signal-safe, so it touches no lock or
-    // allocator that another thread may have held at the fork.
+    // SAFETY: the child calls nothing but `alarm` and `pause`, both async-signal-safe, so it
+    // touches no lock or allocator that another thread may have held at the fork.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

@@ -1,4 +1,5 @@
-//! Reading a sealed extent: rows are arithmetic on mapped memory, and every row can be checked.
+//! Reads a sealed extent: rows are found by arithmetic on mapped memory, and every row can be
+//! checked.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use crate::map::ReadMap;
 use crate::rows::RowSource;
 use crate::{ExtentId, PageSize};
 
-/// A row does not have the checksum that was taken when it was filled.
+/// A row does not have the checksum computed when it was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row {row} of region {region} does not have the checksum it was filled with")]
 pub struct CorruptRow {
@@ -21,8 +22,8 @@ pub struct CorruptRow {
 /// The contents of a sealed extent, mapped and faulted in. [`Sealed`](crate::Sealed) and
 /// [`Attached`](crate::Attached) both deref to it.
 ///
-/// Methods taking a region or row panic if there is none of that index, as slices do: compare with
-/// [`ExtentView::layout`] whatever comes from elsewhere.
+/// Methods that take a region or row panic if it does not exist, as slices do. Compare indices from
+/// outside with [`ExtentView::layout`] first.
 pub struct ExtentView {
     id: ExtentId,
     layout: Layout,
@@ -31,44 +32,44 @@ pub struct ExtentView {
 }
 
 impl ExtentView {
-    /// The view of a mapping of a file with this header.
+    /// Makes the view of a mapped file with the header `layout` came from.
     pub(crate) fn new(id: ExtentId, layout: Layout, map: ReadMap) -> Self {
         assert_eq!(map.bytes().len(), index(layout.total_bytes()), "the mapping is the file's");
         let page_size = PageSize::of(&map.addresses());
         Self { id, layout, map, page_size }
     }
 
-    /// The extent's id.
+    /// Returns the extent's id.
     #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
-    /// Where everything lies.
+    /// Returns the places of everything in it.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Bytes of the whole extent.
+    /// Returns the bytes of the whole extent.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.layout.total_bytes()
     }
 
-    /// The pages this mapping got.
+    /// Returns the page size of this mapping.
     #[must_use]
     pub fn page_size(&self) -> PageSize {
         self.page_size
     }
 
-    /// Offset of a region in the file, for `sendfile`.
+    /// Returns the offset of a region in the file, for `sendfile`.
     #[must_use]
     pub fn file_offset(&self, region: usize) -> u64 {
         self.layout.region_offset(region)
     }
 
-    /// Where a row lies in the file, for `sendfile`.
+    /// Returns the range of a row in the file, for `sendfile`.
     #[must_use]
     pub fn row_file_range(&self, region: usize, row: u64) -> Range<u64> {
         let placed = self.placed(region);
@@ -76,34 +77,34 @@ impl ExtentView {
         placed.offset + row.start..placed.offset + row.end
     }
 
-    /// All bytes of the file: the addresses to register for DMA.
+    /// Returns all bytes of the file, for DMA registration.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.map.bytes()
     }
 
-    /// All bytes of a region.
+    /// Returns all bytes of a region.
     #[must_use]
     pub fn region(&self, region: usize) -> &[u8] {
         let placed = self.placed(region);
         self.bytes_of(placed, &(0..placed.bytes))
     }
 
-    /// The bytes of a row (of [`Region::Blocks`](crate::Region::Blocks): of a block).
+    /// Returns the bytes of a row (of [`Region::Blocks`](crate::Region::Blocks): of a block).
     #[must_use]
     pub fn row(&self, region: usize, row: u64) -> &[u8] {
         let placed = self.placed(region);
         self.bytes_of(placed, &placed.row_range(row))
     }
 
-    /// Where the mapping lies, for registering it and for asking the kernel about it. It can't be
-    /// written to: [`Attached::lend`](crate::Attached::lend) is for that.
+    /// Returns where the mapping lies, for registering it and for asking the kernel about it. It
+    /// cannot be written to; [`Attached::lend`](crate::Attached::lend) gives writable rows.
     #[must_use]
     pub fn addresses(&self) -> Range<usize> {
         self.map.addresses()
     }
 
-    /// The rows of a region, found once for many of them to be read.
+    /// Looks up a region once, to read many of its rows.
     #[must_use]
     pub fn rows(&self, region: usize) -> RowSource<'_> {
         let placed = self.placed(region);
@@ -112,13 +113,13 @@ impl ExtentView {
         RowSource::new(region, placed, self.region(region), crcs)
     }
 
-    /// The CRC32C to send along with a row: see [`RowSource::crc`].
+    /// Returns the CRC32C to send along with a row: see [`RowSource::crc`].
     #[must_use]
     pub fn row_crc(&self, region: usize, row: u64) -> u32 {
         self.rows(region).crc(row)
     }
 
-    /// Whether a row still has the checksum it was filled with.
+    /// Returns whether a row still has the checksum it was filled with.
     #[must_use]
     pub fn verify_row(&self, region: usize, row: u64) -> bool {
         self.rows(region).verify(row)
@@ -127,7 +128,7 @@ impl ExtentView {
     /// Checks every row of every region, at the speed of memory.
     ///
     /// # Errors
-    /// The first row found not to be as it was filled.
+    /// The first row that does not have its checksum.
     pub fn verify(&self) -> Result<(), CorruptRow> {
         for region in 0..self.layout.region_count() {
             let rows = self.rows(region);
@@ -138,10 +139,10 @@ impl ExtentView {
         Ok(())
     }
 
-    /// Copies a row to `target` and checks what was copied while it is still in the cache.
+    /// Copies a row to `target` and checks the copy while it is still in the cache.
     ///
     /// # Errors
-    /// If the copy does not have the row's checksum; `target` then holds bytes not to be used.
+    /// If the copy does not have the row's checksum; the bytes in `target` must not be used then.
     ///
     /// # Panics
     /// If `target` is not exactly as long as the row.
@@ -154,8 +155,8 @@ impl ExtentView {
         self.rows(region).copy_verified(row, target)
     }
 
-    /// The stored checksums of all units of all regions, in order. A unit is a row, or as many
-    /// short rows (under 64 bytes) as fit 4096 bytes, or a block of 4096 bytes.
+    /// Returns the stored checksums of all units of all regions, in order. A unit is a row, or as
+    /// many short rows (under 64 bytes) as fit 4096 bytes, or a block of 4096 bytes.
     pub fn unit_crcs(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = &self.map.bytes()[indices(&self.layout.tables())];
         tables.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))

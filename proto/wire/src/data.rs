@@ -1,14 +1,14 @@
 //! The data plane: binary frames over TCP between hosts and over a unix socket on one host.
 //!
-//! A frame is a 32-byte [`FrameHeader`], a *body* of a length bounded by its kind, and, in DATA
-//! frames only, a *payload* of rows that the receiver reads straight into its place. Header and body
-//! are under one CRC32C; payload rows each have theirs in the body, so lengths and checksums come
-//! before the bytes they speak of. Everything is little-endian.
+//! A frame is a 32-byte [`FrameHeader`], then a *body* of a length bounded by its kind. In DATA and
+//! PART frames a *payload* follows, which the receiver reads straight into its place. One CRC32C
+//! covers header and body. Each payload row has its own CRC32C in the body, so lengths and
+//! checksums precede the bytes they describe. Everything is little-endian.
 //!
 //! ```text
 //! client                               node
 //!   HELLO          ────────────────▶            version range, features, limits, ticket
-//!                  ◀────────────────   HELLO_OK  what both will use      (or ERROR, then close)
+//!                  ◀────────────────   HELLO_OK  the values for both     (or ERROR, then close)
 //!
 //!   GATHER #7      ────────────────▶            tensors and rows, in the order wanted
 //!                  ◀────────────────   DATA #7   tensor slot 0, rows [0, 27)
@@ -17,27 +17,27 @@
 //!
 //! only on the unix socket:
 //!   ATTACH #8      ────────────────▶
-//!                  ◀────────────────   ATTACHED #8 and a file descriptor | PENDING #8 | NOT_KEPT #8
+//!                  ◀────────────────   ATTACHED #8 and a descriptor | PENDING #8 | NOT_KEPT #8
 //!   RELEASE        ────────────────▶            no answer
 //!                  ◀────────────────   RECALL    unasked: drop the map if nothing uses it
-//!   ADMIT #10      ────────────────▶            a prefix, to a node that its owner's processes share
+//!   ADMIT #10      ────────────────▶            a prefix that a private node may read
 //!                  ◀────────────────   ADMITTED #10
 //!
 //!   PING #9        ────────────────▶
 //!                  ◀────────────────   PONG #9
 //! ```
 //!
-//! The request number is the client's choice and comes back with each answer; answers to one
-//! request come in order, those to different requests may be interleaved between frames. PENDING
-//! ends its exchange: the client gathers the rows it needs and attaches at a later need. An ERROR
-//! ends its request, never the connection, unless it answers HELLO. After a [`WireError`] other than
+//! The client chooses the request number, and each answer repeats it. Answers to one request come
+//! in order; those to different requests may be interleaved between frames. PENDING ends its
+//! exchange: the client gathers the rows it needs and attaches at a later need. An ERROR ends its
+//! request, never the connection, unless it answers HELLO. After a [`WireError`] other than
 //! [`WireError::Idle`] the place in the stream is lost: close the connection.
 //!
-//! The format of a body never changes within a protocol version. Bits and bytes drawn as zero are
-//! refused when they are not: a newer peer sets them only after HELLO has agreed on it.
+//! The format of a body never changes within a protocol version. A receiver refuses set bits and
+//! bytes that are drawn as zero. A newer peer sets them only after HELLO has agreed on it.
 //!
-//! Thread rule: plain values. Non-goals: no sockets, no file descriptors, no flow control; payload
-//! is neither held nor checked here (its checksums are handed to the caller).
+//! Thread rule: plain values. Non-goals: no sockets, no file descriptors, no flow control. Payload
+//! is neither held nor checked here; the caller gets its checksums.
 
 mod codec;
 mod error;

@@ -1,4 +1,4 @@
-//! What crosses the network: the one language that nodes and clients share.
+//! The network contract that nodes and clients share.
 //!
 //! - [`control`]: the gRPC schema of the control plane (package `larder.v1`).
 //! - [`data`]: the frames of the data plane, over TCP and over the unix socket.
@@ -6,7 +6,7 @@
 //!
 //! Thread rule: everything is a plain value, `Send + Sync`, without locks or globals.
 //!
-//! Non-goals: no sockets, threads, clocks or runtime. Node and client bring those.
+//! Non-goals: no sockets, threads, clocks or runtime. Node and client provide those.
 
 pub mod control;
 pub mod data;

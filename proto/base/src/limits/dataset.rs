@@ -1,5 +1,5 @@
-//! Every limit on what a dataset may be, with the reason beside it. All are checked before memory is
-//! taken or a byte is published.
+//! Every limit on a dataset, with the reason beside it. All are checked before memory is taken or a
+//! byte is published.
 
 use std::time::Duration;
 
@@ -25,36 +25,38 @@ pub const DIMENSIONS_MAX: u32 = 64;
 pub const OBJECTS_MAX: u32 = 1 << 24;
 /// Most shards in one dataset: each takes 64 bytes in the manifest.
 pub const SHARDS_MAX: u32 = 1 << 24;
-/// Most pieces that the rows of one shard lie in: groups times tensors where small objects are grouped
-/// into one, and ragged rows that do not lie side by side. A fill asks for each of them on its own.
+/// Most pieces that make up the rows of one shard. Small objects grouped into one shard have groups
+/// times tensors of them; ragged rows that do not lie side by side have more. Each is one ranged
+/// read of a fill.
 pub const SHARD_READS_MAX: u32 = 4096;
 
-/// Smallest shard size that can be asked for: a shard costs its holder a file and a map.
+/// Smallest shard size an operator can choose: a shard costs its holder a file and a map.
 pub const SHARD_BYTES_MIN: u64 = 4096;
-/// Shard size when none is asked for: large enough for few requests, small enough to place evenly.
+/// Default shard size: large enough for few requests, small enough to place evenly.
 pub const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
-/// Largest shard, and the largest size that can be asked for: a shard is filled, kept and evicted as a whole.
+/// Largest shard, and the largest size an operator can choose: a shard is filled, kept and evicted
+/// as a whole.
 pub const SHARD_BYTES_MAX: u64 = 1 << 30;
 /// Largest sample, all its tensors together: it makes a shard of one row and travels in one piece.
 pub const SAMPLE_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(SAMPLE_BYTES_MAX <= SHARD_BYTES_MAX);
 
-/// Headers of data files that are read at the same time while indexing.
+/// Headers of data files read at the same time while indexing.
 pub const HEADERS_IN_FLIGHT: usize = 32;
-/// Bytes asked for first from a file whose header is wanted: most headers fit, so one request does.
+/// Bytes of the first read of a file's header: most headers fit, so one request is enough.
 pub const HEADER_PROBE_BYTES: u64 = 64 << 10;
 /// Largest safetensors header, in bytes: the limit of the format's own library.
 pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 100_000_000;
 /// Most tensors in one safetensors file: the largest models have a few thousand.
 pub const SAFETENSORS_TENSORS_MAX: usize = 10_000;
-/// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters unless told.
+/// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters by default.
 pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 
 /// Most ragged rows in one dataset, of all its tensors: each takes 16 bytes in the manifest.
 pub const RAGGED_ROWS_MAX: u64 = MANIFEST_BYTES_MAX / 16;
 /// Bytes of one ranged read of the offsets of ragged rows.
 pub const OFFSETS_PART_BYTES: u64 = 4 << 20;
-/// Tensors of offsets that are read at the same time; memory held is this times the part.
+/// Tensors of offsets read at the same time; memory held is this times the part.
 pub const OFFSETS_IN_FLIGHT: usize = 8;
 
 /// Bytes of one ranged read while checksums are computed.
@@ -62,19 +64,19 @@ pub const CHECKSUM_PART_BYTES: u64 = 8 << 20;
 /// Ranged reads in flight while checksums are computed; memory held is this times the part.
 pub const CHECKSUM_PARTS_IN_FLIGHT: usize = 8;
 
-/// Attempts to move a tag that somebody else moves at the same time.
+/// Attempts to move a tag that another process moves at the same time.
 pub const TAG_ATTEMPTS: usize = 5;
 
 /// Bytes read at a time from a local file.
 pub const LOCAL_READ_BYTES: usize = 1 << 20;
-/// Calls to the local file system at once, those that hang included: enough to keep a fast disk, or a
-/// network file system that is there, at work; few beside the 512 threads on which a runtime may block.
+/// Calls to the local file system at once, including those that hang. Enough to keep a fast disk or
+/// a network file system busy; few beside the 512 threads on which a runtime may block.
 pub const LOCAL_CALLS_MAX: usize = 64;
-/// When so many are under way and none has returned for so long, no call to come is waited for: shorter
-/// than a node waits for the first byte of a read.
+/// A call that waits for its turn fails if [`LOCAL_CALLS_MAX`] calls are under way and none has
+/// returned for this long. Shorter than a node waits for the first byte of a read.
 pub const LOCAL_TURN_TIMEOUT: Duration = Duration::from_secs(5);
-/// A call that has not returned after so long is not waited for: to look at as many files as are listed
-/// together takes a slow network file system some seconds.
+/// Time until the caller gives up on a call. A slow network file system takes some seconds to look
+/// at as many files as are listed together.
 pub const LOCAL_CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Objects of a listing that are taken in together: as many as the library looks at in one call.
+/// Objects of a listing processed together: as many as the library looks at in one call.
 pub const LISTED_TOGETHER: usize = 1024;

@@ -1,4 +1,4 @@
-//! Writing a table of exceptions.
+//! Builds a table of exceptions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     ring::{Owners, Spread},
 };
 
-/// Collects exceptions to one ring and writes them as a table.
+/// Collects exceptions to one ring and encodes them as a table.
 pub struct ExceptionsBuilder<'a> {
     ring: &'a Ring,
     snapshot: SnapshotId,
@@ -22,17 +22,17 @@ pub struct ExceptionsBuilder<'a> {
 }
 
 impl<'a> ExceptionsBuilder<'a> {
-    /// A table without exceptions, of shards that are to have `replicas` owners: at least one and at
+    /// Starts a table without exceptions, for shards with `replicas` owners: at least one and at
     /// most [`limits::REPLICAS_MAX`].
     pub fn new(ring: &'a Ring, snapshot: SnapshotId, replicas: usize) -> Self {
         let replicas = replicas.clamp(1, limits::REPLICAS_MAX);
         Self { ring, snapshot, replicas, owners: BTreeMap::new() }
     }
 
-    /// Gives the shards at `place` these owners, as indices of members, whom to ask first first.
+    /// Gives the shards at `place` these owners, as indices of members, the primary owner first.
     ///
     /// # Panics
-    /// When they are not as many as there are to be, or not distinct members of the ring.
+    /// If their number is not the number of copies, or they are not distinct members of the ring.
     pub fn except(&mut self, place: u64, owners: Owners) {
         let (members, copies) = (self.ring.members().len(), self.copies());
         let distinct = (0..owners.len()).all(|at| !owners[..at].contains(&owners[at]));
@@ -41,7 +41,7 @@ impl<'a> ExceptionsBuilder<'a> {
         self.owners.insert(place, owners);
     }
 
-    /// The table.
+    /// Encodes the table.
     pub fn build(self) -> Exceptions {
         let count = u32::try_from(self.owners.len()).expect("a snapshot has at most 2^24 shards");
         let mut header = Header {

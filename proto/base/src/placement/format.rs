@@ -1,4 +1,4 @@
-//! The bytes of a table of exceptions, version 1. Little-endian; what follows the header has no gaps.
+//! The bytes of a table of exceptions, version 1. Little-endian; no gaps after the header.
 //!
 //! ```text
 //!   0  8  magic "LARDEREX"              48  8  ring_digest
@@ -9,25 +9,25 @@
 //!  32  8  table_bytes                   79  1  fan_bits
 //!  40  8  ring_version                  80 16  zero
 //!
-//! fan      4 bytes each, 2^fan_bits + 1: how many places lie before those that begin with these bits
+//! fan      4 bytes each, 2^fan_bits + 1: number of places before those that begin with these bits
 //! places   8 bytes each, ascending
-//! owners   2 bytes each, `copies` for each place: indices among the members, which are sorted by id
+//! owners   2 bytes each, `copies` for each place: indices in the members, sorted by id
 //! ```
 //!
-//! `copies` is the smaller of replicas and members. The fan-out leaves a handful of places to search,
-//! and takes about a byte for each.
+//! `copies` is the smaller of replicas and members. The fan-out leaves a handful of places to
+//! search, and takes about a byte for each.
 
 use crate::ring::Owners;
 
 pub(super) const MAGIC: [u8; 8] = *b"LARDEREX";
 pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 96;
-/// Where the hash lies; these bytes count as zero when it is computed.
+/// Place of the hash; these bytes count as zero when it is computed.
 const HASH_AT: std::ops::Range<usize> = 16..32;
-/// Places that share a slot of the fan-out, on average at most.
+/// Most places that share a slot of the fan-out, on average.
 const PLACES_PER_SLOT: u32 = 4;
 
-/// The header's fields, but for those that are the same in every table.
+/// The header's fields, except those that are the same in every table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) hash: [u8; 16],
@@ -42,7 +42,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The header of a table in which every one of so many shards is excepted, with the most copies.
+    /// Makes the header of a table in which each of `shards` shards has an exception, with the most
+    /// copies.
     pub(super) fn largest(shards: u32) -> Self {
         Self {
             hash: [0; 16],
@@ -57,7 +58,7 @@ impl Header {
         }
     }
 
-    /// Owners of each place.
+    /// Returns the owners of each place.
     pub(super) fn copies(&self) -> usize {
         usize::from(self.members.min(self.replicas.into()))
     }
@@ -78,7 +79,7 @@ impl Header {
         out.extend_from_slice(&[0; 16]);
     }
 
-    /// The fields of a header, as they lie there.
+    /// Decodes the fields of a header, without checks.
     pub(super) fn take(bytes: &[u8; HEADER_BYTES]) -> Self {
         Self {
             hash: array(bytes, 16),
@@ -93,7 +94,7 @@ impl Header {
         }
     }
 
-    /// Where the tables lie; `None` if the counts overflow.
+    /// Computes the places of the tables. Returns `None` if the counts overflow.
     pub(super) fn tables(&self) -> Option<Tables> {
         let table =
             |at: usize, count: usize, bytes: usize| at.checked_add(count.checked_mul(bytes)?);
@@ -106,7 +107,6 @@ impl Header {
     }
 }
 
-/// Where the tables lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tables {
     pub(super) fan: usize,
@@ -116,7 +116,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Where in the list of places a slot of the fan-out begins and ends.
+    /// Returns the range in the list of places that belongs to a slot of the fan-out.
     pub(super) fn bucket(&self, bytes: &[u8], slot: usize) -> (usize, usize) {
         let bounds: [u8; 8] = array(bytes, self.fan + 4 * slot);
         let bound = |at| u32::from_le_bytes(array(&bounds, at)) as usize;
@@ -133,19 +133,19 @@ impl Tables {
     }
 }
 
-/// The bits of a place that choose its slot, for a table of this many places.
+/// Returns how many bits of a place choose its slot, for a table of this many places.
 pub(super) fn fan_bits(count: u32) -> u8 {
     let slots = (count / PLACES_PER_SLOT).max(1);
     u8::try_from(slots.ilog2() + u32::from(!slots.is_power_of_two())).expect("at most 30")
 }
 
-/// The slot of a place: its first `bits` bits.
+/// Returns the slot of a place: its first `bits` bits.
 pub(super) fn bucket_of(place: u64, bits: u8) -> usize {
     let slot = if bits == 0 { 0 } else { place >> (64 - u32::from(bits)) };
     usize::try_from(slot).expect("slots are addressed")
 }
 
-/// The xxh3-128 of a table, its hash field taken as zero.
+/// Computes the xxh3-128 of a table, with its hash field taken as zero.
 pub(super) fn hash(bytes: &[u8]) -> [u8; 16] {
     let mut state = xxhash_rust::xxh3::Xxh3Default::new();
     state.update(&bytes[..HASH_AT.start]);

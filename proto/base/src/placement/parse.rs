@@ -1,5 +1,5 @@
-//! Reading a table that may be damaged or hostile: every number is checked here, once, so that lookups
-//! may rely on it. One pass; nothing is copied.
+//! Parses a table that may be damaged or hostile. Every number is checked here, once, so that
+//! lookups can rely on it. One pass; nothing is copied.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use crate::limits;
 /// Why bytes are not a table of exceptions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExceptionsError {
-    /// Too few bytes, or other bytes than a table begins with.
+    /// Too few bytes, or another magic.
     #[error("this is not a table of exceptions")]
     NotATable,
-    /// Written by a version that this one does not know.
+    /// Written by a version that this program does not know.
     #[error("the table of exceptions has version {found}, this program reads version {VERSION}")]
     Version {
         /// The version found.
         found: u32,
     },
-    /// Cut off, or something was appended, or too large.
+    /// The table was cut off or extended, or is too large.
     #[error(
         "the table of exceptions says it has {said} bytes and has {found}; the limit is {}",
         limits::EXCEPTIONS_BYTES_MAX
     )]
     Length {
-        /// What the header says.
+        /// Bytes in the header's own count.
         said: u64,
-        /// What there is.
+        /// Bytes of the table.
         found: u64,
     },
-    /// The bytes are not those that were written.
+    /// The checksum does not match.
     #[error(
         "the checksum of the table of exceptions does not hold: it was damaged, fetch it again"
     )]
     Checksum,
-    /// A number in it can't be.
+    /// A number in it is impossible.
     #[error("the table of exceptions is malformed: {field} {index} {why}")]
     Malformed {
-        /// Which kind of entry.
+        /// The kind of entry.
         field: &'static str,
-        /// Which of them.
+        /// The index of the entry.
         index: usize,
-        /// What is wrong with it.
+        /// The mistake.
         why: &'static str,
     },
 }
@@ -58,15 +58,15 @@ fn check(holds: bool, field: &'static str, index: usize, why: &'static str) -> R
 }
 
 impl Exceptions {
-    /// Reads a table from memory.
+    /// Parses a table in memory.
     ///
     /// # Errors
-    /// Anything that is not exactly what [`super::ExceptionsBuilder`] writes.
+    /// If the bytes break any rule of the format that [`super::ExceptionsBuilder`] keeps.
     pub fn parse(bytes: Bytes) -> Result<Self> {
         Self::over(Arc::new(bytes))
     }
 
-    /// Reads a table where it lies: in a mapped extent, for example.
+    /// Parses a table in place: in a mapped extent, for example.
     ///
     /// # Errors
     /// As [`Exceptions::parse`].
@@ -79,7 +79,7 @@ impl Exceptions {
         Ok(table)
     }
 
-    /// The places ascend, and each lies in the slot of the fan-out that leads to it.
+    /// Checks that the places ascend, and that each lies in its slot of the fan-out.
     fn check_places(&self) -> Result<()> {
         let (bytes, bits) = (self.as_bytes(), self.header.fan_bits);
         let mut end = 0;
@@ -103,7 +103,7 @@ impl Exceptions {
         for index in 0..self.len() {
             let owners = self.tables.owners(bytes, index, copies);
             let known = owners.iter().all(|&owner| owner < self.header.members);
-            check(known, "place", index, "is owned by nobody of the ring")?;
+            check(known, "place", index, "has an owner outside the ring")?;
             let distinct = (0..copies).all(|at| !owners[..at].contains(&owners[at]));
             check(distinct, "place", index, "has an owner twice")?;
         }
@@ -111,7 +111,7 @@ impl Exceptions {
     }
 }
 
-/// Checks what must hold before anything behind the header may be looked at.
+/// Checks the header, which must hold before any byte after it is looked at.
 fn check_frame(bytes: &[u8]) -> Result<Header> {
     let head = bytes.first_chunk::<HEADER_BYTES>().ok_or(ExceptionsError::NotATable)?;
     if head[..8] != MAGIC {

@@ -24,7 +24,7 @@ fn shard(index: u64) -> ShardId {
 
 const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([9; 16]);
 
-/// Every third of `count` shards is moved on by one member.
+/// Makes exceptions that move every third of `count` shards on by one member.
 fn turned(ring: &Ring, replicas: usize, count: u64) -> (Exceptions, BTreeMap<u64, Owners>) {
     let members = u16::try_from(ring.members().len()).unwrap();
     let turned = (0..count).step_by(3).map(|index| {
@@ -129,7 +129,7 @@ fn an_exception_takes_less_than_twelve_bytes() {
     assert!(each < 12.0, "{each} bytes an exception");
 }
 
-/// The table after a change that its hash was made to fit.
+/// Returns the table after a change, with a hash that fits it.
 fn changed(bytes: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Result<Exceptions, ExceptionsError> {
     let mut bytes = bytes.to_vec();
     change(&mut bytes);
@@ -173,7 +173,7 @@ fn a_hostile_table_is_refused_though_its_hash_holds() {
     assert!(set(76, &[0, 0]).contains("no or too many members"));
     assert!(set(76, &[0xff, 0xff]).contains("no or too many members"));
     assert!(set(76, &[1, 0]).contains("fill it"));
-    assert!(set(76, &[2, 0]).contains("nobody of the ring"));
+    assert!(set(76, &[2, 0]).contains("outside the ring"));
     assert!(set(78, &[0]).contains("replicas"));
     assert!(set(78, &[9]).contains("replicas"));
     assert!(set(79, &[64]).contains("fan-out"));
@@ -185,7 +185,7 @@ fn a_hostile_table_is_refused_though_its_hash_holds() {
     assert!(set(at.places, &[0xff; 8]).contains("place 0 lies elsewhere"));
     let first = table.tables.place(bytes, 1).to_le_bytes();
     assert!(set(at.places, &first).contains("is not above"));
-    assert!(set(at.owners, &[9, 0]).contains("nobody of the ring"));
+    assert!(set(at.owners, &[9, 0]).contains("outside the ring"));
     let twice = [bytes[at.owners], bytes[at.owners + 1]];
     assert!(set(at.owners + 2, &twice).contains("an owner twice"));
 }

@@ -1,4 +1,4 @@
-//! What is known of a member, and which lists of members make a ring.
+//! A member of the ring, and the check of a list of members.
 
 use std::collections::HashSet;
 
@@ -6,24 +6,24 @@ use http::Uri;
 
 use crate::{Error, ErrorKind, limits};
 
-/// A node as the ring knows it. Checked when it becomes part of a [`crate::Ring`].
+/// A node in the ring. Checked when it becomes part of a [`crate::Ring`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The stable name that decides what the node owns: letters, digits, `-`, `_` and `.`. Never an
-    /// address: a node that moves keeps what it owns.
+    /// The stable name that decides which shards the node owns: letters, digits, `-`, `_` and `.`.
+    /// Never an address: a node that moves keeps its shards.
     pub id: String,
     /// Share of the shards relative to the other members, at least 1.
     pub weight: u32,
-    /// Where its control plane listens: `http://host:port`.
+    /// The address of its control plane: `http://host:port`.
     pub control: String,
     /// The host it runs on: members and clients of one host can share memory, and fail together.
     pub host: String,
-    /// What fails together beyond a host: a rack, a power feed, an availability zone. Empty where
-    /// nobody said; all such members count as one zone.
+    /// The larger unit that fails together: a rack, a power feed, an availability zone. Empty if
+    /// unknown; all such members count as one zone.
     pub zone: String,
 }
 
-/// Whether these members make a ring.
+/// Checks that these members make a ring.
 pub(super) fn check(members: &[Member]) -> Result<(), Error> {
     if members.is_empty() {
         return Err(invalid("a ring needs at least one member; name one with --member"));
@@ -75,7 +75,7 @@ fn check_one(member: &Member) -> Result<(), Error> {
     Ok(())
 }
 
-/// `http://host:port` or `https://host:port`, and nothing after it.
+/// Returns whether `text` is `http://host:port` or `https://host:port`, and nothing after it.
 fn is_control_address(text: &str) -> bool {
     let Ok(uri) = text.parse::<Uri>() else {
         return false;

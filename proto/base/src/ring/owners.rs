@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use crate::limits::REPLICAS_MAX;
 
-/// The members that own a shard, as indices into the ring's members: whom to ask first comes first.
+/// The members that own a shard, as indices into the ring's members. Clients ask the first one
+/// first.
 #[derive(Clone, Copy, Default)]
 pub struct Owners {
     members: [u16; REPLICAS_MAX],
@@ -12,7 +13,6 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// One member, by its index.
     pub(super) fn one(member: usize) -> Self {
         let mut owners = Self::default();
         owners.push(u16::try_from(member).expect("members are at most 1,024"));
@@ -22,7 +22,7 @@ impl Owners {
     /// Appends a member.
     ///
     /// # Panics
-    /// When there are [`REPLICAS_MAX`] already.
+    /// If there are [`REPLICAS_MAX`] already.
     pub fn push(&mut self, member: u16) {
         self.members[usize::from(self.count)] = member;
         self.count += 1;

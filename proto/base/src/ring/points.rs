@@ -1,4 +1,4 @@
-//! The points of a ring: where they lie, who owns what lies before them, and the walk over them.
+//! The points of a ring: their places, the lookup of owners, and the walk over the points.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -13,7 +13,7 @@ use crate::limits;
 /// Changing it moves every shard.
 const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
 
-/// Points of one arc of the circle, at most on average: two or three lines of the processor's cache.
+/// Most points of one arc of the circle, on average: two or three cache lines of the processor.
 const POINTS_PER_ARC: usize = 8;
 
 /// One point: sixteen `Copy` bytes, so that the lookup table is small and cheap to build.
@@ -32,7 +32,7 @@ impl Hash for Point {
     }
 }
 
-/// Hands on the one number it is given: positions are hashes already.
+/// Returns the one number it is given: positions are hashes already.
 #[derive(Clone, Copy, Default)]
 struct PassThrough(u64);
 
@@ -58,25 +58,25 @@ impl BuildHasher for PassThrough {
     }
 }
 
-/// All points of a ring of members that are sorted by id and named here by their index.
+/// All points of a ring. The members are sorted by id, and a point names its member by index.
 ///
-/// A [`HashRing`] puts the points in order; who owns a place is looked up in a table of them. The circle is
-/// cut into equal arcs of a few points each, so that a lookup waits for memory twice at most: a search over
-/// all points of a thousand members would at every other step.
+/// A [`HashRing`] sorts the points, and owners are looked up in a table of them. The circle is cut
+/// into equal arcs of a few points each, so that a lookup waits for memory at most twice. A binary
+/// search over all points of a thousand members would wait at every other step.
 #[derive(Clone)]
 pub(super) struct Points {
     members: usize,
     /// All points, sorted by position; no two share one.
     sorted: Vec<Point>,
-    /// By arc, and one more: how many points lie before it.
+    /// By arc, with one more at the end: the number of points before it.
     starts: Vec<u32>,
 }
 
 impl Points {
-    /// The points of members whose weights are counted in `unit`, which [`unit_fits`] them.
+    /// Makes the points of members with weights counted in `unit`, which must fit ([`unit_fits`]).
     pub(super) fn new(members: &[Member], unit: u32) -> Self {
         let ring = hash_ring(members, unit);
-        // All of them, from the begin of the circle on.
+        // All of them, from the beginning of the circle.
         let mut sorted = ring.get_with_replicas(&0_u64, usize::MAX).unwrap_or_default();
         // Of two points in one place the first member's counts: the sort kept their order.
         sorted.dedup_by_key(|point| point.position);
@@ -89,7 +89,7 @@ impl Points {
         Self { members: members.len(), sorted, starts }
     }
 
-    /// Index of the member that owns what lies at `place`.
+    /// Returns the index of the member that owns `place`.
     pub(super) fn owner(&self, place: u64) -> usize {
         let at = self.at_or_after(place);
         // Beyond the last point the circle begins again.
@@ -97,22 +97,22 @@ impl Points {
         usize::from(point.member)
     }
 
-    /// How many points lie before `place`.
+    /// Returns the number of points before `place`.
     fn at_or_after(&self, place: u64) -> usize {
         let arc = arc_of(place, self.starts.len() - 1);
         let (from, to) = (self.starts[arc] as usize, self.starts[arc + 1] as usize);
-        // Counted without a branch, as no processor can foretell where a hash lies.
+        // Counted without a branch, because no processor can predict the place of a hash.
         let before = self.sorted[from..to].iter().filter(|point| point.position < place);
         from + before.count()
     }
 
-    /// Indices of the members of all points, from the owner of `place` on: each many times.
+    /// Returns the members of all points by index, from the owner of `place` on: each many times.
     pub(super) fn around(&self, place: u64) -> impl Iterator<Item = usize> {
         let (before, from) = self.sorted.split_at(self.at_or_after(place));
         from.iter().chain(before).map(|point| usize::from(point.member))
     }
 
-    /// Indices of all members, each once, from the owner of `place` on.
+    /// Returns all members by index, each once, from the owner of `place` on.
     pub(super) fn walk(&self, place: u64) -> impl Iterator<Item = usize> {
         let mut seen = [0_u64; limits::RING_MEMBERS_MAX.div_ceil(64)];
         let distinct = self.around(place).filter(move |index| {
@@ -121,12 +121,12 @@ impl Points {
             *word |= bit;
             new
         });
-        // Once all were seen the rest of the circle need not be looked at.
+        // After all members were seen, the rest of the circle need not be looked at.
         distinct.take(self.members)
     }
 
-    /// Hash over every point and the name of its member, then over who shares a zone or a host, then over how
-    /// many own a shard if that is more than one.
+    /// Hashes every point with its member's name, then the shared zones and hosts, then the number
+    /// of copies if it is more than one.
     pub(super) fn digest(&self, members: &[Member], spread: &Spread, copies: u8) -> u64 {
         let mut hash = Xxh3::with_seed(SEED);
         for point in &self.sorted {
@@ -141,7 +141,7 @@ impl Points {
     }
 }
 
-/// The points of all members in their order.
+/// Returns the points of all members in their order.
 fn hash_ring(members: &[Member], unit: u32) -> HashRing<Point, PassThrough> {
     let points = (0..).zip(members).flat_map(|(index, member)| {
         let places = places(&member.id, point_count(member.weight, unit));
@@ -152,7 +152,7 @@ fn hash_ring(members: &[Member], unit: u32) -> HashRing<Point, PassThrough> {
     ring
 }
 
-/// The power of two nearest, by ratio, to the mean weight.
+/// Returns the power of two nearest, by ratio, to the mean weight.
 pub(super) fn nearest_unit(members: &[Member]) -> u32 {
     let (sum, count) = (weight_sum(members), members.len() as u64);
     let mut unit = 1_u32;
@@ -163,8 +163,8 @@ pub(super) fn nearest_unit(members: &[Member]) -> u32 {
     unit
 }
 
-/// Whether the mean weight is from half a unit to four: members then have 128 to 1,024 points on
-/// average, enough for an even ring and few enough to build one.
+/// Returns whether the mean weight is from half a unit to four. Members then have 128 to 1,024
+/// points on average, enough for an even ring and few enough to build one.
 pub(super) fn unit_fits(unit: u32, members: &[Member]) -> bool {
     let (sum, scaled) = (weight_sum(members), u64::from(unit) * members.len() as u64);
     unit.is_power_of_two() && scaled <= 2 * sum && sum <= 4 * scaled
@@ -174,15 +174,15 @@ fn weight_sum(members: &[Member]) -> u64 {
     members.iter().map(|member| u64::from(member.weight)).sum()
 }
 
-/// Points of a member: in proportion to its weight, rounded, at least one.
+/// Returns the points of a member: in proportion to its weight, rounded, at least one.
 fn point_count(weight: u32, unit: u32) -> u64 {
     let unit = u64::from(unit);
     let scaled = u64::from(weight) * u64::from(limits::RING_POINTS_PER_MEMBER);
     ((scaled + unit / 2) / unit).max(1)
 }
 
-/// Where a member's points lie: the hash of its id followed by the point's number, 4 bytes
-/// little-endian. Each point keeps its place whatever the count.
+/// Computes the places of a member's points: the hash of its id followed by the point's number, 4
+/// bytes little-endian. Each point keeps its place for any count.
 fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
     let count = u32::try_from(count).expect("no member has more than 1,024 times the mean weight");
     let mut bytes = id.as_bytes().to_vec();
@@ -193,13 +193,13 @@ fn places(id: &str, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The arc of a place, of so many equal ones: a power of two.
+/// Returns the arc of a place, of `arcs` equal ones (a power of two).
 fn arc_of(place: u64, arcs: usize) -> usize {
     let arc = (u128::from(place) * arcs as u128) >> 64;
     usize::try_from(arc).expect("below the number of arcs")
 }
 
-/// Where a shard lies on every ring: the xxh3 of its id.
+/// Returns the place of a shard on every ring: the xxh3 of its id.
 pub fn place_of(shard: ShardId) -> u64 {
     xxh3_64_with_seed(shard.as_bytes(), SEED)
 }

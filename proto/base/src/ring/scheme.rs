@@ -1,38 +1,37 @@
-//! What a ring goes by beside its members.
+//! The scheme of a ring: the unit of its weights, and the number of copies.
 
 use super::{Member, points};
 use crate::{Error, ErrorKind, limits};
 
-/// How a ring counts: what is one of its weights, and how many members own a shard. It is kept from
-/// ring to ring.
+/// The unit of a ring's weights, and the number of owners of a shard. Kept from ring to ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scheme {
-    /// The weight that gets an ordinary number of points: a power of two, and the mean weight is from half of
-    /// it up to four times it.
+    /// The weight that gets an ordinary number of points. It is a power of two, and the mean weight
+    /// is from half of it to four times it.
     pub unit: u32,
-    /// Owners of each shard, where there are enough members: from 1 to [`limits::REPLICAS_MAX`].
+    /// Owners of each shard, if there are enough members: from 1 to [`limits::REPLICAS_MAX`].
     pub copies: u8,
 }
 
-/// Where a scheme's number has the copies beyond the first: above the largest unit.
+/// The place of the copies beyond the first in a scheme's number: above the largest unit.
 const COPIES_SHIFT: u32 = 28;
 const _: () = assert!(2 * limits::RING_WEIGHT_MAX < 1 << COPIES_SHIFT);
 const _: () = assert!(limits::REPLICAS_MAX <= 1 << (u32::BITS - COPIES_SHIFT));
 
 impl Scheme {
-    /// One copy, and weights counted in this unit.
+    /// Makes a scheme of one copy, with weights counted in this unit.
     #[must_use]
     pub fn one_copy(unit: u32) -> Self {
         Self { unit, copies: 1 }
     }
 
-    /// The scheme as one number, which for one copy is the unit.
+    /// Returns the scheme as one number, which for one copy is the unit.
     #[must_use]
     pub fn to_number(self) -> u32 {
         self.unit | u32::from(self.copies.saturating_sub(1)) << COPIES_SHIFT
     }
 
-    /// What [`Scheme::to_number`] made a number of. Any number is some scheme, if not one that a ring can go by.
+    /// Reverses [`Scheme::to_number`]. Any number gives a scheme, though perhaps not a valid one.
     #[must_use]
     pub fn from_number(number: u32) -> Self {
         let copies = 1 + (number >> COPIES_SHIFT);
@@ -40,10 +39,11 @@ impl Scheme {
         Self { unit, copies: u8::try_from(copies).expect("at most 16") }
     }
 
-    /// Makes sure that a ring of these members can go by it.
+    /// Checks that a ring of these members can use it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when members can't be counted so, or a shard can't have so many owners.
+    /// [`ErrorKind::InvalidArgument`] if the unit does not fit the members, or a shard cannot have
+    /// so many owners.
     pub(super) fn check(self, members: &[Member]) -> Result<(), Error> {
         let Self { unit, copies } = self;
         let refused = |message| Err(Error::new(ErrorKind::InvalidArgument, message));

@@ -1,14 +1,14 @@
-//! How the copies of a shard keep apart: on distinct members always, in distinct zones and on distinct
-//! hosts as far as there are enough of them.
+//! Keeps the copies of a shard apart: always on distinct members, and on distinct zones and hosts
+//! as far as there are enough.
 //!
-//! One rule serves the walk and the planner: a member may join the owners chosen so far unless it is one
-//! of them, or the places left would no longer do for the zones and hosts still to be reached. Taken
-//! along the walk this gives the first members that keep apart; applied to owners that a plan keeps, it
-//! says which of them may stay.
+//! One rule serves the walk and the planner. A member may join the chosen owners under two
+//! conditions: it is not one of them, and the remaining places still suffice for the zones and
+//! hosts to be reached. Along the walk, this selects the first members that keep apart. For the
+//! owners that a plan keeps, it selects those that may stay.
 
 use super::{Member, Owners};
 
-/// Who shares a zone or a host with whom, by the index of the member.
+/// Which members share a zone or a host, by the index of the member.
 #[derive(Debug, Clone)]
 pub struct Spread {
     domains: Box<[Domain]>,
@@ -18,7 +18,7 @@ pub struct Spread {
     alone: bool,
 }
 
-/// Where a member stands: both counted by first appearance, so that names have no say.
+/// The zone and host of a member, numbered by first appearance, so that names have no influence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Domain {
     zone: u16,
@@ -40,38 +40,39 @@ impl Spread {
         Self { domains, zones, hosts, alone: zones == 1 && hosts == members.len() }
     }
 
-    /// How many zones there are; members without one count as one zone together.
+    /// Returns the number of zones; members without a zone count as one zone together.
     pub fn zones(&self) -> usize {
         self.zones
     }
 
-    /// How many hosts there are.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts
     }
 
-    /// Whether every member has a host of its own, and all are in one zone: any two keep apart.
+    /// Returns whether every member has its own host and all are in one zone: any two keep apart
+    /// then.
     pub(super) fn alone(&self) -> bool {
         self.alone
     }
 
-    /// The number of a member's zone, below [`Spread::zones`].
+    /// Returns the number of a member's zone, below [`Spread::zones`].
     pub fn zone(&self, member: u16) -> u16 {
         self.domains[usize::from(member)].zone
     }
 
-    /// The number of a member's host, below [`Spread::hosts`].
+    /// Returns the number of a member's host, below [`Spread::hosts`].
     pub fn host(&self, member: u16) -> u16 {
         self.domains[usize::from(member)].host
     }
 
-    /// How many copies there can be when `count` are asked for: each needs a member of its own.
+    /// Returns how many copies are possible if `count` are wanted: each needs a member of its own.
     pub fn copies(&self, count: usize) -> usize {
         count.min(self.domains.len()).min(crate::limits::REPLICAS_MAX)
     }
 
-    /// Whether `candidate` may be one of `copies` owners beside those in `chosen`, which keep to the
-    /// same rule.
+    /// Returns whether `candidate` may be one of `copies` owners beside those in `chosen`, which
+    /// must keep the same rule.
     pub fn may_join(&self, chosen: &[u16], candidate: u16, copies: usize) -> bool {
         if chosen.is_empty() {
             return copies > 0;
@@ -94,13 +95,13 @@ impl Spread {
             && copies.min(self.hosts) <= reached(Self::host) + left
     }
 
-    /// Whether these are owners that keep apart as they can.
+    /// Returns whether these owners keep apart as far as possible.
     pub fn keeps_apart(&self, owners: &[u16], copies: usize) -> bool {
         owners.len() == copies
             && (0..copies).all(|at| self.may_join(&owners[..at], owners[at], copies))
     }
 
-    /// The first `copies` members of a walk that keep apart.
+    /// Returns the first `copies` members of a walk that keep apart.
     pub(super) fn first(&self, walk: impl Iterator<Item = usize>, copies: usize) -> Owners {
         let mut owners = Owners::default();
         for index in walk {
@@ -115,14 +116,14 @@ impl Spread {
         owners
     }
 
-    /// Where members share a fate, as numbers; nothing where all stand alone in one zone.
+    /// Returns the zones and hosts as numbers; nothing if all members stand alone in one zone.
     pub(super) fn shared(&self) -> impl Iterator<Item = u16> {
         let domains = if self.alone { &[][..] } else { &self.domains };
         domains.iter().flat_map(|domain| [domain.zone, domain.host])
     }
 }
 
-/// The number of a name: how many others came before it.
+/// Returns the number of a name: the count of other names before it.
 fn number<T: PartialEq>(names: &mut Vec<T>, name: T) -> u16 {
     let known = names.iter().position(|known| *known == name);
     let number = known.unwrap_or_else(|| {

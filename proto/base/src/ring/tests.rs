@@ -1,4 +1,4 @@
-//! Placement: who owns what, and what moves when members come and go.
+//! The ring: owners of shards, and moves when members join and leave.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,13 +27,13 @@ fn ring(weights: &[u32]) -> Ring {
     Ring::new(1, members(weights)).unwrap()
 }
 
-/// Ids that are as good as random and the same in every run.
+/// Returns pseudo-random ids, the same in every run.
 fn shards(count: u64) -> impl Iterator<Item = ShardId> {
     let id = |index: u64| xxhash_rust::xxh3::xxh3_128(&index.to_le_bytes()).to_le_bytes();
     (0..count).map(move |index| ShardId::from_bytes(id(index)))
 }
 
-/// Share of the shards that each member owns.
+/// Returns the share of the shards that each member owns.
 fn shares(ring: &Ring) -> HashMap<&str, f64> {
     let mut shares = HashMap::new();
     for shard in shards(20_000) {
@@ -91,8 +91,8 @@ fn weights_are_respected_whatever_their_unit() {
     }
 }
 
-/// What moves when `newcomer` joins `weights`, as a share of all shards. Fails when anything moves
-/// to another member than the new one.
+/// Returns the share of all shards that move when `newcomer` joins `weights`. Fails if a shard
+/// moves to another member than the new one.
 fn moved_to_newcomer(weights: &[u32], newcomer: u32) -> f64 {
     let before = ring(weights);
     let mut all = members(weights);
@@ -242,7 +242,7 @@ fn the_next_ring_has_as_many_owners_for_each_shard() {
     let one = ring.digest();
     assert_eq!(ring.copies(), 1);
     let ring = ring.with_copies(3).unwrap();
-    assert_ne!(ring.digest(), one, "who places shards otherwise says so");
+    assert_ne!(ring.digest(), one, "another placement has another digest");
     assert_eq!(ring.next(members(&[1; 6])).unwrap().copies(), 3);
     for copies in [0, 9, 255] {
         let error = ring.clone().with_copies(copies).unwrap_err();
@@ -260,14 +260,14 @@ fn a_scheme_is_a_number_which_for_one_copy_is_the_unit() {
             assert_eq!(Scheme::from_number(scheme.to_number()), scheme);
         }
     }
-    // Whatever somebody wrote there, it is refused and nothing breaks.
+    // Any number there is refused, and nothing breaks.
     for number in [0, u32::MAX, 15 << 28, 15 << 28 | 1] {
         let scheme = Scheme::from_number(number);
         assert!(Ring::with_scheme(1, members(&[1]), scheme).is_err(), "{scheme:?}");
     }
 }
 
-/// Members in the zones and on the hosts named, as in "west/one".
+/// Makes members in the zones and on the hosts named, as in "west/one".
 fn placed(places: &[&str]) -> Ring {
     let mut all = members(&vec![1; places.len()]);
     for (member, place) in all.iter_mut().zip(places) {

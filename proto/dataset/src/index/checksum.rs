@@ -1,5 +1,5 @@
-//! Pinning what the shards hold: read everything once and hash it the way an extent sums it up, so
-//! that a fill can be checked against the snapshot without another pass over its bytes.
+//! Pins checksums of shards: reads all data once and hashes it as an extent does. A fill can then
+//! be checked against the snapshot without another pass over its bytes.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
@@ -10,8 +10,8 @@ use crate::{
     checksums::{TableWriter, sum_up, unit_crcs},
 };
 
-/// The checksum of every shard, in their order; those of their units go to `tables`. Holds one region
-/// in memory at a time.
+/// Returns the checksum of every shard, in order, and writes those of their units to `tables`.
+/// Holds one region in memory at a time.
 pub(super) async fn all(
     origin: &Origin,
     manifest: &Manifest,
@@ -34,11 +34,11 @@ pub(super) async fn all(
 }
 
 /// Reads one shard from the origin, from exactly the objects that were indexed, and computes its
-/// checksum: what [`Shard::checksum`](crate::Shard::checksum) is where it was pinned. `read` is told
-/// the bytes of each region once it was read. Holds one region in memory at a time.
+/// checksum. A pinned [`Shard::checksum`](crate::Shard::checksum) must equal it. Calls `read` with
+/// the bytes of each region after reading it. Holds one region in memory at a time.
 ///
 /// # Errors
-/// When an object changed, is gone, or can't be read after a few tries.
+/// If an object changed, is gone, or cannot be read after a few tries.
 ///
 /// # Panics
 /// If there is no such shard.
@@ -51,7 +51,6 @@ pub async fn shard_checksum(
     Ok(sum_up(&shard_units(origin, manifest, shard, read).await?))
 }
 
-/// The checksum of every unit of a shard.
 async fn shard_units(
     origin: &Origin,
     manifest: &Manifest,
@@ -75,7 +74,7 @@ async fn read_region(
     tensor: usize,
     region: &RegionPlan,
 ) -> Result<Vec<u8>, DatasetError> {
-    // A region is at most a shard, whose size has a limit.
+    // A region is at most a shard, and shards have a size limit.
     let mut bytes = Vec::with_capacity(usize::try_from(region.bytes).unwrap_or(0));
     let parts: Vec<_> = plan.reads.iter().filter(|part| part.tensor == tensor).copied().collect();
     let mut reads = stream::iter(parts)

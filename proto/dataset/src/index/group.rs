@@ -1,4 +1,4 @@
-//! Which of the tensors that were found make up the samples, and whether all files agree on it.
+//! Chooses the tensors that make up the samples, and checks that all files agree on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,32 +10,30 @@ use crate::{
     DatasetError, Dtype, GroupSpec, ObjectInfo, ObjectSpec, OriginUri, RowLocator, TensorSpec,
 };
 
-/// A tensor found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     /// The shape of one row.
     pub(super) shape: Vec<u64>,
-    /// The leading dimension.
     pub(super) rows: u64,
-    /// Which of the files of its candidate it lies in.
+    /// Index of its file in the candidate.
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// Of a ragged tensor, which bytes of the file each row is; its shape is then that of an element,
+    /// The bytes in the file of each row of a ragged tensor. Its shape is then that of an element,
     /// and its rows are the samples.
     pub(super) spans: Option<Vec<Range<u64>>>,
 }
 
-/// Files that may hold one run of samples: one file with several tensors, or one file for each.
+/// Files that may hold one run of samples: one file with several tensors, or one file for each
+/// tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) files: Vec<ObjectInfo>,
     pub(super) tensors: Vec<Found>,
 }
 
-/// What goes into the manifest.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) tensors: Vec<TensorSpec>,
@@ -47,12 +45,12 @@ impl Candidate {
         &self.files[tensor.file].key
     }
 
-    /// The leading dimension that most bytes share; of equals the larger.
+    /// Returns the leading dimension that most bytes share; of equals the larger.
     fn rows(&self) -> u64 {
         leading_rows(self.tensors.iter())
     }
 
-    /// The leading dimension that most bytes of the named tensors share.
+    /// Returns the leading dimension that most bytes of the named tensors share.
     fn rows_of(&self, names: &BTreeSet<String>) -> u64 {
         leading_rows(self.tensors.iter().filter(|tensor| names.contains(&tensor.name)))
     }
@@ -88,8 +86,8 @@ fn leading_rows<'a>(tensors: impl Iterator<Item = &'a Found>) -> u64 {
 
 /// Finds the tensors of the samples and concatenates the candidates, in their order.
 ///
-/// The candidate kind with the most bytes sets the tensors. Every other candidate must have the same,
-/// of the same dtype and shape, or none of them: then it is something else and left out.
+/// The kind of candidate with the most bytes sets the tensors. Every other candidate must have the
+/// same tensors, of the same dtype and shape. A candidate that has none of them is left out.
 pub(super) fn plan(
     uri: &OriginUri,
     candidates: Vec<Candidate>,
@@ -120,8 +118,8 @@ pub(super) fn plan(
     Ok(Plan { tensors, groups })
 }
 
-/// The names of the sample tensors of that kind of candidate which has the most bytes. Candidates are
-/// of one kind if the same names share the leading dimension.
+/// Returns the names of the sample tensors of the kind of candidate with the most bytes. Candidates
+/// are of one kind if the same names share the leading dimension.
 fn leading_names(candidates: &[Candidate]) -> BTreeSet<String> {
     let mut kinds: BTreeMap<BTreeSet<String>, u64> = BTreeMap::new();
     for candidate in candidates {
@@ -135,7 +133,7 @@ fn leading_names(candidates: &[Candidate]) -> BTreeSet<String> {
     kinds.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(names, _)| names).unwrap_or_default()
 }
 
-/// Drops names that have one row for each sample in some files by chance and not in others.
+/// Drops names that have one row for each sample only in some files, by chance.
 fn drop_uneven(members: &[Candidate], names: &mut BTreeSet<String>) {
     for member in members {
         let rows = member.rows_of(names);
@@ -143,7 +141,7 @@ fn drop_uneven(members: &[Candidate], names: &mut BTreeSet<String>) {
     }
 }
 
-/// Every member has every named tensor, of one dtype and shape.
+/// Checks that every member has every named tensor, of one dtype and shape.
 fn check_agreement<'a>(
     uri: &OriginUri,
     members: &'a [Candidate],
@@ -225,7 +223,7 @@ fn group(
     GroupSpec { rows, objects, spans }
 }
 
-/// An object as the manifest has it.
+/// Converts a file to an object of the manifest.
 pub(super) fn object(file: &ObjectInfo, columns: Vec<u64>) -> ObjectSpec {
     ObjectSpec {
         key: file.key.clone(),

@@ -1,4 +1,4 @@
-//! Reading the first bytes of many files at once, with memory bounded.
+//! Reads the headers of many files at once, in bounded memory.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
@@ -10,7 +10,7 @@ use crate::{DatasetError, ObjectInfo, Origin, OriginUri, origin::Target};
 /// Headers larger than the first read that are in memory at the same time.
 const LARGE_HEADERS: usize = 2;
 
-/// What is wrong with a file: the field, and why.
+/// A mistake in a file: the field, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) field: String,
@@ -27,21 +27,20 @@ impl Fault {
     }
 }
 
-/// A kind of file whose header is understood from a prefix of the file.
+/// A kind of file with a header at its beginning.
 pub(super) trait Format {
-    /// What a header says.
     type Header;
 
-    /// How many bytes of the file are needed, from its first bytes. Checked against the limit of the
-    /// format and the size of the file.
+    /// Returns the bytes of the header, from the first bytes of the file. Checks them against the
+    /// limit of the format and the size of the file.
     fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault>;
 
-    /// Reads the header; `bytes` are as many as [`Format::header_bytes`] said.
+    /// Parses the header; `bytes` are as many as [`Format::header_bytes`] returned.
     fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, Fault>;
 }
 
-/// Reads the header of each file, some at a time, in the order of the files. The version that the
-/// store answers with is noted.
+/// Reads the header of each file, several at a time, in the order of the files. Notes the version
+/// that the store answers with.
 pub(super) async fn read_all<F: Format>(
     origin: &Origin,
     uri: &OriginUri,

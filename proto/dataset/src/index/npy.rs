@@ -1,8 +1,9 @@
-//! Files of numpy's npy format: a magic string, a Python dictionary with dtype, order and shape, then
-//! one array. And the rule by which several of them make up one dataset.
+//! Files of numpy's npy format, and the rule by which several of them make up one dataset. A file
+//! is a magic string, a Python dictionary with dtype, order and shape, then one array.
 //!
-//! The dictionary is read by a parser that knows only what numpy writes for plain arrays. A general
-//! one would have to bound recursion and check products of dimensions, which is more code than this.
+//! The parser of the dictionary accepts only the forms that numpy writes for plain arrays. A
+//! general parser would have to bound recursion and check products of dimensions, which is more
+//! code than this.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,18 +19,17 @@ use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The array of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Array {
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<u64>,
-    /// Where the data begins.
+    /// Offset of the data in the file.
     pub(super) offset: u64,
     /// Bytes of data: all the rest of the file.
     pub(super) bytes: u64,
 }
 
-/// Reads the headers of npy files and puts those side by side that hold the same samples.
+/// Reads the headers of npy files and groups the files that hold the same samples.
 pub(super) async fn candidates(
     origin: &Origin,
     uri: &OriginUri,
@@ -85,11 +85,11 @@ pub(super) async fn candidates(
     Ok(groups.into_values().collect())
 }
 
-/// Groups are ordered by folder, then by number, then by how the number is written.
+/// Groups are ordered by folder, then by number, then by the spelling of the number.
 type GroupKey = (String, u128, String);
 type Placed = (Place, ObjectInfo, u64, Vec<u64>, Array);
 
-/// What the key of a file says about its place in the dataset.
+/// The place of a file in the dataset, derived from its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Place {
     folder: String,
@@ -99,9 +99,9 @@ struct Place {
 }
 
 impl Place {
-    /// `train/image-007.npy` is number 7 of the tensor `image` in the folder `train`; `image/007.npy`
-    /// is number 7 of the tensor `image` in the folder above. `text-007.offsets.npy`, and
-    /// `text.offsets-007.npy` too, is number 7 of `text.offsets`.
+    /// Derives the place from a key. `train/image-007.npy` is number 7 of the tensor `image` in the
+    /// folder `train`; `image/007.npy` is number 7 of the tensor `image` in the folder above.
+    /// `text-007.offsets.npy`, and `text.offsets-007.npy` too, is number 7 of `text.offsets`.
     fn of(key: &str) -> Self {
         let stem = key.strip_suffix(".npy").unwrap_or(key);
         match stem.strip_suffix(ragged::SUFFIX).map(Self::of_stem) {
@@ -128,7 +128,7 @@ impl Place {
         Self { folder: folder.into(), tensor: tensor.into(), number, suffix: suffix.into() }
     }
 
-    /// The place of another tensor of the same samples.
+    /// Returns the place of another tensor of the same samples.
     fn with(&self, tensor: &str) -> Self {
         Self { tensor: tensor.into(), ..self.clone() }
     }
@@ -138,8 +138,9 @@ impl Place {
     }
 }
 
-/// Files that differ in a trailing number but not only in that are tensors of their own: `feature1`
-/// with 10 columns and `feature2` with 20. Offsets go with what they divide, whatever their type.
+/// Makes files separate tensors if they differ in a trailing number and also in dtype or shape:
+/// `feature1` with 10 columns and `feature2` with 20. Offsets follow the tensor they divide,
+/// whatever their own type is.
 fn unnumber_mixed(arrays: &mut [Placed]) {
     let places: HashSet<Place> = arrays.iter().map(|(place, ..)| place.clone()).collect();
     let is_offsets = |place: &Place| {
@@ -169,7 +170,6 @@ fn unnumber_mixed(arrays: &mut [Placed]) {
     }
 }
 
-/// The format, as a reader of headers.
 pub(super) struct Npy;
 
 impl Format for Npy {
@@ -245,10 +245,10 @@ struct Dictionary {
     shape: Vec<u64>,
 }
 
-/// What may lie between the words of a header. A line ends only after all of them.
+/// Blanks between the words of a header. A newline comes only at its end.
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// What is left to read of a Python literal.
+/// The unread rest of a Python literal.
 struct Literal<'a>(&'a str);
 
 impl Literal<'_> {

@@ -1,12 +1,12 @@
-//! Writing a manifest and the tag that points to it, and knowing where both lie.
+//! Writes a manifest and the tag that points to it, and computes the places of both.
 //!
 //! ```text
 //! <home>/<snapshot, 32 hex digits>.manifest
 //! <home>/tags/<tag>                           {"snapshot": "<32 hex digits>"}
 //! ```
 //!
-//! `home` is `<prefix>/.larder`, or what the caller names, or a folder of the local cache where the
-//! prefix can't be written.
+//! `home` is `<prefix>/.larder`, or the caller's choice, or a folder of the local cache if the
+//! prefix is not writable.
 
 use std::{env, path::PathBuf};
 
@@ -17,24 +17,24 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, origin::Put};
 
-/// Where the manifest of a dataset lies.
+/// The place of a dataset's manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManifestLocation {
     /// Beside the data, under `<prefix>/.larder`.
     Beside(OriginUri),
-    /// Where the caller said.
+    /// At the address that the caller gave.
     Given(OriginUri),
-    /// In the local cache, because the prefix can't be written.
+    /// In the local cache, because the prefix is not writable.
     LocalCache {
         /// The manifest.
         uri: OriginUri,
-        /// What the origin said.
+        /// The origin's refusal.
         why: String,
     },
 }
 
 impl ManifestLocation {
-    /// The address of the manifest.
+    /// Returns the address of the manifest.
     pub fn uri(&self) -> &OriginUri {
         match self {
             Self::Beside(uri) | Self::Given(uri) | Self::LocalCache { uri, .. } => uri,
@@ -42,7 +42,6 @@ impl ManifestLocation {
     }
 }
 
-/// What a tag object holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tag {
     snapshot: String,
@@ -53,7 +52,6 @@ impl Tag {
         Self { snapshot: snapshot.to_string() }
     }
 
-    /// The snapshot it points to.
     pub(crate) fn snapshot(&self, object: &OriginUri) -> Result<SnapshotId, DatasetError> {
         self.snapshot
             .parse()
@@ -61,12 +59,13 @@ impl Tag {
     }
 }
 
-/// The home of manifests beside the data.
+/// Returns the home of manifests beside the data.
 pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
     Ok(prefix.join(".larder")?)
 }
 
-/// The home of manifests in the local cache, if this user has one: of prefixes that can't be written to.
+/// Returns the home of manifests in the local cache, for prefixes that are not writable; `None` if
+/// this user has no cache.
 pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache =
@@ -76,7 +75,6 @@ pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     OriginUri::parse(&format!("file://{}", folder.to_str()?)).ok()
 }
 
-/// Where the manifest of a snapshot lies.
 pub(crate) fn manifest_uri(
     home: &OriginUri,
     snapshot: SnapshotId,
@@ -84,12 +82,11 @@ pub(crate) fn manifest_uri(
     Ok(home.join(&format!("{snapshot}.manifest"))?)
 }
 
-/// Where a tag lies.
 pub(crate) fn tag_uri(home: &OriginUri, tag: &str) -> Result<OriginUri, DatasetError> {
     Ok(home.join(&format!("tags/{tag}"))?)
 }
 
-/// Reads a tag; `None` if there is none.
+/// Reads a tag. Returns `None` if there is none.
 pub(crate) async fn read_tag(
     origin: &Origin,
     object: &OriginUri,
@@ -107,8 +104,8 @@ pub(crate) async fn read_tag(
     }
 }
 
-/// Writes the manifest, then the tag. Without a home of the caller's choice it goes beside the data,
-/// or into `cache` if the origin denies that.
+/// Writes the manifest, then the tag. Without a `home` they go beside the data, or into `cache` if
+/// the origin denies that.
 pub(super) async fn publish(
     origin: &Origin,
     manifest: &Manifest,
@@ -147,7 +144,7 @@ async fn write(
     Ok(object)
 }
 
-/// A manifest as bytes that others may hold.
+/// A manifest as shared bytes.
 struct Whole(Manifest);
 
 impl AsRef<[u8]> for Whole {
@@ -156,8 +153,8 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// Writes the manifest unless it is there. Its name is its hash, so what is there and differs is
-/// damaged and replaced.
+/// Writes the manifest if it does not exist. Its name is its hash, so an object of that name with
+/// other bytes is damaged and replaced.
 async fn write_manifest(
     origin: &Origin,
     object: &OriginUri,
@@ -178,8 +175,9 @@ async fn write_manifest(
     Ok(origin.put(object, bytes, Put::Always).await?)
 }
 
-/// Points a tag to a snapshot: created if it is absent, else replaced on the condition that it is
-/// still the one that was read. Where the store can't do that (a local folder) the last one wins.
+/// Points a tag to a snapshot. Creates an absent tag; replaces an existing one on the condition
+/// that it did not change since it was read. On a store without conditions (a local folder) the
+/// last writer wins.
 async fn move_tag(
     origin: &Origin,
     object: &OriginUri,
@@ -194,7 +192,7 @@ async fn move_tag(
             }
             Ok(Some((_, info))) => Put::Over { etag: info.etag, version: info.version },
             Ok(None) => Put::Absent,
-            // A tag that can't be read is replaced.
+            // A tag that cannot be read is replaced.
             Err(DatasetError::Tag { .. }) => Put::Always,
             Err(error) => return Err(error),
         };

@@ -1,10 +1,10 @@
-//! Ragged tensors: `x`, the elements of all rows one after the other, beside `x.offsets`, which says
-//! where in it each row begins and the last one ends.
+//! Ragged tensors: `x` holds the elements of all rows, one after the other. `x.offsets` holds the
+//! beginning of each row in `x`, and the end of the last row.
 //!
-//! The offsets are read here, once, in pieces, and every one of them is compared. What is kept of them
-//! are the spans of the rows: the manifest lists those, and no reader sees the offsets again.
+//! The offsets are read here, once, in pieces, and every one is compared with the one before. Only
+//! the spans of the rows are kept: the manifest lists them, and readers never need the offsets.
 //!
-//! Non-goals: other ways to say where rows lie; rows whose elements differ in shape.
+//! Non-goals: other encodings of rows; rows with elements of different shapes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,41 +22,42 @@ use super::{
 };
 use crate::{DatasetError, Dtype, Origin, OriginUri, origin::Target};
 
-/// What the name of a tensor of offsets ends with, after the name of the tensor that it divides.
+/// The suffix of a tensor of offsets, after the name of the tensor that it divides.
 pub(super) const SUFFIX: &str = ".offsets";
 
-/// Where the offsets of a tensor lie, and what they have to be.
+/// The place of a tensor's offsets, and the facts to check them with.
 struct Offsets {
-    /// The candidate, and which of its tensors is divided into rows.
+    /// The index of the candidate, and of the tensor in it that is divided into rows.
     of: (usize, usize),
     name: String,
     target: Target,
     at: u64,
     dtype: Dtype,
-    /// One more than there are samples.
+    /// Number of entries: one more than there are samples.
     entries: u64,
     /// Elements of the tensor.
     elements: u64,
     element_bytes: u64,
-    /// Where the tensor begins.
+    /// Offset of the tensor in the object.
     data_at: u64,
 }
 
-/// Whether a tensor is the offsets of another, or has offsets, among those with these names.
+/// Returns whether a tensor is the offsets of another, or has offsets, among those with these
+/// names.
 pub(super) fn is_of_pair(name: &str, there: impl Fn(&str) -> bool) -> bool {
     is_offsets(name, &there) || there(&format!("{name}{SUFFIX}"))
 }
 
-/// Whether a tensor is the offsets of one of those with these names.
+/// Returns whether a tensor is the offsets of one of those with these names.
 pub(super) fn is_offsets(name: &str, there: impl Fn(&str) -> bool) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(there)
 }
 
-/// Reads the offsets of those tensors that have some, and takes them for what they are: no tensors of
-/// the samples. What has no samples then is left out.
+/// Reads the offsets of the tensors that have some, and removes the offsets from the tensors of the
+/// samples. Candidates without samples are left out then.
 ///
 /// # Errors
-/// For offsets that can't be, with the object, the tensor and what is wrong with it.
+/// For impossible offsets: the object, the tensor and the mistake.
 pub(super) async fn pair(
     origin: &Origin,
     uri: &OriginUri,
@@ -90,7 +91,7 @@ pub(super) async fn pair(
     Ok(candidates)
 }
 
-/// Takes the offsets out of a candidate's tensors. Those that they belong to are counted in samples
+/// Takes the offsets out of a candidate's tensors. The tensors they divide count rows as samples
 /// from then on.
 fn take_offsets(
     uri: &OriginUri,
@@ -133,7 +134,7 @@ fn take_offsets(
     Ok(pairs)
 }
 
-/// Whether a tensor's header is that of offsets of another; bytes of an element of that.
+/// Checks that a tensor's header fits offsets of `of`. Returns the bytes of an element of `of`.
 fn check_shape(offsets: &Found, of: &Found) -> Result<u64, Fault> {
     let name = shown(&of.name);
     let refused = |why: String| {
@@ -163,7 +164,7 @@ fn fault(offsets: &Found, why: &str) -> Fault {
     Fault::new(format!("tensor '{}'", shown(&offsets.name)), why)
 }
 
-/// The manifest has room for the spans of so many rows, and memory is taken for no more.
+/// Checks that the manifest has room for the spans of this many rows, before memory is taken.
 fn check_rows(uri: &OriginUri, pairs: &[Offsets]) -> Result<(), DatasetError> {
     let rows = pairs.iter().fold(0u64, |sum, offsets| sum.saturating_add(offsets.entries - 1));
     let limit = limits::RAGGED_ROWS_MAX;
@@ -177,7 +178,7 @@ fn check_rows(uri: &OriginUri, pairs: &[Offsets]) -> Result<(), DatasetError> {
     Err(DatasetError::Inconsistent { prefix: uri.clone(), why })
 }
 
-/// Keeps the tensors that have samples; whether there are any.
+/// Keeps the tensors that have samples. Returns whether there are any.
 fn has_samples(candidate: &mut Candidate, left_out: &mut Vec<LeftOut>) -> bool {
     let (tensors, empty): (Vec<Found>, Vec<Found>) =
         std::mem::take(&mut candidate.tensors).into_iter().partition(|found| found.rows > 0);
@@ -189,7 +190,7 @@ fn has_samples(candidate: &mut Candidate, left_out: &mut Vec<LeftOut>) -> bool {
     !candidate.tensors.is_empty()
 }
 
-/// Reads the offsets and says which bytes of the object each row is.
+/// Reads the offsets. Returns the bytes of each row in the object.
 async fn read_spans(origin: &Origin, offsets: &Offsets) -> Result<Vec<Range<u64>>, DatasetError> {
     let size = offsets.dtype.size_bytes();
     let per_part = limits::OFFSETS_PART_BYTES / size;
@@ -214,7 +215,7 @@ struct Rising<'a> {
 }
 
 impl Rising<'_> {
-    /// Takes some more of them; `first` is the number of the first.
+    /// Adds more offsets; `first` is the index of the first of them.
     fn take(&mut self, first: u64, bytes: &[u8]) -> Result<(), Fault> {
         let size = usize::try_from(self.offsets.dtype.size_bytes()).expect("a few bytes");
         for (entry, bytes) in (first..).zip(bytes.chunks_exact(size)) {
@@ -268,7 +269,7 @@ impl Offsets {
         self.entries * self.dtype.size_bytes()
     }
 
-    /// One of them, or what it is if that can't be an offset.
+    /// Decodes one offset. The error is the negative value.
     fn value(&self, bytes: &[u8]) -> Result<u64, i64> {
         let narrow = |bytes: &[u8]| bytes.try_into().expect("four bytes");
         let wide = |bytes: &[u8]| bytes.try_into().expect("eight bytes");

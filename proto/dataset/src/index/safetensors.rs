@@ -1,6 +1,6 @@
 //! Files of the safetensors format: eight bytes of length, a JSON header, then the tensors without
-//! gaps. What is accepted here is what the format's own library accepts, with limits of our own and
-//! errors that name the field.
+//! gaps. This module accepts the files that the format's own library accepts, within its own
+//! limits. Its errors name the field.
 
 use std::{collections::HashSet, fmt};
 
@@ -24,11 +24,12 @@ use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 /// Bytes before the JSON.
 const LENGTH_BYTES: usize = 8;
 
-/// A tensor of a file. Offsets are from the begin of the file and were checked against its size.
+/// A tensor of a file. Offsets count from the beginning of the file; they were checked against its
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// `None` for types whose elements do not fill whole bytes.
+    /// `None` for types with elements that do not fill whole bytes.
     pub(super) dtype: Option<Dtype>,
     pub(super) shape: Vec<u64>,
     pub(super) offset: u64,
@@ -68,8 +69,8 @@ pub(super) async fn candidates(
     Ok(candidates)
 }
 
-/// The entry as a tensor of samples, or why it can't be one. Of a ragged tensor, or its offsets, that
-/// is not known before the other was seen.
+/// Returns the entry as a tensor of samples, or why it cannot be one. A ragged tensor or its
+/// offsets may be empty here, because their samples are counted later.
 fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
     let dtype = entry.dtype.ok_or("has elements that do not fill whole bytes")?;
     let (rows, shape) =
@@ -98,7 +99,6 @@ fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
     })
 }
 
-/// The format, as a reader of headers.
 pub(super) struct SafeTensors;
 
 impl Format for SafeTensors {
@@ -142,7 +142,7 @@ impl Format for SafeTensors {
     }
 }
 
-/// The offsets of one entry agree with its dtype and shape.
+/// Checks that the offsets of one entry agree with its dtype and shape.
 fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault> {
     let fault =
         |field: &str, why: String| Fault::new(format!("tensor '{}' {field}", shown(&name)), why);
@@ -179,7 +179,7 @@ fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault
     Ok(Entry { name, dtype, shape, offset, bytes })
 }
 
-/// The tensors fill the file from the header to its end, without holes or overlaps.
+/// Checks that the tensors fill the file from the header to its end, without holes or overlaps.
 fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<(), Fault> {
     entries.sort_by(|a, b| (a.offset, a.bytes, &a.name).cmp(&(b.offset, b.bytes, &b.name)));
     let mut end = data_at;
@@ -213,8 +213,8 @@ struct RawInfo {
 
 struct Shape(Vec<u64>);
 
-/// More dimensions than a tensor of samples may have, so that such a tensor is left out and not an
-/// error; but not so many that they are worth an allocation.
+/// The most dimensions parsed. More than a tensor of samples may have, so that such a tensor is
+/// left out rather than an error. Few enough to keep the allocation small.
 const SHAPE_MAX: usize = 1024;
 
 impl<'de> Deserialize<'de> for Shape {
@@ -281,14 +281,15 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 }
 
-/// As much of a name as is worth keeping until all files are read: of one that is too long, enough to see that.
+/// Shortens a name for keeping until all files are read. A too long name keeps enough bytes to be
+/// recognised as too long.
 fn kept(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(limits::TENSOR_NAME_BYTES_MAX as usize + 4));
     name.shrink_to_fit();
     name
 }
 
-/// `__metadata__` holds strings; they are checked and not kept.
+/// Checks that `__metadata__` holds strings, without keeping them.
 struct Metadata;
 
 impl<'de> DeserializeSeed<'de> for Metadata {

@@ -1,5 +1,5 @@
-//! Hostile files get one clear error each and nothing is published; odd ones are left out or
-//! understood; mutated ones never panic a parser.
+//! Hostile files: each gets one clear error, and nothing is published. Odd files are left out or
+//! understood. Mutated files never panic a parser.
 
 mod hostile;
 mod ragged;
@@ -21,7 +21,7 @@ fn folder_uri(folder: &Path) -> OriginUri {
     OriginUri::parse(&format!("file://{}", folder.display())).unwrap()
 }
 
-/// A safetensors file with this header and so many bytes of data.
+/// Makes a safetensors file with this header and this many bytes of data.
 fn safetensors(header: &str, data: usize) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend_from_slice(header.as_bytes());
@@ -29,7 +29,7 @@ fn safetensors(header: &str, data: usize) -> Vec<u8> {
     file
 }
 
-/// An npy file with this dictionary and so many bytes of data.
+/// Makes an npy file with this dictionary and this many bytes of data.
 fn npy(dictionary: &str, data: usize) -> Vec<u8> {
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     let mut text = dictionary.as_bytes().to_vec();
@@ -50,10 +50,10 @@ fn entry(dtype: &str, shape: &str, offsets: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_hostile_file_gets_one_error_that_names_it_and_nothing_is_published() {
+async fn each_hostile_file_gets_one_error_and_publishes_nothing() {
     for case in hostile::safetensors_files().into_iter().chain(hostile::arrays()) {
         let folder = tempfile::tempdir().unwrap();
-        // A good file beside it does not help.
+        // A good file beside it changes nothing.
         let good = if case.file == "bad.npy" {
             ("good.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }", 32))
         } else {
@@ -75,7 +75,7 @@ async fn each_hostile_file_gets_one_error_that_names_it_and_nothing_is_published
     }
 }
 
-/// An origin in memory with these objects under `s3://bucket/data`.
+/// Makes an origin in memory with these objects under `s3://bucket/data`.
 async fn in_memory(files: &[(&str, Vec<u8>)]) -> (Origin, OriginUri) {
     let uri = OriginUri::parse("s3://bucket/data").unwrap();
     let origin = Origin::over(&uri, Arc::new(InMemory::new()));
@@ -96,7 +96,7 @@ fn array(rows: usize, columns: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn nothing_to_index_is_said_with_what_would_help() {
+async fn names_a_remedy_when_nothing_can_be_indexed() {
     let error = index_memory(&[]).await.unwrap_err().to_string();
     assert!(error.contains("there is nothing"), "{error}");
     let error = index_memory(&[("a.bin", vec![1; 100])]).await.unwrap_err().to_string();
@@ -106,7 +106,7 @@ async fn nothing_to_index_is_said_with_what_would_help() {
 }
 
 #[tokio::test]
-async fn what_is_left_out_is_listed_with_the_reason() {
+async fn lists_left_out_objects_with_the_reason() {
     let indexed = index_memory(&[
         ("a.safetensors", safetensors(GOOD, 32)),
         ("b/c.safetensors", safetensors(GOOD, 32)),
@@ -165,7 +165,7 @@ async fn files_that_disagree_are_named_both() {
 }
 
 #[tokio::test]
-async fn numbered_arrays_are_concatenated_by_number_and_others_are_tensors() {
+async fn concatenates_numbered_arrays_and_keeps_others_as_tensors() {
     let files: Vec<(String, Vec<u8>)> =
         (0..12).map(|i| (format!("x{i}.npy"), array(i + 1, 3))).collect();
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(k, b)| (k.as_str(), b.clone())).collect();
@@ -220,7 +220,7 @@ async fn a_tag_moves_and_a_damaged_manifest_is_written_again() {
 async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.npy"), array(4, 3)).unwrap();
-    // A file in the place of the folder refuses everybody, root too.
+    // A file in place of the folder is unwritable for every user, root too.
     std::fs::write(folder.path().join(".larder"), "").unwrap();
     let cache = tempfile::tempdir().unwrap();
     let uri = folder_uri(folder.path());
@@ -283,7 +283,7 @@ fn mutated(seed: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_mutated_safetensors_file_is_accepted_only_if_the_library_of_the_format_accepts_it(
+    fn accepts_mutated_safetensors_only_if_the_library_does(
         file in mutated(safetensors(
             r#"{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[4,2],"data_offsets":[0,32]},"y":{"dtype":"U8","shape":[4],"data_offsets":[32,36]}}"#,
             36,
@@ -325,7 +325,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn checksums_of_rows_lie_beside_the_manifest_and_hold_what_they_were_made_of() {
+async fn row_checksums_lie_beside_the_manifest_and_match_the_rows() {
     let (origin, uri) = in_memory(&[("x.npy", array(300, 70)), ("y.npy", array(300, 8))]).await;
     let options = IndexOptions { checksum: true, shard_bytes: 4096, ..IndexOptions::default() };
     let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
@@ -354,7 +354,7 @@ async fn checksums_of_rows_lie_beside_the_manifest_and_hold_what_they_were_made_
 }
 
 #[tokio::test]
-async fn a_table_of_checksums_is_believed_only_if_it_sums_up_to_what_is_pinned() {
+async fn trusts_a_checksum_table_only_if_it_sums_to_the_pin() {
     let (origin, uri) = in_memory(&[("x.npy", array(300, 70))]).await;
     let unpinned = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap().manifest;
     assert!(RowChecksums::find(&origin, &unpinned, None).await.unwrap().is_none());
@@ -375,7 +375,7 @@ async fn a_table_of_checksums_is_believed_only_if_it_sums_up_to_what_is_pinned()
 }
 
 #[test]
-fn an_npy_file_of_a_minor_version_that_does_not_exist_is_refused() {
+fn refuses_npy_file_of_an_unknown_minor_version() {
     let mut file = array(4, 3);
     assert!(Npy.header_bytes(&file, file.len() as u64).is_ok());
     file[7] = 1;

@@ -1,4 +1,5 @@
-//! Flat files of tokens: a sample is a window over a file, and windows never cross into the next.
+//! Flat files of tokens: a sample is a window over a file, and windows never cross into the next
+//! file.
 
 use super::{
     LeftOut, Progress, TokenSpec, extension,
@@ -8,17 +9,16 @@ use super::{
 };
 use crate::{DatasetError, GroupSpec, ObjectInfo, Origin, OriginUri, RowLocator, TensorSpec};
 
-/// The name of the one tensor of such a dataset.
+/// The name of the only tensor of such a dataset.
 const TENSOR: &str = "tokens";
 
-/// The tokens of one file.
 struct Stream {
     file: ObjectInfo,
     offset: u64,
     tokens: u64,
 }
 
-/// The windows over every `.bin` and one-dimensional `.npy` file, in the order of their keys.
+/// Plans the windows over every `.bin` and one-dimensional `.npy` file, in the order of their keys.
 pub(super) async fn plan(
     origin: &Origin,
     uri: &OriginUri,
@@ -68,7 +68,7 @@ pub(super) async fn plan(
     Ok(Plan { tensors: vec![tensor], groups })
 }
 
-/// Files that are tokens from the first byte to the last.
+/// Returns the files that are tokens from the first byte to the last.
 async fn flat_streams(
     origin: &Origin,
     uri: &OriginUri,
@@ -92,7 +92,6 @@ async fn flat_streams(
     Ok(streams)
 }
 
-/// Arrays of one dimension.
 async fn array_streams(
     origin: &Origin,
     uri: &OriginUri,

@@ -1,7 +1,7 @@
-//! Writing a manifest: tensors and groups of objects go in, shards are cut, bytes come out.
+//! Builds a manifest: takes tensors and groups of objects, cuts shards and encodes the bytes.
 //!
-//! The bytes are read back by the same checks that a reader makes, so a builder can't write what a
-//! reader refuses.
+//! The result is parsed with the same checks that readers make. So a builder cannot write a
+//! manifest that readers refuse.
 
 mod cut;
 
@@ -20,34 +20,34 @@ use super::{
 use crate::{Dtype, OriginUri, uri::UriError};
 use cut::Cut;
 
-/// Why a dataset can't be written down.
+/// Why a dataset cannot be indexed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A count or size that has a limit.
+    /// A count or size exceeds its limit.
     #[error("{what} {found} where at most {limit} can be indexed")]
     TooMuch {
-        /// What there is too much of.
+        /// The counted thing.
         what: &'static str,
-        /// How much there is.
+        /// The count found.
         found: u64,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
     /// There is nothing to index.
     #[error("there are no samples")]
     Empty,
-    /// A group does not have what the tensors need.
+    /// A group does not fit the tensors.
     #[error("group {group} {why}")]
     Group {
-        /// Which group.
+        /// The index of the group.
         group: usize,
-        /// What is wrong with it.
+        /// The mistake.
         why: &'static str,
     },
-    /// An object's key can't be under the dataset's address.
+    /// An object's key cannot lie under the dataset's address.
     #[error(transparent)]
     Key(#[from] UriError),
-    /// What was put together is not a valid manifest.
+    /// The result is not a valid manifest.
     #[error(transparent)]
     Invalid(#[from] ManifestError),
 }
@@ -61,9 +61,9 @@ pub struct TensorSpec {
     pub dtype: Dtype,
     /// The shape of one sample; of rows with spans, that of one element of a row.
     pub shape: Vec<u64>,
-    /// Which object of each group holds it.
+    /// The slot of its object in each group.
     pub slot: u32,
-    /// How its rows lie in that object.
+    /// The layout of its rows in that object.
     pub locator: RowLocator,
 }
 
@@ -78,30 +78,30 @@ pub struct ObjectSpec {
     pub version: Option<String>,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Where in it each strided tensor of its slot begins, in the order of the tensors.
+    /// The offset of each strided tensor of its slot, in the order of the tensors.
     pub columns: Vec<u64>,
 }
 
 /// Objects side by side that hold the same samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// How many samples they hold.
+    /// Number of samples.
     pub rows: u64,
     /// One object for each slot.
     pub objects: Vec<ObjectSpec>,
-    /// For each tensor with spans, in the order of the tensors: the bytes of each row in its object.
+    /// For each tensor with spans, in order of the tensors: the bytes of each row in its object.
     pub spans: Vec<Vec<Range<u64>>>,
 }
 
 impl GroupSpec {
-    /// Bytes of the rows with spans of one sample.
+    /// Returns the bytes of the ragged rows of one sample.
     fn ragged_bytes(&self, row: usize) -> u64 {
         let bytes = self.spans.iter().map(|rows| rows[row].end.saturating_sub(rows[row].start));
         bytes.fold(0, u64::saturating_add)
     }
 }
 
-/// Puts a manifest together.
+/// Builds a manifest.
 #[derive(Debug)]
 pub struct ManifestBuilder {
     uri: OriginUri,
@@ -111,7 +111,7 @@ pub struct ManifestBuilder {
 }
 
 impl ManifestBuilder {
-    /// A dataset at `uri` with these tensors, to be cut into shards of about `shard_bytes`.
+    /// Starts a dataset at `uri` with these tensors, to be cut into shards of about `shard_bytes`.
     pub fn new(uri: OriginUri, tensors: Vec<TensorSpec>, shard_bytes: u64) -> Self {
         Self { uri, shard_bytes, tensors, groups: Vec::new() }
     }
@@ -121,10 +121,10 @@ impl ManifestBuilder {
         self.groups.push(group);
     }
 
-    /// The manifest of everything that was pushed.
+    /// Builds the manifest of all groups pushed.
     ///
     /// # Errors
-    /// When there are no samples, a limit is passed, or groups and tensors do not fit together.
+    /// If there are no samples, a limit is exceeded, or groups and tensors do not fit together.
     pub fn build(&self) -> Result<Manifest, BuildError> {
         self.check()?;
         let cuts = self.cut_shards()?;
@@ -187,7 +187,7 @@ impl ManifestBuilder {
         Ok(())
     }
 
-    /// No sample is larger than a sample may be.
+    /// Checks that no sample exceeds the limit.
     fn check_rows(&self, group: &GroupSpec) -> Result<(), BuildError> {
         if group.spans.is_empty() {
             return Ok(());
@@ -199,7 +199,7 @@ impl ManifestBuilder {
         at_most("bytes of one sample:", largest, limits::SAMPLE_BYTES_MAX)
     }
 
-    /// Objects per group.
+    /// Returns the objects per group.
     fn slots(&self) -> u32 {
         self.tensors.iter().map(|t| t.slot + 1).max().unwrap_or(0)
     }
@@ -208,7 +208,7 @@ impl ManifestBuilder {
         self.tensors.iter().filter(|t| t.slot == slot && t.locator != RowLocator::Spans).count()
     }
 
-    /// Bytes of a row and of a stride, summed over the strided tensors.
+    /// Returns the bytes of a row and of a stride, summed over the strided tensors.
     fn sums(&self) -> (u64, u64) {
         self.tensors.iter().fold((0u64, 0u64), |(rows, strides), tensor| match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
@@ -363,10 +363,10 @@ impl ManifestBuilder {
 }
 
 impl Manifest {
-    /// The same manifest with these checksums pinned, one for each shard: another snapshot.
+    /// Returns the same manifest with these checksums pinned, one for each shard: another snapshot.
     ///
     /// # Errors
-    /// When there is not one checksum for each shard.
+    /// If there is not one checksum for each shard.
     pub fn with_checksums(&self, checksums: &[u64]) -> Result<Self, BuildError> {
         let expected = u64::from(self.shard_count());
         if checksums.len() as u64 != expected {
@@ -385,7 +385,7 @@ impl Manifest {
     }
 }
 
-/// Writes the hash and reads the whole back with every check.
+/// Writes the hash and parses the whole with every check.
 fn seal(mut bytes: Vec<u8>) -> Result<Manifest, ManifestError> {
     let hash = format::hash(&bytes);
     bytes[HASH_AT].copy_from_slice(&hash);
@@ -403,7 +403,7 @@ fn at_most(what: &'static str, found: usize, limit: u64) -> Result<(), BuildErro
     if found > limit { Err(BuildError::TooMuch { what, found, limit }) } else { Ok(()) }
 }
 
-/// A length that must fit the field it is written to.
+/// Converts a length to the type of its field.
 fn small<T: TryFrom<usize>>(length: usize) -> Result<T, BuildError> {
     T::try_from(length).map_err(|_| BuildError::TooMuch {
         what: "entries of a table:",

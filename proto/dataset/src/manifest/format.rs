@@ -6,22 +6,20 @@
 //! shards    64 bytes each
 //! objects   64 bytes each
 //! columns    8 bytes each, `extra_columns` per object: the columns beyond the four in its record
-//! spans     16 bytes each, one table of `samples` entries for each tensor whose rows are spans
-//! names    all strings and shapes: first the address, then whatever the records point to
+//! spans     16 bytes each, one table of `samples` entries for each tensor with ragged rows
+//! names    all strings and shapes: first the address, then those that records point to
 //! ```
 //!
-//! So a dataset takes 64 bytes a shard, 64 an object and its names, plus 8 for each tensor beyond the
-//! fourth that lies in one object.
+//! A dataset takes 64 bytes a shard, and 64 an object plus its names. Each tensor beyond the fourth
+//! that lies in one object takes 8 more.
 //!
-//! Objects come in *groups*: the `objects_per_group` objects side by side that hold the same samples.
-//! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group `g`
-//! has the objects `g * objects_per_group + slot`, and a tensor names the slot it lies in.
+//! Objects come in *groups*. A group is the `objects_per_group` objects that hold the same samples.
+//! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group
+//! `g` has the objects `g * objects_per_group + slot`, and a tensor names its slot.
 
-/// The first eight bytes.
 pub(crate) const MAGIC: [u8; 8] = *b"LARDERMF";
-/// The version of this layout.
 pub(crate) const VERSION: u32 = 1;
-/// Where the hash lies; these bytes count as zero when it is computed.
+/// Place of the hash; these bytes count as zero when it is computed.
 pub(crate) const HASH_AT: std::ops::Range<usize> = 16..32;
 /// Columns that an object's record has room for.
 pub(crate) const COLUMNS_INLINE: u32 = 4;
@@ -29,7 +27,7 @@ pub(crate) const COLUMNS_INLINE: u32 = 4;
 pub(crate) const LOCATOR_STRIDED: u16 = 0;
 /// `TensorRecord::locator` of rows with spans.
 pub(crate) const LOCATOR_SPANS: u16 = 1;
-/// `ShardRecord::flags`: the checksum is there.
+/// `ShardRecord::flags`: the record has a checksum.
 pub(crate) const SHARD_HAS_CHECKSUM: u32 = 1;
 
 /// Declares a record: its fields in order, each a little-endian integer or an array of bytes.
@@ -49,7 +47,6 @@ macro_rules! record {
                 out.extend_from_slice(&[0; $pad]);
             }
 
-            /// The record at `index` of a table.
             pub(crate) fn at(table: &[u8], index: usize) -> Self {
                 let mut rest = &table[index * $size..][..$size];
                 Self { $($field: <$type>::take(&mut rest),)+ }
@@ -156,8 +153,8 @@ record! {
     /// ```text
     ///   0  8  first_sample of its group      24  4  key_bytes
     ///   8  8  size_bytes                     28  2  etag_bytes      30  2  version_bytes
-    ///  16  8  names_at: key, etag, version   32 32  columns: where in the object each tensor of its
-    ///         one after the other                   slot begins, the first four of them
+    ///  16  8  names_at: key, etag, version   32 32  columns: offsets in the object of the first
+    ///         one after the other                   four tensors of its slot
     /// ```
     ObjectRecord [64] {
         first_sample: u64, size_bytes: u64, names_at: u64, key_bytes: u32, etag_bytes: u16,
@@ -173,7 +170,7 @@ record! {
     SpanRecord [16] { object_offset: u64, region_end: u64 } pad 0
 }
 
-/// Where the tables of a manifest lie, from the counts in its header.
+/// The places of a manifest's tables, computed from the counts in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tables {
     pub(crate) tensors: usize,
@@ -186,7 +183,7 @@ pub(crate) struct Tables {
 }
 
 impl Header {
-    /// Where the tables lie; `None` if the counts overflow.
+    /// Computes the places of the tables. Returns `None` if the counts overflow.
     pub(crate) fn tables(&self) -> Option<Tables> {
         let table = |at: usize, count: u64, record: usize| -> Option<usize> {
             at.checked_add(usize::try_from(count).ok()?.checked_mul(record)?)
@@ -204,7 +201,7 @@ impl Header {
     }
 }
 
-/// The xxh3-128 of a manifest, its hash field taken as zero.
+/// Computes the xxh3-128 of a manifest, with its hash field taken as zero.
 pub(crate) fn hash(bytes: &[u8]) -> [u8; 16] {
     let mut state = xxhash_rust::xxh3::Xxh3Default::new();
     state.update(&bytes[..HASH_AT.start]);

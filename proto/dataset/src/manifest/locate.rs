@@ -1,5 +1,5 @@
-//! Arithmetic on a parsed manifest: from a sample to its shard, from a shard to its objects.
-//! Nothing here allocates. Bounds were checked when the manifest was parsed.
+//! Arithmetic on a parsed manifest: from a sample to its shard, from a shard to its objects. It
+//! allocates nothing. Bounds were checked when the manifest was parsed.
 
 use larder_base::{ShardId, limits};
 
@@ -20,7 +20,7 @@ pub(super) struct Segment {
 }
 
 impl Manifest {
-    /// The shard with this number.
+    /// Returns the shard with this number.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -35,7 +35,7 @@ impl Manifest {
         }
     }
 
-    /// The object with this number.
+    /// Returns the object with this number.
     ///
     /// # Panics
     /// If there is no such object.
@@ -57,7 +57,7 @@ impl Manifest {
         }
     }
 
-    /// The shard that holds a sample, and the row it is there. `None` past the last sample.
+    /// Returns the shard that holds a sample, and its row there; `None` past the last sample.
     pub fn locate(&self, sample: u64) -> Option<(u32, u32)> {
         if sample >= self.samples() {
             return None;
@@ -68,8 +68,8 @@ impl Manifest {
         Some((shard, u32::try_from(row).expect("rows of a shard are counted in 32 bits")))
     }
 
-    /// The shard that holds a sample, if it is where it would be if all were of one size: then one or two records are
-    /// looked at, and not as many as a search takes.
+    /// Returns the shard that holds a sample, if it is where equal sizes would put it. That takes
+    /// one or two records rather than a search.
     fn guess(&self, sample: u64) -> Option<u32> {
         let shards = self.shard_count();
         let place = u128::from(sample) * u128::from(shards) / u128::from(self.samples());
@@ -79,7 +79,7 @@ impl Manifest {
         [place, place.saturating_sub(1)].into_iter().find(holds)
     }
 
-    /// The number of the shard with this id, found by looking at all of them.
+    /// Returns the number of the shard with this id. Looks at all of them.
     pub fn shard_index(&self, id: ShardId) -> Option<u32> {
         (0..self.shard_count()).find(|s| self.shard_record(*s).id == *id.as_bytes())
     }
@@ -109,7 +109,7 @@ impl Manifest {
         SpanRecord::at(&self.as_bytes()[tables.spans..tables.names], index(at))
     }
 
-    /// Where in an object the tensor with this column begins.
+    /// Returns the offset in an object of the tensor with this column.
     pub(super) fn column(&self, object: u32, column: u32) -> u64 {
         if column < COLUMNS_INLINE {
             return self.object_record(object).columns[column as usize];
@@ -141,7 +141,7 @@ impl Manifest {
         last_where(self.group_count(), |g| self.group_begin(g) <= sample)
     }
 
-    /// The sums over all strided tensors of bytes a row and bytes a stride.
+    /// Returns two sums over all strided tensors: of the bytes a row, and of the bytes a stride.
     pub(super) fn sample_sums(&self) -> (u64, u64) {
         self.tensors().iter().fold((0, 0), |(rows, strides), tensor| match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
@@ -151,17 +151,18 @@ impl Manifest {
         })
     }
 
-    /// Whether rows lie back to back in every tensor, so that a shard may join several groups.
+    /// Returns whether rows lie back to back in every tensor, so that a shard may join several
+    /// groups.
     pub(super) fn rows_touch(&self) -> bool {
         self.tensors().iter().all(Tensor::rows_touch)
     }
 
-    /// How many groups a shard may join: a fill asks for each of their tensors on its own.
+    /// Returns how many groups a shard may join: a fill reads each of their tensors separately.
     pub(super) fn groups_per_shard_max(&self) -> u32 {
         (limits::SHARD_READS_MAX / self.inner.header.tensor_count).max(1)
     }
 
-    /// The parts of a shard that lie in one group each, in order.
+    /// Returns the parts of a shard that lie in one group each, in order.
     pub(super) fn segments(&self, shard: u32) -> impl Iterator<Item = Segment> + '_ {
         let record = self.shard_record(shard);
         let mut next = Some((record.first_group, record.row_in_group, 0));
@@ -185,7 +186,8 @@ impl Tensor {
     }
 }
 
-/// The last of `0..count` for which `holds`, which holds for the first and then up to some point.
+/// Returns the last of `0..count` for which `holds` is true. It is true for the first, up to some
+/// point.
 fn last_where(count: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, count);
     while high - low > 1 {

@@ -1,5 +1,5 @@
-//! Reading a manifest that may be damaged or hostile: every number is checked here, once, so that
-//! everything after may rely on it. One pass over shards and objects, nothing is copied but tensors.
+//! Parses a manifest that may be damaged or hostile. Every number is checked here, once, so that
+//! later code can rely on it. Takes one pass over shards and objects, and copies only tensors.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::{Dtype, OriginUri, uri::check_path};
 /// Why bytes are not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Too few bytes, or other bytes than a manifest begins with.
+    /// Too few bytes, or another magic.
     #[error("this is not a larder manifest")]
     NotAManifest,
-    /// Written by a version that this one does not know.
+    /// Written by a version that this program does not know.
     #[error(
         "the manifest has version {found}, this program reads version {VERSION}: index the dataset again"
     )]
@@ -29,25 +29,25 @@ pub enum ManifestError {
         /// The version found.
         found: u32,
     },
-    /// Cut off, or something was appended.
+    /// The manifest was cut off or extended.
     #[error("the manifest says it has {said} bytes and has {found}")]
     Length {
-        /// What the header says.
+        /// Bytes in the header's own count.
         said: u64,
-        /// What there is.
+        /// Bytes of the file.
         found: u64,
     },
-    /// The bytes are not those that were written.
+    /// The checksum does not match.
     #[error("the manifest's checksum does not hold: it was damaged, index the dataset again")]
     Checksum,
-    /// A number or name in it can't be.
+    /// A number or name in it is impossible.
     #[error("the manifest is malformed: {field} {index} {why}")]
     Malformed {
-        /// Which kind of entry.
+        /// The kind of entry.
         field: &'static str,
-        /// Which of them.
+        /// The index of the entry.
         index: u64,
-        /// What is wrong with it.
+        /// The mistake.
         why: &'static str,
     },
 }
@@ -63,15 +63,16 @@ fn check(holds: bool, field: &'static str, index: impl Into<u64>, why: &'static 
 }
 
 impl Manifest {
-    /// Reads a manifest from memory.
+    /// Parses a manifest in memory.
     ///
     /// # Errors
-    /// Anything that is not exactly what [`ManifestBuilder`](crate::ManifestBuilder) writes.
+    /// If the bytes break any rule of the format that [`ManifestBuilder`](crate::ManifestBuilder)
+    /// keeps.
     pub fn parse(bytes: Bytes) -> Result<Self> {
         Self::over(Arc::new(bytes))
     }
 
-    /// Reads a manifest where it lies: in a mapped extent, for example.
+    /// Parses a manifest in place: in a mapped extent, for example.
     ///
     /// # Errors
     /// As [`Manifest::parse`].
@@ -86,7 +87,8 @@ impl Manifest {
         })
     }
 
-    /// A manifest whose hash and shards are not checked: for the builder, which is about to make them.
+    /// Parses a manifest without checking its hash and shards, for the builder, which computes them
+    /// next.
     pub(super) fn unsealed(bytes: Vec<u8>) -> Result<Self> {
         let header = check_frame(&bytes)?;
         Self::unhashed(Arc::new(bytes), header)
@@ -137,7 +139,7 @@ impl Manifest {
             0u64,
             "does not belong to one tensor",
         )?;
-        // Else the work of checking them would not be bounded by the bytes of the manifest.
+        // Otherwise the work of checking them would not be bounded by the bytes of the manifest.
         let mut columns: Vec<(u32, u32)> = self
             .tensors()
             .iter()
@@ -189,7 +191,7 @@ impl Manifest {
             + u64::from(record.etag_bytes)
             + u64::from(record.version_bytes);
         let names = self.names();
-        // The parts may end only where characters end, so each is read on its own.
+        // Each part must end where a character ends, so each is checked as text of its own.
         let mut at = record.names_at;
         check(
             at.checked_add(bytes).is_some_and(|end| end <= names.len() as u64),
@@ -206,7 +208,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Every row of every tensor of a group lies inside its object.
+    /// Checks that every row of every tensor of a group lies inside its object.
     fn check_columns(&self, group: u32, rows: u64) -> Result<()> {
         for tensor in self.tensors() {
             let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator else {
@@ -247,7 +249,7 @@ impl Manifest {
         check(first == self.samples(), "shard", 0u64, "tables do not cover the samples")
     }
 
-    /// A shard begins in the group it says, and joins only groups that can be joined.
+    /// Checks that a shard begins in the group it names, and joins only groups that can be joined.
     fn check_shard_place(&self, index: u32, record: &ShardRecord, joinable: bool) -> Result<()> {
         let field = |holds, why| check(holds, "shard", index, why);
         field(record.first_group < self.group_count(), "begins in no group")?;
@@ -265,8 +267,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// The spans of a shard grow, lie inside their objects, are whole elements and no larger than a
-    /// sample may be, and few reads bring them all. Returns what they sum up to.
+    /// Checks the spans of a shard: they grow, lie inside their objects, are whole elements, fit
+    /// the sample limit and need few reads. Returns the sum of their bytes.
     fn check_spans(&self, shard: u32, first_sample: u64) -> Result<u64> {
         let field = |holds, why| check(holds, "shard", shard, why);
         let strided = self.sample_sums().0;
@@ -299,17 +301,17 @@ impl Manifest {
     }
 }
 
-/// The spans of one ragged tensor, while those of a shard are gone through.
+/// The spans of one ragged tensor, during the pass over a shard.
 struct SpanColumn<'a> {
     tensor: &'a Tensor,
     element_bytes: u64,
-    /// Bytes of the object that the rows lie in.
+    /// Bytes of the object that holds the rows.
     object_bytes: u64,
-    /// Where in it the last row ended; `None` before its first.
+    /// The end of the last row in it; `None` before its first row.
     object_end: Option<u64>,
-    /// Where in the region the last row ended.
+    /// The end of the last row in the region.
     region_end: u64,
-    /// How often a row does not begin where the last one ended.
+    /// Number of rows that do not begin where the row before ended.
     reads: u64,
 }
 
@@ -330,7 +332,7 @@ impl<'a> SpanColumn<'a> {
         (self.object_bytes, self.object_end) = (object_bytes, None);
     }
 
-    /// Takes the next row in. Returns its bytes, `None` if it can't be.
+    /// Takes the next row. Returns its bytes, or `None` if the span is impossible.
     fn take(&mut self, span: &SpanRecord) -> Option<u64> {
         let bytes = span.region_end.checked_sub(self.region_end)?;
         let end = bytes.checked_add(span.object_offset)?;
@@ -340,7 +342,7 @@ impl<'a> SpanColumn<'a> {
     }
 }
 
-/// Checks what must hold before anything else of the file may be looked at.
+/// Checks the header, which must hold before any other part of the file is looked at.
 fn check_frame(bytes: &[u8]) -> Result<Header> {
     if bytes.len() < Header::BYTES {
         return Err(ManifestError::NotAManifest);

@@ -1,5 +1,5 @@
-//! From a shard to ranged reads: what must be asked of the origin to have all bytes of a shard, or of
-//! one row of it; and the name that these bytes have.
+//! Plans ranged reads: for a shard, or one row of it, the reads from the origin that yield all its
+//! bytes. Also computes the id that these bytes have.
 
 use std::ops::Range;
 
@@ -8,35 +8,35 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Manifest, RowLocator, Tensor, locate::Segment};
 
-/// One contiguous read: `bytes` of an object, which are wanted at an offset of a tensor's region.
+/// One contiguous read: `bytes` of an object, for an offset of a tensor's region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartRead {
     /// The number of the tensor, which is the number of the region.
     pub tensor: usize,
-    /// Where in the region the bytes go.
+    /// Offset in the region of the first byte.
     pub region_offset: u64,
     /// The number of the object.
     pub object: u32,
-    /// Where in the object the bytes lie.
+    /// Offset in the object of the first byte.
     pub object_offset: u64,
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// What memory a tensor of a shard takes.
+/// The memory that a tensor of a shard takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionPlan {
     /// Rows of the shard.
     pub rows: u64,
-    /// Bytes of a row; 0 when rows differ in length and lie back to back.
+    /// Bytes of a row; 0 if rows differ in length and lie back to back.
     pub row_bytes: u64,
-    /// Bytes from one row to the next; 0 when rows differ in length.
+    /// Bytes from one row to the next; 0 if rows differ in length.
     pub stride_bytes: u64,
     /// Bytes of the region.
     pub bytes: u64,
 }
 
-/// Everything that must be read to have a shard.
+/// The regions of a shard, and the reads that fill them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FillPlan {
     /// One region for each tensor, in their order.
@@ -46,9 +46,10 @@ pub struct FillPlan {
 }
 
 impl Manifest {
-    /// The reads that bring in a whole shard, each of at most `part_bytes`. They are cut where offsets in
-    /// the object are multiples of that, whatever rows lie there: a store keeps objects in blocks, or in the
-    /// parts in which they were uploaded, and brings and checks the whole of each that a read touches.
+    /// Returns the reads of a whole shard, each of at most `part_bytes`. Reads are cut where
+    /// offsets in the object are multiples of `part_bytes`, wherever rows begin. A store keeps
+    /// objects in blocks, or in the parts of their upload. It fetches and checks each block that a
+    /// read touches as a whole.
     ///
     /// # Panics
     /// If there is no such shard, or `part_bytes` is 0.
@@ -64,7 +65,7 @@ impl Manifest {
         plan
     }
 
-    /// The reads that bring in these bytes of a tensor's region, cut as those of a whole shard.
+    /// Returns the reads of these bytes of a tensor's region, cut as those of a whole shard.
     ///
     /// # Panics
     /// If there is no such shard or tensor, or `part_bytes` is 0.
@@ -90,7 +91,7 @@ impl Manifest {
         reads
     }
 
-    /// The read of one row of one tensor; its `region_offset` is 0.
+    /// Returns the read of one row of one tensor; its `region_offset` is 0.
     ///
     /// # Panics
     /// If there is no such shard, row or tensor.
@@ -114,7 +115,7 @@ impl Manifest {
         PartRead { tensor, region_offset: 0, object, object_offset, bytes }
     }
 
-    /// Where a row lies in its tensor's region of the shard: offset and length in bytes.
+    /// Returns the place of a row in its tensor's region of the shard: offset and length in bytes.
     ///
     /// # Panics
     /// If there is no such shard, row or tensor.
@@ -131,9 +132,9 @@ impl Manifest {
         }
     }
 
-    /// Whether the id of a shard is the one its bytes have. The manifest's own checksum says that it
-    /// is what somebody wrote; this says that they did not write another dataset's id into it. Ask
-    /// before a shard is filled under its id.
+    /// Returns whether the id of a shard is the one computed from its bytes' places. The manifest's
+    /// own checksum only shows that it is undamaged; this check finds the id of another dataset in
+    /// it. Call it before a shard is filled under its id.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -141,7 +142,7 @@ impl Manifest {
         self.compute_shard_id(shard) == self.shard(shard).id
     }
 
-    /// Hashes which bytes of which version of which object make up each tensor, and how its rows lie.
+    /// Hashes the places and versions of the bytes of each tensor, and the layout of its rows.
     pub(super) fn compute_shard_id(&self, shard: u32) -> ShardId {
         let mut state = Xxh3Default::new();
         state.update(b"larder shard 1\0");
@@ -178,12 +179,11 @@ impl Manifest {
         }
     }
 
-    /// Bytes of all regions of a shard.
     pub(super) fn fill_bytes(&self, shard: u32) -> u64 {
         self.tensors().iter().fold(0, |sum: u64, t| sum.saturating_add(self.region(shard, t).bytes))
     }
 
-    /// What memory one of the tensors takes in a shard.
+    /// Returns the memory that one of the tensors takes in a shard.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -198,7 +198,7 @@ impl Manifest {
         RegionPlan { rows: rows.into(), row_bytes, stride_bytes, bytes }
     }
 
-    /// All bytes of a tensor in one segment as one read.
+    /// Returns all bytes of a tensor in one segment as one read.
     fn segment_read(
         &self,
         index: usize,
@@ -217,7 +217,7 @@ impl Manifest {
         }
     }
 
-    /// The reads of those rows with spans that are wanted: neighbours in the object are read together.
+    /// Adds the reads of the wanted rows with spans. Neighbours in the object are read together.
     fn span_reads(
         &self,
         (shard, tensor): (u32, usize),
@@ -248,7 +248,8 @@ impl Manifest {
         pending.into_iter().for_each(|part| cut(part.within(wanted), part_bytes, reads));
     }
 
-    /// Where in its region a row with a span begins; for the row after the last, where it ends.
+    /// Returns the beginning of a row with a span in its region; for the row after the last, the
+    /// end.
     fn span_begin(&self, tensor: &Tensor, shard: u32, row: u32) -> u64 {
         match row.checked_sub(1) {
             None => 0,
@@ -261,7 +262,7 @@ impl Manifest {
 }
 
 impl PartRead {
-    /// What of it lies in these bytes of the region; nothing, if none does.
+    /// Returns the part of the read that lies in these bytes of the region; empty if there is none.
     fn within(self, wanted: &Range<u64>) -> Self {
         let start = self.region_offset.max(wanted.start);
         let end = (self.region_offset + self.bytes).min(wanted.end);
@@ -275,7 +276,7 @@ impl PartRead {
     }
 }
 
-/// The first of some rows from which on something holds for all, by halving; the end if it holds for none.
+/// Finds by bisection the first row from which on `holds` is true; the end if it is true for none.
 fn first_where(rows: Range<u32>, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (rows.start, rows.end);
     while low < high {

@@ -29,7 +29,8 @@ fn group(key: &str, rows: u64, size_bytes: u64, columns: &[u64]) -> GroupSpec {
     GroupSpec { rows, objects: vec![object(key, size_bytes, columns)], spans: Vec::new() }
 }
 
-/// Two tensors of 10 and 3 bytes a row, each object `a` rows of the first and then of the second.
+/// Makes two tensors of 10 and 3 bytes a row. Each object has all rows of the first, then of the
+/// second.
 fn pairs(rows: &[u64], shard_bytes: u64) -> Manifest {
     let tensors = vec![strided("image", 10, 0), strided("label", 3, 0)];
     let mut builder = ManifestBuilder::new(uri(), tensors, shard_bytes);
@@ -39,7 +40,7 @@ fn pairs(rows: &[u64], shard_bytes: u64) -> Manifest {
     builder.build().unwrap()
 }
 
-/// Asserts what every fill plan promises, and that rows read one by one lie where it puts them.
+/// Asserts the invariants of every fill plan, and that rows read alone lie at their planned places.
 fn check_plans(manifest: &Manifest, part_bytes: u64) {
     let mut sample = 0;
     for index in 0..manifest.shard_count() {
@@ -78,7 +79,7 @@ fn check_plans(manifest: &Manifest, part_bytes: u64) {
     assert_eq!(manifest.locate(sample), None);
 }
 
-/// The reads of a few stretches of each region are what the whole plan has there.
+/// Asserts that the reads of a few stretches of each region equal those of the whole plan.
 fn check_region_reads(manifest: &Manifest, plan: &FillPlan, shard: u32, part_bytes: u64) {
     for (tensor, region) in plan.regions.iter().enumerate() {
         let ends = [
@@ -149,7 +150,7 @@ fn a_manifest_says_what_was_put_into_it() {
 }
 
 #[test]
-fn large_objects_are_split_into_whole_rows_and_small_neighbours_are_joined() {
+fn splits_large_objects_at_rows_and_joins_small_neighbours() {
     let manifest = pairs(&[1000, 2, 3, 4, 500], 4096);
     let rows: Vec<u32> = (0..manifest.shard_count()).map(|s| manifest.shard(s).rows).collect();
     assert_eq!(rows, [250, 250, 250, 250, 9, 250, 250]);
@@ -176,7 +177,7 @@ fn a_row_larger_than_the_limit_is_refused() {
 }
 
 #[test]
-fn a_file_that_claims_rows_without_end_takes_no_memory_for_them() {
+fn takes_no_memory_for_rows_that_a_file_only_claims() {
     let rows = 1 << 62;
     let mut builder =
         ManifestBuilder::new(uri(), vec![strided("x", 1, 0)], limits::SHARD_BYTES_MAX);
@@ -194,7 +195,7 @@ fn a_shard_that_no_node_could_hold_is_refused() {
 }
 
 #[test]
-fn windows_overlap_inside_an_object_and_never_cross_into_the_next() {
+fn windows_overlap_in_an_object_and_never_cross_objects() {
     let locator = RowLocator::Strided { row_bytes: 16, stride_bytes: 4 };
     let tokens =
         TensorSpec { name: "tokens".into(), dtype: Dtype::U16, shape: vec![8], slot: 0, locator };
@@ -340,7 +341,7 @@ fn damage_is_refused_with_its_reason() {
 #[test]
 fn two_tensors_in_one_column_are_refused() {
     let bytes = pairs(&[5, 7], 4096).as_bytes().to_vec();
-    // One of the ones in there is the column of the second tensor.
+    // One of them is the column of the second tensor.
     let ones = (0..bytes.len()).filter(|&at| bytes[at] == 1);
     let refused = ones.filter_map(|at| {
         let mut bytes = bytes.clone();
@@ -369,7 +370,7 @@ fn a_million_shards_open() {
     assert_eq!(again.locate(rows_each * 999_999), Some((999_999, 0)));
 }
 
-/// Writes a valid hash into damaged bytes, so that the checks behind it are reached.
+/// Writes a valid hash into damaged bytes, so that the later checks are reached.
 fn rehash(mut bytes: Vec<u8>) -> Bytes {
     if bytes.len() >= Header::BYTES {
         let hash = format::hash(&bytes);

@@ -1,4 +1,4 @@
-//! Turning an address and the environment into a store that can be asked.
+//! Connects to an origin: turns an address and the environment into a store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,29 +13,29 @@ use object_store::{
 use super::{Etags, Origin, OriginError, credentials, local::LocalCalls, words};
 use crate::{OriginUri, Scheme};
 
-/// A request that retries on its own gives up after this long.
+/// Time after which a request with retries gives up.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often such a request is repeated.
 const RETRIES: usize = 4;
 
-/// Makes `ring` the cryptography of every TLS connection of this process. May be called any number of
-/// times; [`Origin::connect`] calls it.
+/// Makes `ring` the cryptography of every TLS connection of this process. May be called any number
+/// of times; [`Origin::connect`] calls it.
 pub fn install_crypto() {
-    // An error says that a provider is installed already, which is as good.
+    // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 impl Origin {
-    /// Prepares access to the bucket of `uri`. Only checks settings: whether the bucket can be
-    /// reached shows with the first request.
+    /// Prepares access to the bucket of `uri`. Only checks settings: an unreachable bucket shows
+    /// with the first request.
     ///
     /// S3 is set up from the usual `AWS_*` variables: keys, region, `AWS_ENDPOINT_URL` or
     /// `AWS_ENDPOINT_URL_S3`, web identity, container and instance roles. An `http://` endpoint is
     /// accepted on loopback, elsewhere only with `AWS_ALLOW_HTTP=true`.
     ///
     /// # Errors
-    /// [`OriginError::Credentials`] within three seconds if there are none that can be used, with the
-    /// command that provides them; [`OriginError::Settings`] if the settings contradict themselves.
+    /// [`OriginError::Credentials`] within three seconds if there are no usable credentials, with
+    /// the command that provides them. [`OriginError::Settings`] if the settings contradict each
+    /// other.
     pub async fn connect(uri: &OriginUri) -> Result<Self, OriginError> {
         install_crypto();
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
@@ -77,9 +77,9 @@ fn built<S: ObjectStore>(
     }
 }
 
-/// How long requests wait, but for what the environment says (`AWS_TIMEOUT`, `AWS_READ_TIMEOUT` and so on): for silence
-/// half a minute, and for a whole answer as long as there is any use in it. The library's own limit of 30 seconds for the
-/// whole answer ends every one of several parts that share a slow link.
+/// Lists the timeouts that the environment does not set (`AWS_TIMEOUT`, `AWS_READ_TIMEOUT` and so
+/// on): 30 seconds of silence, and 600 seconds for a whole answer. The library's own 30 seconds for
+/// the whole answer would end every one of several parts that share a slow link.
 fn waits(prefix: &str) -> impl Iterator<Item = (ClientConfigKey, &'static str)> {
     let all = [(ClientConfigKey::ReadTimeout, "30s"), (ClientConfigKey::Timeout, "600s")];
     let prefix = prefix.to_owned();

@@ -1,5 +1,5 @@
-//! Whether there are credentials for S3 at all, found out before the first request and not by waiting
-//! for ten retries of an instance metadata service that is not there.
+//! Checks for S3 credentials before the first request. Without this check, a missing instance
+//! metadata service would cost ten retries.
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -8,10 +8,10 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
 use super::OriginError;
 use crate::OriginUri;
 
-/// The metadata service is one hop away and answers in milliseconds, or is not there.
+/// The metadata service is one hop away and answers in milliseconds, or it does not exist.
 const METADATA_TIMEOUT: Duration = Duration::from_millis(2000);
 
-/// Checks that one of the ways this program can use leads to credentials.
+/// Checks that one of the supported ways leads to credentials.
 pub(super) async fn check(
     origin: &OriginUri,
     builder: &AmazonS3Builder,
@@ -51,7 +51,7 @@ pub(super) async fn check(
     refused(&why, remedy)
 }
 
-/// What the user has instead of credentials, and the command that makes credentials of it.
+/// Returns the credentials the user has instead, and the command that exports them.
 fn diagnose(profile: Option<&str>, config_file: bool) -> (String, String) {
     let export = |profile: &str| {
         format!(
@@ -91,7 +91,7 @@ fn has_config_file() -> bool {
     .any(|path| path.is_file())
 }
 
-/// Whether an instance metadata service is there and knows of a role.
+/// Returns whether an instance metadata service exists and knows a role.
 async fn has_instance_role(builder: &AmazonS3Builder) -> bool {
     let disabled = env::var("AWS_EC2_METADATA_DISABLED");
     if disabled.is_ok_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -147,7 +147,7 @@ mod tests {
     async fn nothing_at_all_is_an_error_and_not_a_wait() {
         crate::install_crypto();
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
-        // Nobody listens on port 1.
+        // No process listens on port 1.
         let builder = AmazonS3Builder::new().with_metadata_endpoint("http://127.0.0.1:1");
         let error = check(&origin, &builder).await.unwrap_err();
         assert!(matches!(error, OriginError::Credentials { .. }), "{error}");

@@ -1,9 +1,9 @@
-//! Keeps local files beneath the folders that they may lie in, also where links lead out of these.
+//! Keeps local files beneath allowed folders, even where links lead out of them.
 //!
-//! An address is compared with prefixes as it is written, but a link on its way may lead anywhere its user
-//! may read. So the kernel is asked where that really lies which was opened, and nothing of it is read, and
-//! nothing written beside it, unless that is beneath one of the folders. A folder may itself be reached
-//! through links: whoever named it knows where it leads.
+//! Callers compare addresses with prefixes as text, but a link on the path may lead anywhere the
+//! process may read. So this module asks the kernel for the real place of each opened file. It
+//! reads nothing, and writes nothing beside it, unless that place is beneath one of the folders. A
+//! folder given by the operator may itself be reached through links.
 //!
 //! Thread rule: calls block for as long as a look at a file takes.
 
@@ -20,16 +20,15 @@ use object_store::{GetResult, GetResultPayload, path::Path};
 use super::{Origin, OriginError, is_unwritable, local::LocalCalls, store_path};
 use crate::{OriginUri, Scheme};
 
-/// The folders that local files may lie in.
+/// The folders that local files must lie in.
 #[derive(Clone, Debug)]
 pub struct Fence {
     folders: Arc<[PathBuf]>,
 }
 
-/// Why a file is not used.
 #[derive(Debug)]
 enum Refused {
-    /// It lies elsewhere.
+    /// Its real place is outside of the folders.
     Outside(PathBuf),
     /// The system's reason.
     Io(io::Error),
@@ -42,19 +41,19 @@ impl From<io::Error> for Refused {
 }
 
 impl Fence {
-    /// Around those of these prefixes that are local.
+    /// Allows the local ones of these prefixes.
     pub fn new(prefixes: &[OriginUri]) -> Self {
         let local = prefixes.iter().filter(|prefix| prefix.scheme() == Scheme::File);
         Self { folders: local.map(local_path).collect() }
     }
 
-    /// Makes sure that an open file, or folder, lies inside.
+    /// Checks that an open file or folder lies inside.
     fn check(&self, file: &File) -> Result<(), Refused> {
         self.check_real(fs::read_link(handle(file))?)
     }
 
-    /// Makes sure that what a listing found lies inside. `last` is the folder of the one before, if
-    /// that did.
+    /// Checks that a listed object lies inside. `last` is the folder of the object before, if that
+    /// object did.
     fn check_listed(&self, object: &OriginUri, last: &mut Option<PathBuf>) -> Result<(), Refused> {
         let path = local_path(object);
         let folder = path.parent().unwrap_or(LocalPath::new("/"));
@@ -67,7 +66,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Opens the folder of an object that is to be written, made if it is not there.
+    /// Opens the folder that an object is to be written to. Creates the folder if it does not
+    /// exist.
     fn folder_of(&self, object: &OriginUri) -> Result<File, Refused> {
         self.make_folder(local_path(object).parent().unwrap_or(LocalPath::new("/")))
     }
@@ -90,7 +90,8 @@ impl Fence {
     }
 
     fn check_real(&self, real: PathBuf) -> Result<(), Refused> {
-        // As it is named, in most cases; and then no other folder is looked at, whose file system may hang.
+        // Usually the name is the real path. Then no other folder is looked at: its file system may
+        // hang.
         if self.folders.iter().any(|folder| real.starts_with(folder)) {
             return Ok(());
         }
@@ -104,7 +105,7 @@ impl Fence {
 }
 
 impl Origin {
-    /// Makes sure that what was opened for `object` may be read.
+    /// Checks that the file opened for `object` may be read.
     pub(super) fn check_opened<'a>(
         &self,
         object: &'a OriginUri,
@@ -125,7 +126,7 @@ impl Origin {
         }
     }
 
-    /// Where in the store `object` is to be written, and the folder that has to stay open until it is.
+    /// Returns the path in the store to write `object` to, and the folder to keep open until then.
     pub(super) async fn place_of(
         &self,
         object: &OriginUri,
@@ -141,8 +142,8 @@ impl Origin {
         Ok((place.unwrap_or(path), Some(folder)))
     }
 
-    /// Makes sure that what a listing found may be read. See [`Fence::check_listed`]. Returns the folder of
-    /// the last of them, for those that are found next.
+    /// Checks that listed objects may be read. See [`Fence::check_listed`]. Returns the folder of
+    /// the last of them, for the next call.
     pub(super) async fn check_listed(
         &self,
         prefix: &OriginUri,
@@ -163,7 +164,7 @@ impl Origin {
     }
 }
 
-/// Does what looks at files on a thread that may block.
+/// Runs a look at files on a thread that may block.
 async fn off_async<T: Send + 'static>(
     calls: &LocalCalls,
     object: &OriginUri,
@@ -197,7 +198,7 @@ impl Refused {
     }
 }
 
-/// A path that leads to an open file whatever becomes of its name.
+/// Returns a path to an open file that stays valid when the file is renamed or removed.
 fn handle(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -207,7 +208,7 @@ fn local_path(uri: &OriginUri) -> PathBuf {
 }
 
 fn open_folder(path: &LocalPath) -> io::Result<File> {
-    // Looked at first: to open a pipe would wait for whoever writes to it.
+    // Checked before opening: to open a pipe would wait for its writer.
     if !path.metadata()?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }

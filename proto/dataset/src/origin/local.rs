@@ -1,12 +1,13 @@
-//! Calls to the local file system: a bounded number at once, whatever becomes of those who wait for them.
+//! Limits the number of simultaneous calls to the local file system, even if their callers give up.
 //!
-//! A network file system that is away answers nothing, and a call to it ends only when it is back. Until then
-//! its thread is lost, also when nobody waits for it any more. So a call keeps its permit until it has itself
-//! returned, and who finds all of them taken for long is told so. The threads are those of the runtime, which
-//! has many more than there are permits: what does not touch local files goes on.
+//! A call to an unreachable network file system returns only when the file system is back. Until
+//! then its thread is lost, even if its caller has given up. So a call keeps its permit until it
+//! has returned. A caller that finds all permits taken for long gets an error. The threads are
+//! those of the runtime, which has many more than there are permits, so other blocking work goes
+//! on.
 //!
-//! Thread rule: cheap to clone and to share; methods are async and need tokio's time.
-//! Non-goal: ending a call that hangs, because the system offers no way to.
+//! Thread rule: cheap to clone and to share; methods are async and need tokio's time. Non-goal:
+//! ending a call that hangs, because the system offers no way to.
 
 use std::{
     pin::pin,
@@ -28,10 +29,10 @@ use tokio::{
 use super::OriginError;
 use crate::OriginUri;
 
-/// Why a call to the local file system brought nothing.
+/// Why a call to the local file system returned nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unanswered {
-    /// All permits are taken, and none has come back.
+    /// All permits are taken, and no call has returned for `waited`.
     #[error(
         "{calls} calls to local files are under way, and none has returned for {} s: is the file system of {path} there?",
         waited.as_secs()
@@ -57,18 +58,18 @@ impl From<Unanswered> for object_store::Error {
     }
 }
 
-/// The bound, and how long is waited for it and within it.
+/// The permits, and the timeouts for a permit and for a call.
 #[derive(Clone, Debug)]
 pub(super) struct LocalCalls {
     calls: usize,
     permits: Arc<Semaphore>,
-    /// Calls that have returned.
+    /// Number of calls that have returned.
     returned: Arc<AtomicU64>,
     turn_timeout: Duration,
     call_timeout: Duration,
 }
 
-/// The right to one call; given back by the call itself.
+/// The permit for one call, returned by the call itself.
 struct Turn {
     returned: Arc<AtomicU64>,
     _permit: OwnedSemaphorePermit,
@@ -81,7 +82,7 @@ impl Drop for Turn {
 }
 
 impl LocalCalls {
-    /// The bound of this process.
+    /// Returns the limit that the whole process shares.
     pub(super) fn of_process() -> Self {
         static KNOWN: Mutex<Option<(u32, LocalCalls)>> = Mutex::new(None);
         let own = || {
@@ -91,8 +92,8 @@ impl LocalCalls {
                 limits::LOCAL_CALL_TIMEOUT,
             )
         };
-        // A forked child has none of the threads that its parent's calls are on, and may have the lock as
-        // somebody held it who does not exist there: then it has one bound more.
+        // A forked child has none of the threads of its parent's calls. It may also inherit the
+        // lock in the locked state; then it makes another limit.
         let Ok(mut known) = KNOWN.try_lock() else { return own() };
         match &*known {
             Some((process, calls)) if *process == process::id() => calls.clone(),
@@ -105,7 +106,7 @@ impl LocalCalls {
         Self { calls, permits, returned, turn_timeout, call_timeout }
     }
 
-    /// Runs what blocks on a thread that may block, when its turn comes.
+    /// Runs blocking work on a blocking thread, after it got a permit.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         object: &OriginUri,
@@ -120,14 +121,14 @@ impl LocalCalls {
         self.outcome(object, task::spawn_blocking(work)).await
     }
 
-    /// The same with what finds itself a thread that may block.
+    /// Runs async work that finds its own blocking thread, after it got a permit.
     pub(super) async fn run_async<T: Send + 'static>(
         &self,
         object: &OriginUri,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Unanswered> {
         let turn = self.turn(object).await?;
-        // A task of its own, which goes on when nobody waits for it any more.
+        // A task of its own, which goes on if its caller gives up.
         let work = async move {
             let done = work.await;
             drop(turn);

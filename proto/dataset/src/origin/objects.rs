@@ -1,4 +1,4 @@
-//! Requests about whole objects: list them, read a small one, write one under a condition.
+//! Requests about whole objects: lists them, reads a small one, writes one under a condition.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use object_store::{GetOptions, GetResultPayload, ObjectMeta, PutMode, PutOptions
 use super::{Origin, OriginError, store_path};
 use crate::OriginUri;
 
-/// What a listing or a header says about an object.
+/// The metadata of an object in a listing or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// The key, relative to the prefix that was listed.
+    /// The key, relative to the listed prefix.
     pub key: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// The etag, where the store has one.
+    /// The etag, if the store has one.
     pub etag: Option<String>,
-    /// The version, where the store keeps them and says so.
+    /// The version, if the store keeps versions and names them.
     pub version: Option<String>,
 }
 
-/// On what condition an object is written.
+/// The condition for writing an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// Only if nothing is there.
+    /// Only if the object does not exist.
     Absent,
     /// Only over the object with this etag and version.
     Over { etag: Option<String>, version: Option<String> },
@@ -35,10 +35,10 @@ pub(crate) enum Put {
 }
 
 impl Origin {
-    /// Everything under a prefix, in the order of the keys.
+    /// Lists everything under a prefix, in the order of the keys.
     ///
     /// # Errors
-    /// When the store refuses, can't be reached, or has more objects than are indexed.
+    /// If the store refuses, cannot be reached, or has more objects than are indexed.
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
         let path = store_path(prefix)?;
         let listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
@@ -63,7 +63,7 @@ impl Origin {
         Ok(objects)
     }
 
-    /// What lies under a prefix, with keys relative to it.
+    /// Converts a page of a listing to keys relative to `prefix`.
     fn listed(&self, prefix: &OriginUri, found: Vec<ObjectMeta>) -> Vec<ObjectInfo> {
         let info = |meta: ObjectMeta| {
             let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
@@ -73,10 +73,10 @@ impl Origin {
         found.into_iter().filter_map(info).collect()
     }
 
-    /// What the store says about one object; its key is the last segment of its path.
+    /// Reads the metadata of one object; its key is the last segment of its path.
     ///
     /// # Errors
-    /// When there is none, the store refuses or can't be reached.
+    /// If there is none, or the store refuses or cannot be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         self.check_kind(object).await?;
@@ -88,10 +88,10 @@ impl Origin {
         Ok(self.info(key.to_owned(), meta))
     }
 
-    /// A whole object of at most `limit` bytes.
+    /// Reads a whole object of at most `limit` bytes.
     ///
     /// # Errors
-    /// When there is none, it is larger, the store refuses or can't be reached.
+    /// If there is none, it is larger, or the store refuses or cannot be reached.
     pub async fn get(
         &self,
         object: &OriginUri,
@@ -101,7 +101,7 @@ impl Origin {
         Ok((bytes, info))
     }
 
-    /// The same, into memory that is asked for with `take` once the size is known.
+    /// Reads as [`get`](Self::get), after `take` has granted memory for the object's size.
     pub(crate) async fn get_into<T>(
         &self,
         object: &OriginUri,
@@ -149,10 +149,10 @@ impl Origin {
         Ok((bytes.into(), found, taken))
     }
 
-    /// Writes an object if nothing is there. Says whether it did.
+    /// Writes an object if it does not exist. Returns whether it did.
     ///
     /// # Errors
-    /// When the store refuses or can't be reached.
+    /// If the store refuses or cannot be reached.
     pub async fn put_if_absent(
         &self,
         object: &OriginUri,
@@ -170,7 +170,7 @@ impl Origin {
         ObjectInfo { key, size_bytes: meta.size, etag, version: meta.version }
     }
 
-    /// Writes an object on a condition; [`OriginError::Conflict`] says that it did not hold.
+    /// Writes an object under a condition. [`OriginError::Conflict`] means that it did not hold.
     pub(crate) async fn put(
         &self,
         object: &OriginUri,

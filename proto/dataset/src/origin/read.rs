@@ -1,9 +1,9 @@
-//! The strict read: exactly these bytes of exactly this version of an object, or an error that says
-//! which of the two could not be had.
+//! The strict read: returns exactly the requested bytes of the requested version of an object.
+//! Otherwise it returns an error that says which of the two failed.
 //!
-//! The request carries the range and `If-Match`; the answer must be a 206 with exactly that range, the
-//! expected total and the expected etag (the library checks the first two, we check all of them), and
-//! the body is counted here, because nothing else is to be trusted with where bytes go.
+//! The request carries the range and `If-Match`. The answer must be a 206 with exactly that range,
+//! the expected total and the expected etag. The library checks the first two; this module checks
+//! all three, and counts the bytes of the body, before it trusts any of them.
 
 use std::{
     fs::File,
@@ -20,41 +20,41 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStor
 use super::{Origin, OriginError, store_path, words};
 use crate::{Manifest, OriginUri, PartRead};
 
-/// Why a read did not give the bytes that were asked for.
+/// Why a read did not give the requested bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The object is another one than was indexed.
+    /// The object is not the version that was indexed.
     #[error("{object} changed since it was indexed ({why}): index the dataset again")]
     Changed {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// The body ended early.
     #[error("{object}: the answer ended after {got} of {wanted} bytes")]
     Truncated {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
-        /// Bytes that came.
+        /// Bytes received.
         got: u64,
     },
-    /// The body went on after the last byte that was asked for.
+    /// The body went on after the last requested byte.
     #[error("{object}: more than the {wanted} bytes asked for came")]
     Overlong {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
     },
-    /// The answer is for other bytes than were asked for.
+    /// The answer is for other bytes than the requested ones.
     #[error("{object}: the store did not answer the request that was made: {why}")]
     NotAsAsked {
-        /// Which object.
+        /// The object.
         object: OriginUri,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// The store refused, could not be reached, timed out, is overloaded or failed.
@@ -63,13 +63,13 @@ pub enum FetchError {
     /// The sink asked for no more.
     #[error("the read of {object} was stopped by its caller")]
     Stopped {
-        /// Which object.
+        /// The object.
         object: OriginUri,
     },
 }
 
 impl FetchError {
-    /// Whether the same request may succeed when it is made again.
+    /// Returns whether the same request may succeed if it is repeated.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Truncated { .. } | Self::Overlong { .. } | Self::NotAsAsked { .. } => true,
@@ -80,8 +80,9 @@ impl FetchError {
         }
     }
 
-    /// Whether this is an answer of the store that is final, taken at its word, and yet known to be
-    /// given by mistake: denied, changed or gone. Worth asking once more before others are told.
+    /// Returns whether this is a final answer of the store that stores are known to give by
+    /// mistake: denied, changed or not found. The caller should ask once more before it reports the
+    /// error.
     pub fn may_be_spurious(&self) -> bool {
         match self {
             Self::Changed { .. } => true,
@@ -92,13 +93,13 @@ impl FetchError {
         }
     }
 
-    /// Whether the dataset has to be indexed again.
+    /// Returns whether the dataset must be indexed again.
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
     }
 }
 
-/// A version of an object from which bytes are wanted.
+/// A version of an object to read bytes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) object: OriginUri,
@@ -111,12 +112,13 @@ pub(crate) struct Target {
 type Sink<'a> = &'a mut (dyn FnMut(&[u8]) -> ControlFlow<()> + Send);
 
 impl Origin {
-    /// Makes one attempt to read one part of a dataset and hands its bytes, in order and exactly as
-    /// many as were asked for, to `sink`. What reached the sink before an error must be discarded.
+    /// Reads one part of a dataset in one attempt. Hands the bytes to `sink`, in order and exactly
+    /// as many as requested. After an error the caller must discard the bytes that reached the
+    /// sink.
     ///
     /// # Errors
-    /// [`FetchError`] says whether to try again ([`FetchError::is_retryable`]) or why that would not
-    /// help.
+    /// [`FetchError::is_retryable`] says whether a repeated attempt may succeed; the error says
+    /// why.
     pub async fn read_exact_range(
         &self,
         manifest: &Manifest,
@@ -129,7 +131,7 @@ impl Origin {
             .map(|_| ())
     }
 
-    /// As [`Origin::read_exact_range`] with a few retries of its own, into memory.
+    /// Reads as [`Origin::read_exact_range`], with a few retries, into memory.
     pub(crate) async fn read_part(
         &self,
         manifest: &Manifest,
@@ -140,8 +142,8 @@ impl Origin {
         Ok(read.0)
     }
 
-    /// As [`Origin::read_exact_range`] with a few retries of its own, into memory, for headers. Also
-    /// gives the version that the store says it answered with.
+    /// Reads a header as [`Origin::read_exact_range`], with a few retries, into memory. Also
+    /// returns the version that the store names in its answer.
     pub(crate) async fn read_header(
         &self,
         target: &Target,
@@ -187,7 +189,7 @@ impl Origin {
             GetResultPayload::File(file, _) => {
                 let range = offset..offset + bytes;
                 self.read_file(object, file, range, |chunk| counted.take(chunk)).await?;
-                // A file can be written to while it is read, so it is looked at once more.
+                // A file can be written to while it is read, so its etag is checked once more.
                 let options = GetOptions {
                     head: true,
                     if_match: target.etag.clone(),
@@ -243,7 +245,7 @@ impl Origin {
     }
 }
 
-/// The object that a part of a dataset lies in.
+/// Returns the object that holds a part of a dataset.
 fn target(manifest: &Manifest, part: &PartRead) -> Target {
     let object = manifest.object(part.object);
     Target {
@@ -254,7 +256,7 @@ fn target(manifest: &Manifest, part: &PartRead) -> Target {
     }
 }
 
-/// The answer is for the range, the size and the etag that were asked for.
+/// Checks that the answer has the requested range, size and etag.
 fn check_answer(
     result: &GetResult,
     target: &Target,
@@ -297,7 +299,6 @@ fn check_answer(
     Ok(())
 }
 
-/// Counts what goes into the sink.
 struct Counted<'a> {
     object: &'a OriginUri,
     wanted: u64,
@@ -358,7 +359,7 @@ mod tests {
         }
     }
 
-    /// An answer as a store could give it: its range, its total and its etag.
+    /// Makes an answer as a store gives it: range, total and etag.
     fn answer(range: Range<u64>, size: u64, e_tag: Option<&str>) -> GetResult {
         let meta = ObjectMeta {
             location: Path::from("data/a"),
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_range_the_total_and_the_etag_that_were_asked_for_are_accepted() {
+    fn accepts_only_the_requested_range_total_and_etag() {
         let check = |result: GetResult, etag| check_answer(&result, &target(etag), 10, 20);
         check(answer(10..30, 100, Some("a")), Some("a")).unwrap();
         check(answer(10..30, 100, None), None).unwrap();

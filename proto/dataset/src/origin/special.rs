@@ -1,5 +1,5 @@
-//! Pipes, sockets and devices among local files, which are never opened: to open a pipe waits for whoever writes to it, on
-//! a thread that others need, and nothing ends that wait.
+//! Refuses pipes, sockets and devices among local files, without opening them. Opening a pipe waits
+//! for its writer, without a limit, on a thread that other calls need.
 
 use std::{
     fs::{self, FileType},
@@ -11,7 +11,7 @@ use super::{Origin, OriginError};
 use crate::{OriginUri, Scheme};
 
 impl Origin {
-    /// Refuses what is no file. Whether there is anything, and whether it may be read, shows when it is opened.
+    /// Refuses special files. Whether the file exists and is readable shows when it is opened.
     pub(super) async fn check_kind(&self, object: &OriginUri) -> Result<(), OriginError> {
         if object.scheme() != Scheme::File {
             return Ok(());

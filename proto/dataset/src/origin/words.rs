@@ -1,17 +1,17 @@
-//! What a store said, in words for whoever reads an error message.
+//! Turns a store's errors into short messages for users.
 //!
-//! The library wraps an answer in layers of its own words, with methods, durations and retry settings
-//! between them, and in whole XML documents. What helps is the status, the store's own code and
-//! message, and for a connection where to and why not.
+//! The library wraps an answer in layers of its own text, with methods, durations, retry settings
+//! and whole XML documents. The useful parts are the status, the store's own code and message, and
+//! for a failed connection its address and the reason.
 
 use object_store::client::{HttpError, HttpErrorKind};
 
 use larder_base::root_cause;
 
-/// As much of a store's own text is kept: servers send whole pages.
+/// Characters kept of a store's own text: servers send whole pages.
 const MESSAGE_CHARS: usize = 300;
 
-/// Why a request failed: one clause, lower case.
+/// Returns why a request failed: one clause, lower case.
 pub(super) fn plain(error: &object_store::Error) -> String {
     let text = full_text(error);
     if let Some((status, body)) = answer(&text) {
@@ -39,7 +39,7 @@ pub(super) fn plain(error: &object_store::Error) -> String {
     }
 }
 
-/// Which link of a folder leads round in a circle, if that is why it can't be listed.
+/// Returns the link that leads round in a circle, if that is why a folder cannot be listed.
 pub(super) fn link_loop(error: &object_store::Error) -> Option<String> {
     let text = full_text(error);
     let (_, why) = text.split_once("Unable to walk dir: ")?;
@@ -51,15 +51,15 @@ pub(super) fn link_loop(error: &object_store::Error) -> Option<String> {
     Some(format!("{link} points to itself"))
 }
 
-/// The status in the text of an error. The library sorts the answers to most requests by status, but
-/// not those to listings, and shows the status only in words.
+/// Returns the status in the text of an error. The library sorts the answers to most requests by
+/// status, but not those to listings, and shows the status only in words.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {
     let text = full_text(error);
     let (status, _) = answer(&text)?;
     status.get(..3)?.parse().ok()
 }
 
-/// The status line of an answer that was an error, and its body.
+/// Returns the status line and the body of an error answer.
 fn answer(text: &str) -> Option<(&str, &str)> {
     let (_, answer) = text.split_once("status code: ")?;
     Some(answer.split_once(": ").unwrap_or((answer.trim_end_matches([':', ' ']), "")))
@@ -80,21 +80,21 @@ fn answered(what: &str, body: &str) -> String {
     format!("{what} ({detail})")
 }
 
-/// The text of an element of the store's XML document.
+/// Returns the text of an element of the store's XML document.
 fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.trim())
 }
 
-/// The host and port that a request went to.
+/// Returns the host and port that a request went to.
 fn endpoint(text: &str) -> Option<String> {
     let (_, request) = text.rsplit_once("Error performing ")?;
     let url = url::Url::parse(request.split(' ').nth(1)?).ok()?;
     url.has_host().then(|| url.origin().ascii_serialization())
 }
 
-/// How HTTP failed, if it was HTTP.
+/// Returns how HTTP failed, if it was HTTP.
 fn http_kind(error: &(dyn std::error::Error + 'static)) -> Option<HttpErrorKind> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -106,7 +106,7 @@ fn http_kind(error: &(dyn std::error::Error + 'static)) -> Option<HttpErrorKind>
     None
 }
 
-/// The texts of an error and of all its causes that say something new.
+/// Joins the texts of an error and of its causes, without repetitions.
 fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_by_its_status_and_what_the_store_says_of_it() {
+    fn shows_an_answer_as_its_status_and_the_stores_message() {
         let document = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code>\
                         <Message>Please reduce your request rate.</Message></Error>";
         let error = generic(&format!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_has_no_status() {
+    fn text_without_an_answer_has_no_status() {
         assert_eq!(status(&generic("connection reset")), None);
         assert_eq!(status(&generic("status code: ")), None);
         assert_eq!(plain(&generic("Connection reset.")), "connection reset");

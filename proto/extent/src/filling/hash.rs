@@ -1,16 +1,16 @@
-//! Checksums of a part, taken while its bytes pass by, and of units that did not pass by as a whole.
+//! Computes the checksums of a part while its bytes are written, and of the other units afterwards.
 
 use std::ops::Range;
 
 use crate::crc::{Crc32c, crc32c};
 use crate::layout::{Placed, index};
 
-/// Bytes read back at a time to be hashed: a unit may have a gibibyte, and every thread that fills reads
-/// some back. Rows of usual length are one piece, and it stays in a core's L2 between the two.
+/// Bytes read back at a time to be hashed: a unit may have a gibibyte, and every fill thread reads
+/// some back. Rows of usual length are one piece, which stays in a core's L2 between read and hash.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The checksum of the bytes that `read` brings, which is asked for a piece at a time. `piece` is kept
-/// from one unit to the next.
+/// Returns the checksum of a unit, read piece by piece through `read`. `piece` is a buffer that the
+/// caller keeps from one unit to the next.
 pub(super) fn hash_in_pieces<E>(
     unit: Range<u64>,
     piece: &mut Vec<u8>,
@@ -32,34 +32,34 @@ pub(super) fn hash_in_pieces<E>(
     Ok(crc.finish())
 }
 
-/// How far a part is written, and which checksums of it are not taken yet.
+/// How far a part is written, and which of its checksums are missing.
 pub(super) struct UnitHasher {
     /// Where in the region the next byte lies.
     at: u64,
     /// The units that lie wholly in the part and are not hashed yet.
     left: Range<u64>,
-    /// What of the first of them has passed by.
+    /// The checksum of the bytes seen of the first of `left`.
     begun: Crc32c,
 }
 
 impl UnitHasher {
-    /// At the first byte of a part of a region.
+    /// Begins at the first byte of a part of a region.
     pub(super) fn new(placed: &Placed, part: &Range<u64>) -> Self {
         Self { at: part.start, left: placed.units_within(part), begun: Crc32c::new() }
     }
 
-    /// Where in the region the next byte lies.
+    /// Returns where in the region the next byte lies.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The units that are to be hashed where they lie: those that did not pass by as a whole, and all
-    /// if they overlap.
+    /// Returns the units that must be read back: units not written as a whole here, and all units
+    /// if units overlap.
     pub(super) fn left(&self) -> Range<u64> {
         self.left.clone()
     }
 
-    /// Takes in the next bytes; `done` is told each unit that is complete with them.
+    /// Takes in the next bytes, and calls `done` for each unit they complete.
     pub(super) fn pass(&mut self, placed: &Placed, bytes: &[u8], mut done: impl FnMut(u64, u32)) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.left.is_empty() && !placed.units_overlap() {
@@ -86,7 +86,7 @@ impl UnitHasher {
         self.at += rest.len() as u64;
     }
 
-    /// The bytes up to this place, or all there are.
+    /// Takes the bytes up to `until`, or all there are.
     fn take<'a>(&mut self, rest: &mut &'a [u8], until: u64) -> &'a [u8] {
         let (taken, after) = rest.split_at(rest.len().min(index(until - self.at)));
         self.at += taken.len() as u64;

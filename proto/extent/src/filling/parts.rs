@@ -7,8 +7,8 @@
 //!   └──────────────────┘ release(not finished)
 //! ```
 //!
-//! A claim is one compare-and-swap, so a part has one writer; READY is stored with Release and
-//! loaded with Acquire, so whoever sees it sees the bytes.
+//! A claim is one compare-and-swap, so a part has one writer. READY is stored with Release and
+//! loaded with Acquire, so a thread that sees it also sees the bytes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ const EMPTY: u8 = 0;
 const WRITING: u8 = 1;
 const READY: u8 = 2;
 
-/// A stretch of one region that is filled in one go.
+/// A stretch of one region that one writer fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSpec {
     /// Index of the region.
@@ -28,7 +28,6 @@ pub struct PartSpec {
     pub range: Range<u64>,
 }
 
-/// All parts of an extent.
 pub(super) struct PartTable {
     /// In the caller's order.
     specs: Box<[PartSpec]>,
@@ -85,7 +84,7 @@ impl PartTable {
         &self.specs
     }
 
-    /// The parts of a region by place.
+    /// Returns the parts of a region by place.
     pub(super) fn of_region(&self, region: usize) -> impl Iterator<Item = &PartSpec> {
         self.order_of(region).iter().map(|&index| &self.specs[index])
     }
@@ -94,13 +93,12 @@ impl PartTable {
         &self.order[self.region_starts[region]..self.region_starts[region + 1]]
     }
 
-    /// Makes the caller the writer of a part, if nobody is and it is not finished.
+    /// Makes the caller the writer of a part, if it has no writer and is not finished.
     pub(super) fn claim(&self, index: usize) -> bool {
         let state = &self.states[index];
         state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a claim.
     pub(super) fn release(&self, index: usize, finished: bool) {
         let state = if finished { READY } else { EMPTY };
         let before = self.states[index].swap(state, Ordering::Release);
@@ -110,12 +108,13 @@ impl PartTable {
         }
     }
 
-    /// How many parts are not finished. When this is 0, what all parts hold is seen.
+    /// Returns the number of unfinished parts. A caller that sees 0 also sees the bytes of all
+    /// parts.
     pub(super) fn missing(&self) -> usize {
         self.missing.load(Ordering::Acquire)
     }
 
-    /// Whether all parts that `range` touches are finished.
+    /// Returns whether all parts that `range` touches are finished.
     pub(super) fn is_ready(&self, region: usize, range: &Range<u64>) -> bool {
         let order = self.order_of(region);
         let first = order.partition_point(|&index| self.specs[index].range.end <= range.start);

@@ -1,16 +1,16 @@
-//! Copying and hashing in one pass over the registers: each byte is read once.
+//! Copies and hashes in one pass over the registers: each byte is read once.
 //!
-//! A CRC is the remainder of a polynomial. Sixteen bytes of it are moved a fixed distance on by two
-//! carry-less multiplications with constants of that distance, and added (xor) to what lies there.
-//! So sixteen lanes of 16 bytes walk over the row, 256 bytes a step, are folded into one at its end,
-//! and what is left of that is taken in by the processor's own CRC32C instruction (V. Gopal et al.,
-//! *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ*, 2009). The multiplications hide
-//! behind the waits of the copy, while a hash of its own would begin when the copy is done.
+//! A CRC is the remainder of a polynomial. Two carry-less multiplications with the constants of a
+//! distance move sixteen bytes forward by that distance, to be added (xor) to the bytes there.
+//! Sixteen lanes of 16 bytes walk over the row, 256 bytes a step, and are folded into one at its
+//! end. The processor's own CRC32C instruction takes in the remainder (V. Gopal et al., *Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ*, 2009). The multiplications run during the
+//! copy's waits for memory, while a separate hash would begin only after the copy.
 //!
-//! What is copied may go past the cache: by stores that neither read the target first nor keep it.
+//! The copy may go past the cache, by stores that neither read the target first nor keep it.
 //!
-//! Thread rule: plain functions. Non-goals: rows shorter than a step; other polynomials; processors
-//! without 64-byte vectors, where `crc-fast` hashes what was copied.
+//! Thread rule: plain functions. Non-goals: rows shorter than a step, other polynomials, and
+//! processors without 64-byte vectors, where `crc-fast` hashes the copy.
 
 use std::arch::x86_64::{
     __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
@@ -24,10 +24,9 @@ use super::{Ahead, STEP_BYTES, streamed};
 /// Bytes of a vector, four of which are a step.
 const VECTOR_BYTES: usize = 64;
 
-/// Rows shorter than this have no step.
 const ROW_BYTES_MIN: usize = STEP_BYTES;
 
-/// Whether rows of this length can be copied and hashed here.
+/// Returns whether rows of this length can be copied and hashed here.
 #[inline]
 pub(crate) fn is_for(bytes: usize) -> bool {
     bytes >= ROW_BYTES_MIN
@@ -37,7 +36,7 @@ pub(crate) fn is_for(bytes: usize) -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The constants that move 16 bytes by some distance: for its first and for its second half.
+/// The constants that move 16 bytes by some distance: for the first and for the second half.
 #[derive(Clone, Copy)]
 struct Distance(u64, u64);
 
@@ -57,7 +56,7 @@ const STEP: Distance = Distance::bytes(256);
 const VECTOR: Distance = Distance::bytes(64);
 const LANES: [Distance; 3] = [Distance::bytes(48), Distance::bytes(32), Distance::bytes(16)];
 
-/// `x` to this power modulo the polynomial of CRC32C, its bits in reverse as CRC32C has them.
+/// Returns `x` to this power modulo the polynomial of CRC32C, with its bits reversed as in CRC32C.
 const fn power(exponent: u32) -> u64 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut remainder = 1_u32 << 31;
@@ -70,14 +69,14 @@ const fn power(exponent: u32) -> u64 {
     remainder as u64
 }
 
-/// Whether rows of this length can be copied past the cache and hashed here: what is left of them at the first multiple
-/// of a vector is a step and more.
+/// Returns whether rows of this length can be copied past the cache and hashed here. The part of a
+/// row after the first vector boundary must have at least a step.
 #[inline]
 pub(crate) fn streams(bytes: usize) -> bool {
     is_for(bytes.saturating_sub(VECTOR_BYTES))
 }
 
-/// Copies, and returns the CRC32C of the bytes on their way from the one to the other.
+/// Copies, and returns the CRC32C of the copied bytes, taken in the registers.
 ///
 /// # Panics
 /// If the lengths differ, or [`is_for`] is false of them.
@@ -98,7 +97,8 @@ pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) 
     let (source_head, source) = source.split_at(unaligned);
     let (target_head, target) = target.split_at_mut(unaligned);
     target_head.copy_from_slice(source_head);
-    // SAFETY: `streams` found every feature that the functions are compiled for, and what is left is longer than a step.
+    // SAFETY: `streams` found every feature that the functions are compiled for, and at least a
+    // step is left.
     let crc = unsafe {
         let state = take_in(BEGIN.into(), source_head);
         copy_hashed_by_vectors::<true>(state, source, target, ahead)
@@ -107,11 +107,12 @@ pub(crate) fn stream_hashed(source: &[u8], target: &mut [u8], ahead: Ahead<'_>) 
     crc
 }
 
-/// The CRC state before the first byte: its 32 bits inverted.
+/// The CRC state before the first byte: all 32 bits set.
 const BEGIN: u32 = u32::MAX;
 
-/// Copies what comes after the bytes that brought the CRC to `state`, and returns the CRC32C of all of them. With `PAST`
-/// the target lies on a multiple of a vector, and `streamed` is to be called before anybody looks at it.
+/// Copies the bytes after those that brought the CRC to `state`, and returns the CRC32C of all of
+/// them. With `PAST` the target must lie on a multiple of a vector, and the caller must call
+/// `streamed` before any code reads the target.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 fn copy_hashed_by_vectors<const PAST: bool>(
@@ -126,7 +127,7 @@ fn copy_hashed_by_vectors<const PAST: bool>(
     let (from, to) = pairs.next().expect("a row of a step and more");
     ahead.ask(0, STEP_BYTES);
     let mut lanes = copy_step::<PAST>(from, to);
-    // What came before counts as added to the next 32 bits.
+    // The state so far counts as added to the next 32 bits.
     let before = _mm_cvtsi32_si128(state.cast_signed());
     lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(before));
     let step = _mm512_broadcast_i32x4(STEP.as_vector());
@@ -150,8 +151,8 @@ fn copy_hashed_by_vectors<const PAST: bool>(
     !take_in(remainder_of(folded), rest)
 }
 
-/// What was copied. Written out, because a loop is compiled to a call of `memcpy`, across which no vector stays in
-/// its register.
+/// Copies a step and returns it. Written out, because the compiler turns a loop into a call of
+/// `memcpy`, across which no vector stays in its register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn copy_step<const PAST: bool>(from: &[u8; STEP_BYTES], to: &mut [u8; STEP_BYTES]) -> [__m512i; 4] {
@@ -174,8 +175,8 @@ fn copy_vector<const PAST: bool>(
     from: &[u8; VECTOR_BYTES],
     to: &mut [u8; VECTOR_BYTES],
 ) -> __m512i {
-    // SAFETY: both are as long as a vector, which may lie anywhere; or the target, where it is not to be in the cache, on
-    // a multiple of its length.
+    // SAFETY: both are as long as a vector. Plain loads and stores may lie anywhere; a streaming
+    // store's target lies on a multiple of the vector's length.
     unsafe {
         let copied = _mm512_loadu_si512(from.as_ptr().cast());
         match PAST {
@@ -186,7 +187,7 @@ fn copy_vector<const PAST: bool>(
     }
 }
 
-/// Four lanes, moved by a distance and added to what lies there.
+/// Moves four lanes by a distance and adds them to `there`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn fold(lanes: __m512i, distance: __m512i, there: __m512i) -> __m512i {
@@ -196,7 +197,7 @@ fn fold(lanes: __m512i, distance: __m512i, there: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<XOR_OF_THREE>(first, second, there)
 }
 
-/// The CRC state after four lanes.
+/// Returns the CRC state after four lanes.
 #[inline]
 #[target_feature(enable = "avx512f,pclmulqdq,sse4.2")]
 fn remainder_of(lanes: __m512i) -> u64 {
@@ -219,7 +220,7 @@ fn remainder_of(lanes: __m512i) -> u64 {
     _mm_crc32_u64(first, _mm_extract_epi64::<1>(sum).cast_unsigned())
 }
 
-/// The CRC state after some more bytes.
+/// Returns the CRC state after some more bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 #[expect(clippy::cast_possible_truncation, reason = "a state has 32 bits")]

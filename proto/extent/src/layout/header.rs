@@ -35,13 +35,13 @@ const _: () = assert!(FIXED_BYTES == RESERVED_OFFSET + RESERVED_BYTES);
 const _: () = assert!(ENTRY_BYTES == 4 + 4 + 7 * 8);
 const _: () = assert!(FIXED_BYTES + REGIONS_MAX * ENTRY_BYTES <= 257 * 1024);
 
-/// Bytes of a header with `regions` entries.
+/// Returns the bytes of a header with `regions` entries.
 pub(super) fn bytes(regions: usize) -> u64 {
     let bytes = FIXED_BYTES + regions * ENTRY_BYTES;
     u64::try_from(bytes).expect("a usize has 64 bits here")
 }
 
-/// The header of the extent `id` laid out as `layout`.
+/// Encodes the header of the extent `id` laid out as `layout`.
 pub(crate) fn encode(id: ExtentId, layout: &Layout) -> Vec<u8> {
     let count = u32::try_from(layout.placed().len()).expect("a layout has at most 4096 regions");
     let mut header = Vec::with_capacity(FIXED_BYTES + layout.placed().len() * ENTRY_BYTES);
@@ -81,14 +81,14 @@ fn encode_entry(placed: &Placed, header: &mut Vec<u8>) {
     }
 }
 
-/// The fixed part, enough to know how long the header is.
+/// The fixed part, which is enough to know the header's length.
 pub(crate) struct FixedHeader {
     pub(crate) id: ExtentId,
     regions: usize,
 }
 
 impl FixedHeader {
-    /// Reads the fixed part, before its checksum can be known.
+    /// Reads the fixed part, before its checksum can be checked.
     pub(crate) fn decode(bytes: &[u8; FIXED_BYTES]) -> Result<Self, ExtentError> {
         if bytes[..8] != MAGIC {
             return Err(ExtentError::NotAnExtent { reason: "it does not begin with the magic" });
@@ -106,14 +106,13 @@ impl FixedHeader {
         Ok(Self { id: ExtentId::from_bytes(id), regions })
     }
 
-    /// Bytes of the whole header.
     pub(crate) fn header_bytes(&self) -> usize {
         FIXED_BYTES + self.regions * ENTRY_BYTES
     }
 }
 
-/// Reads a whole header. The layout is computed anew from the regions it lists, and the header is
-/// accepted only if it is, byte for byte, the one that layout has.
+/// Reads a whole header. Computes the layout anew from the listed regions and accepts the header
+/// only if it equals, byte for byte, the header of that layout.
 pub(crate) fn decode(fixed: &FixedHeader, header: &[u8]) -> Result<Layout, ExtentError> {
     let regions = header[FIXED_BYTES..]
         .chunks_exact(ENTRY_BYTES)

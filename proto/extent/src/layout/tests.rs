@@ -46,7 +46,7 @@ fn empty_rows_and_no_rows_take_no_bytes() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn refuses_impossible_layouts() {
     let refused = |regions: &[Region]| Layout::new(regions).unwrap_err();
     assert!(matches!(refused(&[rows(2, 8, 0)]), ExtentError::BadRegion { region: 0, .. }));
     assert!(matches!(refused(&[rows(3, 8, u64::MAX)]), ExtentError::BadRegion { .. }));

@@ -1,35 +1,35 @@
-//! Rows are found a block ahead of their copies, and their memory asked for.
+//! Finds rows one block ahead of their copies and prefetches their memory.
 //!
-//! The first lines of a block's rows, and their checksums, are asked for at once: one by one each would wait
-//! for its page to be found, with the copying of a row in between, before the processor came to the next. The
-//! other lines of long rows are asked for in step with the copy of what lies about a page before them: more at
-//! once than the processor has room for, and the copy would wait for all of them.
+//! The first lines of a block's rows, and their checksums, are prefetched together. Prefetched one
+//! by one, each row would wait for its page table walk before the processor reached the next row.
+//! The other lines of long rows are prefetched in step with the copy, about one page ahead of it.
+//! More requests than the processor can track would stall the copy until all of them are done.
 
 use super::RowCopy;
 use crate::kernel::{AHEAD_BYTES, Ahead, prefetch};
 
-/// Rows of a block.
 const ROWS: usize = 16;
 
-/// Rows up to this length are asked for as a whole, when their block is found.
+/// Rows up to this length are prefetched as a whole, when their block is found.
 const WHOLE_ROW_BYTES_MAX: usize = 1 << 10;
 
-/// A row whose memory is on its way.
+/// A row with its prefetch under way.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) wanted: RowCopy<'a>,
     pub(super) bytes: &'a [u8],
 }
 
-/// Rows to copy now, and those after them.
+/// Rows to copy now, and the rows of the next block.
 pub(super) struct Block<'a, 'b> {
     pub(super) rows: &'b [Found<'a>],
     next: &'b [Found<'a>],
 }
 
-/// Calls `work` for the rows, a block at a time, when the next block is found.
+/// Calls `work` for each block of rows, after the next block was found.
 ///
-/// Nothing is asked of an iterator after its end: one that begins anew there would bring rows that nobody wants.
+/// Never calls `next` after an iterator's end: one that starts again there would yield unwanted
+/// rows.
 pub(super) fn for_each_block<'a>(
     rows: impl Iterator<Item = RowCopy<'a>>,
     mut work: impl FnMut(Block<'a, '_>),
@@ -49,7 +49,7 @@ pub(super) fn for_each_block<'a>(
 }
 
 impl<'a> Found<'a> {
-    /// Finds a row, and asks for its first lines and its checksum.
+    /// Finds a row and prefetches its first lines and its checksum.
     #[inline]
     fn ask(wanted: RowCopy<'a>) -> Self {
         let bytes = wanted.source.bytes(wanted.row);
@@ -58,13 +58,13 @@ impl<'a> Found<'a> {
         Self { wanted, bytes }
     }
 
-    /// Its place.
+    /// Returns its place in `out`.
     #[inline]
     pub(super) fn target<'t>(&self, out: &'t mut [u8]) -> &'t mut [u8] {
         &mut out[self.wanted.at..][..self.bytes.len()]
     }
 
-    /// Copies it to its place, and says whether the copy is as the row was filled.
+    /// Copies it to its place. Returns whether the copy is intact.
     #[inline]
     pub(super) fn copy_intact(
         &self,
@@ -76,7 +76,7 @@ impl<'a> Found<'a> {
 }
 
 impl<'a, 'b> Block<'a, 'b> {
-    /// The rows, and what is to be asked for while each is copied.
+    /// Returns the rows, each with the memory to prefetch while it is copied.
     pub(super) fn in_step(&self) -> impl Iterator<Item = (&'b Found<'a>, Ahead<'a>)> {
         let (rows, next) = (self.rows, self.next);
         rows.iter().enumerate().map(move |(index, found)| {

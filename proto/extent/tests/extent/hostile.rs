@@ -1,5 +1,5 @@
-//! Files that are not what they say: refused on attach, without a panic and without taking memory
-//! by their numbers.
+//! Damaged and hostile files: attaching refuses them, without a panic and without allocating by
+//! their numbers.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,14 +31,13 @@ fn memfd(bytes: &[u8], size: u64, seals: SealFlag) -> OwnedFd {
     file.into()
 }
 
-/// The bytes of an intact extent.
 fn intact() -> Vec<u8> {
     let mut bytes = Vec::new();
     File::from(handed_out(&sealed())).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// Replaces the header's checksum by one that fits what the header says.
+/// Replaces the header's checksum by the one that fits the header's bytes.
 fn resign(bytes: &mut [u8]) {
     let regions = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
     let end = (64 + 64 * usize::try_from(regions).unwrap()).min(bytes.len());
@@ -51,13 +50,13 @@ fn attach(bytes: &[u8], size: u64) -> Result<Attached, ExtentError> {
     Attached::shared(memfd(bytes, size, all_seals()), ID)
 }
 
-/// An attached extent of these bytes.
+/// Attaches an extent of these bytes.
 pub(crate) fn attach_whole(bytes: &[u8]) -> Result<Attached, ExtentError> {
     attach(bytes, u64::try_from(bytes.len()).unwrap())
 }
 
 #[test]
-fn a_file_that_may_still_change_is_refused_and_told_what_it_lacks() {
+fn refuses_unsealed_file_and_names_missing_seals() {
     let bytes = intact();
     let size = u64::try_from(bytes.len()).unwrap();
     for missing in [SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_GROW, SealFlag::F_SEAL_SHRINK] {
@@ -74,7 +73,7 @@ fn a_file_that_may_still_change_is_refused_and_told_what_it_lacks() {
 }
 
 #[test]
-fn what_is_no_memory_file_is_refused() {
+fn refuses_files_that_are_not_memfds() {
     let (pipe, _other) = nix::unistd::pipe().unwrap();
     assert!(Attached::shared(pipe, ID).is_err());
     let null = File::open("/dev/zero").unwrap();
@@ -97,7 +96,7 @@ fn a_file_of_another_size_than_its_regions_is_refused() {
 }
 
 #[test]
-fn a_file_with_holes_is_refused_before_reading_it_would_fill_them() {
+fn refuses_file_with_holes_before_reading_it() {
     let bytes = intact();
     let size = u64::try_from(bytes.len()).unwrap();
     let refused = attach(&bytes[..bytes.len() / 2], size).unwrap_err();

@@ -1,8 +1,8 @@
-//! Every way we know to write to a published extent or to cut it short, each refused by the kernel,
-//! and the bytes compared after each.
+//! Every known way to write to a published extent or to cut it short. The kernel must refuse each,
+//! and the bytes are compared after each.
 //!
-//! The attacker has what a reader is given, the read-only descriptor, and all it can make of it; it
-//! is the owner of the file, and root where the tests are.
+//! The attacker has the read-only descriptor that a reader is given, and all it can make of it. It
+//! owns the file, and is root where the tests run as root.
 
 #![expect(unsafe_code, reason = "attacks are raw system calls")]
 
@@ -23,13 +23,13 @@ use nix::sys::stat::{Mode, fchmod};
 
 use crate::support::{ID, handed_out, sealed};
 
-/// What an attack is made with and what must not change by it.
+/// The target of an attack, and the state that must not change.
 struct Target {
     sealed: Sealed,
     before: Vec<u8>,
     /// The descriptor a reader is handed.
     fd: OwnedFd,
-    /// What root can make of it: a writable description.
+    /// A writable description, which root can open.
     writable: File,
     mapped: Attached,
 }
@@ -48,7 +48,7 @@ impl Target {
         usize::try_from(self.sealed.total_bytes()).unwrap()
     }
 
-    /// All bytes as another reader would see them.
+    /// Returns all bytes as another reader would see them.
     fn now(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes()];
         File::from(handed_out(&self.sealed)).read_exact_at(&mut bytes, 0).unwrap();
@@ -63,7 +63,7 @@ impl Target {
         self.sealed.verify().unwrap_or_else(|row| panic!("{attack} changed the node: {row}"));
     }
 
-    /// The attack must fail in one of the ways given.
+    /// Checks that the attack failed in one of the ways given, and changed nothing.
     fn refuses<T>(&self, attack: &str, outcome: io::Result<T>, with: &[Errno]) {
         let Err(error) = outcome else { panic!("{attack} was not refused") };
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
@@ -71,18 +71,17 @@ impl Target {
         self.check(attack);
     }
 
-    /// The attack may succeed, but must change nothing.
+    /// Checks that the attack changed nothing, even if it succeeded.
     fn survives<T>(&self, attack: &str, _: io::Result<T>) {
         self.check(attack);
     }
 
-    /// The middle of the reader's mapping.
     fn page(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.mapped.addresses().start + (1 << 20))
     }
 }
 
-/// The file behind `fd`, opened for writing, as its owner can by changing its mode (which stays
+/// Opens the file behind `fd` for writing. Its owner can, by changing its mode (which stays
 /// changed).
 fn reopened(fd: &OwnedFd) -> File {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -91,10 +90,10 @@ fn reopened(fd: &OwnedFd) -> File {
     options.read(true).write(true).open(path).unwrap()
 }
 
-/// A raw system call's answer as a result.
+/// Turns a raw system call's answer into a result.
 macro_rules! raw {
     ($call:expr) => {{
-        // SAFETY: the kernel checks what it is given; that is what is tested. Memory named is
+        // SAFETY: the kernel checks the arguments; that is the test's subject. Memory named is
         // either a local of the caller or the extent's mapping, which the call must not change.
         let answer = unsafe { $call };
         if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer) }
@@ -103,10 +102,10 @@ macro_rules! raw {
 
 use raw;
 
-/// Maps all of a file; unmapped again on success, since success is a failure here.
+/// Maps all of a file. Unmaps it again on success, because success is a failure here.
 fn map(target: &Target, protection: i32, flags: i32, file: &impl AsRawFd) -> io::Result<()> {
     let bytes = target.bytes();
-    // SAFETY: a new mapping wherever the kernel likes it, taken down again.
+    // SAFETY: a new mapping at an address the kernel chooses, taken down again.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, file.as_raw_fd(), 0);
         if at == libc::MAP_FAILED {
@@ -119,7 +118,7 @@ fn map(target: &Target, protection: i32, flags: i32, file: &impl AsRawFd) -> io:
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// A writable memory file with these bytes, to copy from.
+/// Makes a writable memory file with these bytes, to copy from.
 fn tempfile_with(bytes: &[u8]) -> File {
     let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
     let mut file = File::from(nix::sys::memfd::memfd_create("source", flags).unwrap());

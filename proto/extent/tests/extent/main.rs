@@ -1,5 +1,5 @@
-//! Extents between real processes: what a reader can and cannot do to one, when its memory is free,
-//! what is refused on attach, and descriptors over sockets.
+//! Extents between real processes: attacks by a reader, when memory is free, files refused on
+//! attach, and descriptors over sockets.
 
 #![expect(clippy::unwrap_used, reason = "tests, and the helpers around them")]
 

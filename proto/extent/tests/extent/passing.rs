@@ -1,4 +1,4 @@
-//! Descriptors over sockets, and who is at the other end.
+//! Descriptors over sockets, and the peer's credentials and life.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
@@ -78,8 +78,8 @@ fn long_messages_arrive_whole_with_their_descriptors_first() {
 }
 
 #[test]
-fn more_descriptors_than_the_limit_are_refused_at_both_ends_and_none_leaks() {
-    // A child of another test would hold the descriptors that are looked for.
+fn refuses_too_many_descriptors_at_both_ends_without_leaks() {
+    // A child of another test would hold the descriptors counted here.
     let _alone = no_other_forks();
     let (near, far) = UnixStream::pair().unwrap();
     let (marker, mut marked) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! The mappings of a reader: what they cost, and rows lent to be written to.
+//! The mappings of a reader: their cost, and rows lent to be written to.
 
 #![expect(unsafe_code, reason = "writing to what was lent is what is tested")]
 
@@ -25,7 +25,7 @@ fn fill(lent: &Lent, byte: u8) {
     unsafe { lent.base().write_bytes(byte, lent.len()) };
 }
 
-/// KiB of pages that the process has copies of, in the pages of what was lent.
+/// Returns the KiB of the loan's pages of which the process has its own copies.
 fn copied_kib(lent: &Lent) -> u64 {
     let start = lent.base().addr().get();
     smaps_kib(&(start..start + lent.len()), "Anonymous")
@@ -46,7 +46,7 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
 }
 
 #[test]
-fn bytes_of_a_region_without_rows_are_seen_and_lent_from_any_to_any() {
+fn lends_any_byte_range_of_a_region_without_rows() {
     let extent = lending();
     for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
         let [start, end] = [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap());
@@ -83,7 +83,7 @@ fn a_loan_shows_the_rows_and_copies_nothing() {
 }
 
 #[test]
-fn what_a_holder_writes_nobody_else_reads() {
+fn writes_of_a_holder_are_invisible_to_other_readers() {
     let sealed = sealed();
     let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
     let other = Attached::shared(handed_out(&sealed), ID).unwrap();
@@ -111,7 +111,7 @@ fn rows_are_lent_to_one_holder_at_a_time() {
 }
 
 #[test]
-fn pages_written_to_are_lent_again_only_after_they_were_turned_back() {
+fn lends_written_pages_again_only_after_reset() {
     let extent = lending();
     let elsewhere = extent.lend(2, 0..1).unwrap();
     let lent = extent.lend(2, 5..6).unwrap();
@@ -128,7 +128,7 @@ fn pages_written_to_are_lent_again_only_after_they_were_turned_back() {
 }
 
 #[test]
-fn a_program_that_writes_to_all_it_is_lent_does_not_fill_the_memory() {
+fn writing_to_every_loan_does_not_fill_memory() {
     let extent = lending();
     let held = extent.lend(2, 767..768).unwrap();
     for block in (0..767).cycle().take(5000) {
@@ -145,7 +145,7 @@ fn a_program_that_writes_to_all_it_is_lent_does_not_fill_the_memory() {
     extent.verify().unwrap();
 }
 
-/// An extent of one region of `bytes` zeros, and its mapping to lend from.
+/// Makes an extent of one region of `bytes` zeros, attached for lending.
 fn lending_zeros(bytes: u64) -> Arc<Attached> {
     let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..bytes }];
@@ -155,7 +155,7 @@ fn lending_zeros(bytes: u64) -> Arc<Attached> {
 }
 
 #[test]
-fn a_single_byte_that_was_written_is_found_before_the_rows_are_lent_again() {
+fn finds_single_written_byte_before_lending_again() {
     for byte in [0, 4096, 8191, 50 * 4096 + 7, 400_000 - 1] {
         let extent = lending_zeros(1 << 20);
         let lent = extent.lend_bytes(0, &(0..400_000)).unwrap();
@@ -168,7 +168,7 @@ fn a_single_byte_that_was_written_is_found_before_the_rows_are_lent_again() {
 }
 
 #[test]
-fn loans_that_are_settled_are_lent_again_and_those_still_held_are_not() {
+fn lends_settled_loans_again_but_not_held_ones() {
     let extent = lending();
     let held = extent.lend(2, 0..10).unwrap();
     drop(extent.lend(2, 10..20).unwrap());
@@ -193,7 +193,7 @@ fn a_returned_loan_does_not_keep_pages_from_being_turned_back() {
 }
 
 #[test]
-fn who_works_in_place_leaves_no_copies_behind() {
+fn working_in_place_leaves_no_page_copies() {
     let extent = lending_zeros(20 << 20);
     let lent = extent.lend_bytes(0, &(0..20 << 20)).unwrap();
     let start = lent.base().addr().get() & !0xfff;
@@ -219,7 +219,7 @@ fn copies_go_with_the_last_loan_also_when_that_was_only_read() {
 }
 
 #[test]
-fn who_leaves_the_beginning_of_each_row_alone_leaves_no_copies_behind_either() {
+fn writing_all_but_row_starts_leaves_no_page_copies() {
     const ROW_BYTES: usize = 5 * 65_536;
     let extent = lending_zeros(64 * ROW_BYTES as u64);
     let lent = extent.lend_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
@@ -249,7 +249,7 @@ fn overlapping_rows_are_lent_one_by_one_only() {
 }
 
 #[test]
-fn a_forked_child_keeps_what_was_lent_for_itself_and_is_lent_nothing() {
+fn forked_child_keeps_its_loans_and_gets_no_new_ones() {
     let _alone = no_other_forks();
     let extent = lending();
     let lent = extent.lend(0, 0..10).unwrap();
@@ -269,7 +269,7 @@ fn a_forked_child_keeps_what_was_lent_for_itself_and_is_lent_nothing() {
 }
 
 #[test]
-fn every_mapping_of_an_extent_gets_the_pages_that_the_host_gives() {
+fn every_mapping_gets_the_page_size_of_the_host() {
     let bytes = 16 << 20;
     let fill = |preference| {
         let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, getpid, pause};
 use crate::support::{ID, child, handed_out, no_other_forks, sealed};
 
 #[test]
-fn memory_is_free_only_when_the_last_mapping_in_this_process_is_gone() {
+fn memory_is_free_only_after_last_mapping_is_gone() {
     let _alone = no_other_forks();
     let sealed = sealed();
     let fd = handed_out(&sealed);
@@ -32,7 +32,7 @@ fn memory_is_free_only_when_the_last_mapping_in_this_process_is_gone() {
 }
 
 #[test]
-fn a_descriptor_on_its_way_through_a_socket_keeps_memory_from_being_free() {
+fn descriptor_in_socket_queue_keeps_memory() {
     let _alone = no_other_forks();
     let sealed = sealed();
     let (near, far) = UnixStream::pair().unwrap();
@@ -43,7 +43,7 @@ fn a_descriptor_on_its_way_through_a_socket_keeps_memory_from_being_free() {
     assert!(retired.is_free());
 }
 
-/// Makes grandchildren whose parent died our children, so that we can wait for their end.
+/// Makes this process the parent of orphaned grandchildren, so that it can wait for their end.
 fn adopt_orphans() {
     // SAFETY: an integer flag of this process.
     let set = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
@@ -51,11 +51,11 @@ fn adopt_orphans() {
 }
 
 #[test]
-fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
+fn forked_child_of_killed_client_keeps_memory() {
     let _alone = no_other_forks();
     adopt_orphans();
     let (mut node, client_end) = UnixStream::pair().unwrap();
-    // The client is started before there is an extent, so that it has only what it is sent.
+    // The client starts before the extent exists, so that it has only the descriptor it is sent.
     let client = child(|| client_that_forks(&client_end));
     drop(client_end);
 
@@ -75,7 +75,7 @@ fn a_forked_child_of_a_killed_client_keeps_memory_from_being_free() {
     assert!(retired.is_free());
 }
 
-/// Attaches what it is sent, forks, and has the child tell its pid and stay.
+/// Attaches the extent it is sent and forks; the child sends its pid and stays.
 fn client_that_forks(socket: &UnixStream) {
     let (_, mut fds) = recv_with_fds(socket, &mut [0]).unwrap();
     let attached = Attached::lending(fds.pop().unwrap(), ID).unwrap();
@@ -88,7 +88,7 @@ fn client_that_forks(socket: &UnixStream) {
 }
 
 #[test]
-fn a_pidfd_tells_that_a_client_died_though_its_child_keeps_the_connection_open() {
+fn pidfd_tells_client_death_while_child_keeps_connection() {
     let _alone = no_other_forks();
     adopt_orphans();
     let (mut node, client_end) = UnixStream::pair().unwrap();
@@ -118,7 +118,7 @@ fn a_pidfd_tells_that_a_client_died_though_its_child_keeps_the_connection_open()
 }
 
 #[test]
-fn a_child_forked_while_an_extent_fills_does_not_keep_it_from_being_sealed() {
+fn seals_extent_while_child_forked_during_fill_lives() {
     let _alone = no_other_forks();
     let layout = Layout::new(&[Region::Blocks { bytes: 10_000 }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..10_000 }];

@@ -1,4 +1,5 @@
-//! Copying many rows at once: the same bytes as one at a time, and no damaged row unnoticed.
+//! Copies many rows at once: the bytes equal those of single copies, and every damaged row is
+//! found.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use crate::hostile::attach_whole;
 use crate::support::{ID, handed_out};
 
-/// Rows larger than this, in a batch of 8 MiB and more, are copied past the cache.
+/// A row length that is copied past the cache in a batch of 8 MiB and more.
 const LONG_ROW_BYTES: u64 = 40_007;
 
 const REGIONS: [Region; 7] = [
@@ -25,7 +26,7 @@ const REGIONS: [Region; 7] = [
     Region::Blocks { bytes: 5 * 4096 + 77 },
 ];
 
-/// A sealed extent of patterned bytes, `salt` making it differ from others.
+/// Seals an extent of patterned bytes; `salt` makes it differ from others.
 fn extent(regions: &[Region], salt: usize) -> Sealed {
     let layout = Layout::new(regions).unwrap();
     let part = |region| PartSpec { region, range: 0..layout.region_bytes(region) };
@@ -42,7 +43,7 @@ fn extent(regions: &[Region], salt: usize) -> Sealed {
     filling.seal().unwrap()
 }
 
-/// The extent as a reader gets it, with bits flipped in these bytes of these regions.
+/// Attaches the extent as a reader does, with bits flipped in these bytes of these regions.
 fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> Attached {
     let mut bytes = Vec::new();
     File::from(handed_out(sealed)).read_to_end(&mut bytes).unwrap();
@@ -53,8 +54,8 @@ fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> 
     attach_whole(&bytes).unwrap()
 }
 
-/// Rows of some sources one after the other, each with a gap of `gap` bytes after it, and where the
-/// last gap ends.
+/// Lists rows of some sources one after the other, each with a gap of `gap` bytes after it, and the
+/// end of the last gap.
 fn wanted<'a>(
     sources: &'a [RowSource<'a>],
     rows: &[(usize, u64)],
@@ -70,8 +71,8 @@ fn wanted<'a>(
     (copies, at)
 }
 
-/// Copies rows of one region of some views in bulk, and one at a time: bytes, what lies between, and
-/// reports are the same. The damaged rows, as they were asked for.
+/// Copies rows of one region of some views in bulk, and one at a time. Bytes, gaps and reports must
+/// be the same. Returns the damaged rows, as they were requested.
 fn copied_as_single_rows(
     views: &[&ExtentView],
     region: usize,
@@ -126,11 +127,11 @@ proptest! {
 }
 
 #[test]
-fn a_damaged_byte_anywhere_in_a_long_row_of_a_large_batch_is_noticed() {
+fn finds_damaged_byte_anywhere_in_long_row_of_large_batch() {
     let long = [Region::Rows { rows: 30, row_bytes: LONG_ROW_BYTES, stride_bytes: 40_960 }];
     let sealed = [extent(&long, 3), extent(&long, 4)];
     let row_bytes = usize::try_from(LONG_ROW_BYTES).unwrap();
-    // The last lies between two rows: nobody's byte.
+    // The last lies between two rows, in no row's bytes.
     let flips = [(2, 0), (5, row_bytes - 1), (9, 4095), (11, 4096), (20, 20_000), (15, row_bytes)];
     let flips = flips.map(|(row, byte)| (0, row * 40_960 + byte));
     let attached = [damaged(&sealed[0], []), damaged(&sealed[1], flips)];

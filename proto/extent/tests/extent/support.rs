@@ -1,4 +1,4 @@
-//! Extents to try things on, children to try them in, and what the kernel says about a mapping.
+//! Test extents, forked children, and the kernel's figures about a mapping.
 
 #![expect(unsafe_code, reason = "fork, and ending a child without running the parent's exit code")]
 
@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 
 pub(crate) const ID: ExtentId = ExtentId([0x5a; 16]);
 
-/// Held by every test that forks, and by every test that asks whether memory is free: a child holds
+/// Held by every test that forks, and by every test that asks whether memory is free. A child holds
 /// a copy of every descriptor and mapping its parent has at that moment.
 static FORKING: Mutex<()> = Mutex::new(());
 
@@ -20,7 +20,7 @@ pub(crate) fn no_other_forks() -> MutexGuard<'static, ()> {
     FORKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A sealed extent: 100 rows of 1000 bytes, 500 rows of 8, and 3 MiB of blocks.
+/// Seals an extent of 100 rows of 1000 bytes, 500 rows of 8, and 3 MiB of blocks.
 pub(crate) fn sealed() -> Sealed {
     let regions = [
         Region::Rows { rows: 100, row_bytes: 1000, stride_bytes: 1000 },
@@ -43,14 +43,14 @@ pub(crate) fn sealed() -> Sealed {
     filling.seal().unwrap()
 }
 
-/// What the sealed extent hands to a reader.
+/// Opens the descriptor that the sealed extent hands to a reader.
 pub(crate) fn handed_out(sealed: &Sealed) -> OwnedFd {
     sealed.open_for_peer().unwrap()
 }
 
 /// Starts a child that runs `body` and ends. Call under [`no_other_forks`].
 pub(crate) fn child(body: impl FnOnce()) -> Pid {
-    // SAFETY: the child goes on in this one thread, with glibc's allocator made ready for it, and
+    // SAFETY: the child goes on in this one thread, with glibc's allocator made ready for it. It
     // ends without touching locks that other threads of the parent may hold.
     match unsafe { fork() }.unwrap() {
         ForkResult::Parent { child } => child,
@@ -68,7 +68,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
     assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
 }
 
-/// The sum over a mapping of one of the fields of `/proc/self/smaps`, in KiB.
+/// Sums one field of `/proc/self/smaps` over a mapping, in KiB.
 pub(crate) fn smaps_kib(addresses: &Range<usize>, field: &str) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut within = false;

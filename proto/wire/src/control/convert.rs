@@ -1,4 +1,4 @@
-//! Between messages, where an id is any bytes, and the types that only hold what is right.
+//! Converts between messages, with ids of any bytes, and types that hold only valid values.
 
 use larder_base::{
     BootId, Error, ErrorKind, Member, Ring, Scheme, ShardId, SnapshotId, Ticket, limits,
@@ -20,7 +20,7 @@ impl TryFrom<RingMessage> for Ring {
     fn try_from(message: RingMessage) -> Result<Self, Error> {
         let RingMessage { version, members, weight_unit, copies } = message;
         let members = members.into_iter().map(Member::from).collect();
-        // Too many for a byte are too many for a ring.
+        // A number that does not fit a byte exceeds the limit of a ring anyway.
         let copies = u8::try_from(copies.max(1)).unwrap_or(u8::MAX);
         match weight_unit {
             0 => Self::new(version, members)?.with_copies(copies),
@@ -41,39 +41,39 @@ impl From<MemberMessage> for Member {
     }
 }
 
-/// The snapshot id in a field.
+/// Returns the snapshot id in a field.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+/// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn snapshot_id(field: &[u8]) -> Result<SnapshotId, Error> {
     sixteen("snapshot", field).map(SnapshotId::from_bytes)
 }
 
-/// The shard id in a field.
+/// Returns the shard id in a field.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+/// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn shard_id(field: &[u8]) -> Result<ShardId, Error> {
     sixteen("shard_id", field).map(ShardId::from_bytes)
 }
 
-/// The boot id in a field.
+/// Returns the boot id in a field.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+/// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn boot_id(field: &[u8]) -> Result<BootId, Error> {
     sixteen("boot_id", field).map(BootId::from_bytes)
 }
 
-/// The ticket in a field.
+/// Returns the ticket in a field.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] when it is not 16 bytes.
+/// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn ticket(field: &[u8]) -> Result<Ticket, Error> {
     sixteen("ticket", field).map(Ticket::from_bytes)
 }
 
-/// The number of entries a page may have, given what was asked for.
+/// Returns the number of entries a page may have, for a requested number (0: the default).
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] above [`limits::PAGE_ENTRIES_MAX`].
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_says_nothing_of_copies_has_one_and_one_with_too_many_is_refused() {
+    fn ring_defaults_to_one_copy_and_refuses_too_many() {
         let ring = Ring::new(7, vec![member("a", 1)]).unwrap();
         let told = |copies| Ring::try_from(RingMessage { copies, ..RingMessage::from(&ring) });
         assert_eq!(told(0).unwrap().copies(), 1);

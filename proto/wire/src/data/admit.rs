@@ -1,24 +1,25 @@
-//! What the processes of a node's owner say on its unix socket to use it together.
+//! Frames by which the processes of one user share a private node over its unix socket.
 
 use larder_base::{Ticket, head, limits};
 
 use super::{Kind, WireError, codec};
 
-/// ADMIT: what lies under this prefix may be read, too. Answered by ADMITTED or ERROR: only a node
-/// that was started to be told its prefixes by its owner takes them.
+/// ADMIT: adds a prefix that may be read, too. Answered by ADMITTED or ERROR: only a node that was
+/// started to take prefixes from its owner accepts it.
 ///
 /// ```text
 /// offset width
-///      0     -  address of the prefix, utf-8, at most 4096 bytes; empty to be told the way only
+///      0     -  address of the prefix, utf-8, at most 4096 bytes; empty: only asks for the node's
+///               address
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admit {
-    /// The prefix: `s3://bucket/data`; none to be told how the node is reached.
+    /// The prefix: `s3://bucket/data`. Empty to ask only for the node's address.
     pub prefix: String,
 }
 
 impl Admit {
-    /// Appends the frame. The caller has checked that the address is not too long.
+    /// Appends the frame. Cuts an address that is too long, so the caller must check it.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let prefix = head(&self.prefix, Kind::Admit.body_bytes_max());
         codec::frame(Kind::Admit, request, 0, out, |body| {
@@ -26,7 +27,7 @@ impl Admit {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -36,7 +37,7 @@ impl Admit {
     }
 }
 
-/// ADMITTED: it may, and here is how the node is reached.
+/// ADMITTED: the prefix is accepted, and this is the node's address.
 ///
 /// ```text
 /// offset width
@@ -50,17 +51,16 @@ impl Admit {
 pub struct Admitted {
     /// The right to make control calls.
     pub ticket: Ticket,
-    /// What the node may use for shards.
+    /// Memory the node may use for shards.
     pub memory_bytes: u64,
     /// The node's process id as it sees itself.
     pub pid: u32,
-    /// Where its control plane is.
+    /// The address of its control plane.
     pub control: String,
 }
 
 const FIXED_BYTES: u32 = 16 + 8 + 4 + 4;
 
-/// Most bytes of an ADMITTED.
 pub(super) const ADMITTED_BYTES_MAX: u32 = FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX;
 
 impl Admitted {
@@ -76,7 +76,7 @@ impl Admitted {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].

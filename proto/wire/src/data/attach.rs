@@ -1,4 +1,4 @@
-//! What is said on the unix socket about extents, and the two empty frames.
+//! Frames about extents on the unix socket, and the frames without a body.
 
 use larder_base::SnapshotId;
 
@@ -32,7 +32,7 @@ macro_rules! shard_message {
                 });
             }
 
-            /// Reads a body.
+            /// Decodes a body.
             ///
             /// # Errors
             /// [`WireError::Malformed`].
@@ -49,18 +49,18 @@ macro_rules! shard_message {
 }
 
 shard_message! {
-    /// ATTACH: hand me the extent of this shard. Answered by ATTACHED, PENDING, NOT_KEPT or ERROR.
+    /// ATTACH: requests the extent of this shard. Answered by ATTACHED, PENDING, NOT_KEPT or ERROR.
     Attach
 }
 
 shard_message! {
-    /// RELEASE: I have dropped my map of this shard. Not answered; the request number is 0.
+    /// RELEASE: the client dropped its map of this shard. Not answered; the request number is 0.
     Release
 }
 
 shard_message! {
-    /// RECALL, from the node, unasked: drop the map of this shard if nothing uses it, and RELEASE it.
-    /// The request number is 0.
+    /// RECALL, from the node, unasked: the client drops its map of this shard if nothing uses it,
+    /// and sends RELEASE. The request number is 0.
     Recall
 }
 
@@ -76,7 +76,7 @@ macro_rules! empty_message {
                 codec::frame(Kind::$name, request, 0, out, |_| ());
             }
 
-            /// Reads a body, which is empty.
+            /// Decodes a body, which is empty.
             ///
             /// # Errors
             /// [`WireError::Malformed`].
@@ -88,21 +88,22 @@ macro_rules! empty_message {
 }
 
 empty_message! {
-    /// NOT_KEPT: this node neither has the shard nor will keep it; gather its rows. No body.
+    /// NOT_KEPT: this node neither has the shard nor will keep it; the client gathers its rows. No
+    /// body.
     NotKept
 }
 
 empty_message! {
-    /// PING: are you there? Answered by PONG of the same request number. No body.
+    /// PING: asks for a sign of life. Answered by PONG of the same request number. No body.
     Ping
 }
 
 empty_message! {
-    /// PONG: I am. No body.
+    /// PONG: answers a PING. No body.
     Pong
 }
 
-/// ATTACH_MANIFEST: hand me the extent that holds the manifest of this snapshot. Answered by
+/// ATTACH_MANIFEST: requests the extent that holds the manifest of this snapshot. Answered by
 /// ATTACHED or ERROR.
 ///
 /// ```text
@@ -123,7 +124,7 @@ impl AttachManifest {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -135,8 +136,8 @@ impl AttachManifest {
     }
 }
 
-/// ATTACHED: the extent's read-only descriptor rides with this frame's first byte. Each answer
-/// brings a descriptor, also for a shard that is attached already.
+/// ATTACHED: the extent's read-only descriptor comes with this frame's first byte. Each answer has
+/// a descriptor, even for a shard that is attached already.
 ///
 /// ```text
 /// offset width
@@ -144,7 +145,7 @@ impl AttachManifest {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {
-    /// What the extent's own header must say.
+    /// The id that the extent's own header must have.
     pub extent: [u8; 16],
 }
 
@@ -156,7 +157,7 @@ impl Attached {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -168,17 +169,17 @@ impl Attached {
     }
 }
 
-/// How far a shard that is not there yet has come.
+/// The progress of a shard that is not complete yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PendingState {
-    /// Its parts are arriving; those that are in can be gathered.
+    /// Its parts are arriving; complete ones can be gathered.
     Filling,
     /// It waits for its turn.
     Queued,
 }
 
-/// PENDING: the shard will be kept here but is not sealed yet. Ends the exchange: gather the rows,
-/// attach at a later need.
+/// PENDING: the shard will be kept here but is not sealed yet. Ends the exchange: the client
+/// gathers the rows and attaches at a later need.
 ///
 /// ```text
 /// offset width
@@ -187,7 +188,7 @@ pub enum PendingState {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pending {
-    /// How far it has come.
+    /// Its progress.
     pub state: PendingState,
 }
 
@@ -204,7 +205,7 @@ impl Pending {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].

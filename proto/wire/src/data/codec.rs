@@ -1,9 +1,9 @@
-//! Fixed-width little-endian fields: read with bounds, written in bulk.
+//! Fixed-width little-endian fields: decoded with bounds checks, encoded in bulk.
 
 use super::{FRAME_HEADER_BYTES, FrameHeader, Kind, WireError};
 
-/// Fields taken one by one from the front of a body. Takes no memory; an end that comes too soon is
-/// an error, and so is what is left over at [`Fields::end`].
+/// Fields taken one by one from the front of a body. Allocates nothing. A body that ends too soon
+/// is an error, and so are bytes left over at [`Fields::end`].
 pub(super) struct Fields<'a> {
     kind: Kind,
     rest: &'a [u8],
@@ -62,21 +62,21 @@ impl<'a> Fields<'a> {
         if zero { Ok(()) } else { Err(self.malformed("reserved bits are set")) }
     }
 
-    /// The rest as text. The caller's kind bounds its length.
+    /// Returns the rest as text. The caller's kind bounds its length.
     pub(super) fn text(&mut self) -> Result<String, WireError> {
         let text = str::from_utf8(self.rest).map_err(|_| self.malformed("text is not utf-8"))?;
         self.rest = &[];
         Ok(text.to_owned())
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes follow its end")) }
     }
 }
 
-/// Appends one frame whose body `fill` appends. The body never exceeds its kind's limit: the callers
-/// bound what they write.
+/// Appends one frame, with a body appended by `fill`. The caller keeps the body within its kind's
+/// limit.
 pub(super) fn frame(
     kind: Kind,
     request: u64,
@@ -100,7 +100,7 @@ pub(super) fn put_u32s(out: &mut Vec<u8>, values: &[u32]) {
     }
 }
 
-/// Replaces what `into` holds by the numbers in `bytes`, whose length is a multiple of four.
+/// Replaces the contents of `into` by the numbers in `bytes`, which has a multiple of four bytes.
 pub(super) fn take_u32s(bytes: &[u8], into: &mut Vec<u32>) {
     into.clear();
     into.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));

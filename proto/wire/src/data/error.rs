@@ -1,4 +1,4 @@
-//! What can be wrong with a frame.
+//! The errors of reading a frame.
 
 use std::io;
 
@@ -30,17 +30,17 @@ pub enum WireError {
     /// A valid frame where another kind was due.
     #[error("a {found:?} frame came where {expected} was due")]
     Unexpected {
-        /// What came.
+        /// The kind that came.
         found: Kind,
-        /// What was due.
+        /// The kind that was due.
         expected: &'static str,
     },
-    /// An announced length above what its kind may have. No memory was taken.
+    /// An announced length exceeds the limit of its kind. No memory was taken.
     #[error("{kind:?} announces {what} of {value}, the limit is {limit}")]
     TooLarge {
         /// The frame's kind.
         kind: Kind,
-        /// Which length.
+        /// The length.
         what: &'static str,
         /// The number announced.
         value: u64,
@@ -50,11 +50,11 @@ pub enum WireError {
     /// Header or body changed on the way.
     #[error("{kind:?} frame has checksum {found:#010x}, its bytes give {computed:#010x}")]
     Checksum {
-        /// The frame's kind, as far as it can be trusted.
+        /// The frame's kind, which may be damaged too.
         kind: Kind,
         /// The checksum in the frame.
         found: u32,
-        /// The checksum of what came.
+        /// The checksum of the bytes received.
         computed: u32,
     },
     /// The bytes arrived as sent but break a rule of the format.

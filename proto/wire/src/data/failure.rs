@@ -14,7 +14,7 @@ use super::{Kind, WireError, codec};
 /// ```
 #[derive(Debug, Clone)]
 pub struct ErrorReply {
-    /// What went wrong.
+    /// The failure.
     pub error: Error,
 }
 
@@ -29,7 +29,7 @@ impl ErrorReply {
         });
     }
 
-    /// Reads a body. A kind that only newer peers know becomes [`ErrorKind::Internal`].
+    /// Decodes a body. A kind that only newer peers know becomes [`ErrorKind::Internal`].
     ///
     /// # Errors
     /// [`WireError::Malformed`].

@@ -1,10 +1,10 @@
-//! One request for many rows, and its end.
+//! GATHER, one request for many rows, and its end.
 
 use larder_base::{SnapshotId, limits};
 
 use super::{Kind, WireError, codec};
 
-/// A row of a shard: both counted from 0 within the snapshot's manifest and within the shard.
+/// A row of a shard. The shard is counted in the manifest, the row in the shard, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowRef {
     /// Index of the shard in the manifest.
@@ -13,7 +13,7 @@ pub struct RowRef {
     pub row: u32,
 }
 
-/// GATHER: rows of some tensors of one snapshot, answered in the order given here.
+/// GATHER: requests rows of some tensors of one snapshot, answered in the order given here.
 ///
 /// ```text
 /// offset width
@@ -21,43 +21,43 @@ pub struct RowRef {
 ///     16     4  rows, 1..=65,536
 ///     20     2  tensors, 1..=4,096
 ///     22     2  flags: bit 0 VERIFY, the others 0
-///     24     8  version of the ring by which this node was chosen
+///     24     8  version of the ring that the client used to choose this node
 ///     32    2t  tensors: their indices in the manifest
 ///  32+2t    8n  rows: shard u32, row u32
 /// ```
 ///
-/// A row or tensor may be named more than once. Whether they exist is for the manifest to say.
-/// VERIFY asks again for rows that arrived with a wrong checksum: the node compares its own bytes
-/// with theirs before it sends them, instead of handing them on unseen.
+/// A row or tensor may be named more than once. The node checks them against the manifest. VERIFY
+/// asks again for rows that arrived with a wrong checksum: the node then compares its own bytes
+/// with their checksums before it sends them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gather {
     /// The snapshot that the indices refer to.
     pub snapshot: SnapshotId,
-    /// The ring by which this node was chosen. A node serves whatever it is asked for; whoever of the
-    /// two has the older ring knows now that there is a newer one.
+    /// The version of the ring that the client used to choose this node. A node serves any request;
+    /// the side with the older ring learns that there is a newer one.
     pub ring_version: u64,
-    /// The tensors wanted, by index in the manifest. An index into *this* list is a tensor slot.
+    /// The wanted tensors, by index in the manifest. An index into *this* list is a tensor slot.
     pub tensors: Vec<u16>,
-    /// The rows wanted, in the order of the answer.
+    /// The wanted rows, in the order of the answer.
     pub rows: Vec<RowRef>,
-    /// Whether the node is to check its bytes before it sends them.
+    /// Whether the node must check its bytes before it sends them.
     pub verify: bool,
 }
 
 const VERIFY: u16 = 1;
 
 impl Gather {
-    /// Appends the frame. Not more than [`limits::GATHER_ROWS_MAX`] rows and
+    /// Appends the frame, of at most [`limits::GATHER_ROWS_MAX`] rows and
     /// [`limits::GATHER_TENSORS_MAX`] tensors.
     ///
     /// # Panics
-    /// When either limit is exceeded or nothing is asked for: the caller splits its batches.
+    /// If a limit is exceeded or nothing is requested: the caller splits its batches.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let Self { snapshot, ring_version, ref tensors, ref rows, verify } = *self;
         GatherParts { snapshot, ring_version, tensors, rows, verify }.encode(request, out);
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::TooLarge`] or [`WireError::Malformed`].
@@ -87,7 +87,7 @@ impl Gather {
     }
 }
 
-/// A [`Gather`] whose lists belong to somebody else.
+/// A [`Gather`] with borrowed lists.
 #[derive(Debug, Clone, Copy)]
 pub struct GatherParts<'a> {
     /// As [`Gather::snapshot`].
@@ -127,13 +127,13 @@ impl GatherParts<'_> {
     }
 }
 
-/// A count that the caller promised to keep within its limit.
+/// Converts a count that the caller promised to keep within its limit.
 fn counted(count: usize, max: u32) -> u32 {
     let count = u32::try_from(count).ok().filter(|count| (1..=max).contains(count));
     count.expect("a gather asks for something, within its limits")
 }
 
-/// A count that a peer announced.
+/// Checks a count that a peer announced.
 fn announced(what: &'static str, count: u32, max: u32) -> Result<usize, WireError> {
     if count == 0 {
         return Err(WireError::Malformed { kind: Kind::Gather, what: "it asks for nothing" });
@@ -163,7 +163,7 @@ fn row_from(bytes: &[u8; 8]) -> RowRef {
 /// ```text
 /// offset width
 ///      0     8  rows that came from memory
-///      8     8  rows that came from the origin, in place of a fill or by waiting for one
+///      8     8  rows that came from the origin, by range or by waiting for a fill
 ///     16     8  version of the ring that the node has
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -172,7 +172,7 @@ pub struct GatherEnd {
     pub rows_memory: u64,
     /// Rows that had to be read from the origin first.
     pub rows_origin: u64,
-    /// The ring that the node has: one with a greater version than the asker's is newer.
+    /// The version of the node's ring: a greater version than the client's is newer.
     pub ring_version: u64,
 }
 
@@ -186,7 +186,7 @@ impl GatherEnd {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].

@@ -1,4 +1,4 @@
-//! The frame header and what each kind of frame may weigh.
+//! The frame header, and the limits of each kind of frame.
 
 use larder_base::limits;
 
@@ -13,7 +13,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"LRD1");
 /// Defines [`Kind`] with each kind's number and body limit in one table.
 macro_rules! frame_kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal, $limit:expr;)*) => {
-        /// What a frame says. Numbers are part of the wire and are never reused.
+        /// The kind of a frame. Numbers are part of the wire and are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Kind {
@@ -24,17 +24,17 @@ macro_rules! frame_kinds {
             /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// The number of this kind in a header.
+            /// Returns the number of this kind in a header.
             pub const fn number(self) -> u8 {
                 match self { $(Self::$kind => $number,)* }
             }
 
-            /// The kind with this number.
+            /// Returns the kind with this number.
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number { $($number => Some(Self::$kind),)* _ => None }
             }
 
-            /// Most bytes of this kind's body.
+            /// Returns the most bytes of this kind's body.
             pub const fn body_bytes_max(self) -> u32 {
                 match self { $(Self::$kind => $limit,)* }
             }
@@ -43,48 +43,48 @@ macro_rules! frame_kinds {
 }
 
 frame_kinds! {
-    /// Client: who I am and what I speak. First frame of a connection.
+    /// Client: its name, versions and limits. First frame of a connection.
     Hello = 1, 48 + limits::CLIENT_NAME_BYTES_MAX;
-    /// Node: what both will use.
+    /// Node: the version, features and limits for both sides.
     HelloOk = 2, 48 + limits::MEMBER_ID_BYTES_MAX;
     /// Node: this request failed.
     Error = 3, 4 + limits::ERROR_MESSAGE_BYTES_MAX;
-    /// Either: are you there?
+    /// Either: asks for a sign of life.
     Ping = 4, 0;
-    /// Either: I am.
+    /// Either: answers a PING.
     Pong = 5, 0;
-    /// Client: many rows of many shards, please.
+    /// Client: requests many rows of many shards.
     Gather = 16, 32 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
-    /// Node: a run of rows of one tensor; they follow as payload.
+    /// Node: a run of rows of one tensor, which follow as payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
-    /// Node: that was all of a gather.
+    /// Node: the end of a gather.
     GatherEnd = 18, 24;
-    /// Client: hand me this shard's extent.
+    /// Client: requests this shard's extent.
     Attach = 32, 24;
-    /// Client: hand me this snapshot's manifest.
+    /// Client: requests this snapshot's manifest.
     AttachManifest = 33, 16;
-    /// Node: here it is; the descriptor rides with this frame.
+    /// Node: the extent; its descriptor comes with this frame.
     Attached = 34, 16;
-    /// Node: that shard is on its way.
+    /// Node: the shard is being filled.
     Pending = 35, 8;
-    /// Node: that shard is not and will not be kept here.
+    /// Node: the shard is not here and will not be kept.
     NotKept = 36, 0;
-    /// Client: I have dropped my map of this shard.
+    /// Client: its map of this shard is dropped.
     Release = 37, 24;
-    /// Node: drop your map of this shard if nothing uses it.
+    /// Node: asks for this shard's map to be dropped if nothing uses it.
     Recall = 38, 24;
-    /// Client: what lies under this prefix may be read, too.
+    /// Client: adds a prefix that may be read, too.
     Admit = 39, limits::ADMIT_BYTES_MAX;
-    /// Node: it may, and here is how I am reached.
+    /// Node: the prefix is accepted; carries the node's address.
     Admitted = 40, ADMITTED_BYTES_MAX;
-    /// Node to node: bytes of an extent, please.
+    /// Node to node: requests bytes of an extent.
     ReadPart = 48, 40;
-    /// Node: here they are, as payload.
+    /// Node: the bytes, as payload.
     Part = 49, 16;
 }
 
 impl Kind {
-    /// Most bytes that follow the body.
+    /// Returns the most bytes that follow the body.
     pub const fn payload_bytes_max(self) -> u64 {
         match self {
             Self::Data => limits::ROW_BYTES_MAX,
@@ -94,7 +94,7 @@ impl Kind {
     }
 }
 
-/// What stands before each body.
+/// The header before each body.
 ///
 /// ```text
 /// offset width
@@ -122,12 +122,12 @@ const _: () = assert!(CRC_OFFSET + 4 == FRAME_HEADER_BYTES);
 const _: () = assert!(4 + 1 + 1 + 2 + 8 + 8 + 4 == CRC_OFFSET);
 
 impl FrameHeader {
-    /// Reads a header and holds its lengths against the limits of its kind. Whether its bytes
-    /// arrived as they were sent is known only with the body: see [`FrameHeader::check`].
+    /// Decodes a header and checks its lengths against the limits of its kind. Its checksum can be
+    /// checked only with the body: see [`FrameHeader::check`].
     ///
     /// # Errors
     /// [`WireError::NotAFrame`], [`WireError::UnknownKind`], [`WireError::TooLarge`], or
-    /// [`WireError::Malformed`] when a reserved bit is set.
+    /// [`WireError::Malformed`] if a reserved bit is set.
     pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<Self, WireError> {
         let magic = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         if magic != MAGIC {
@@ -159,11 +159,11 @@ impl FrameHeader {
         })
     }
 
-    /// Whether header and body arrived as they were sent.
+    /// Checks that header and body arrived as they were sent.
     ///
     /// # Errors
-    /// [`WireError::Checksum`] when they did not, [`WireError::Malformed`] when `body` is not as
-    /// long as announced.
+    /// [`WireError::Checksum`] if they did not, [`WireError::Malformed`] if `body` is not as long
+    /// as announced.
     pub fn check(&self, body: &[u8]) -> Result<(), WireError> {
         if body.len() != self.body_len() {
             return Err(WireError::Malformed { kind: self.kind, what: "body of another length" });
@@ -175,7 +175,7 @@ impl FrameHeader {
         Err(WireError::Checksum { kind: self.kind, found: self.crc32c, computed })
     }
 
-    /// The header as it was on the wire up to its checksum: the fields hold all of it.
+    /// Encodes the header up to its checksum: the fields hold all of it.
     fn before_crc(&self) -> [u8; CRC_OFFSET] {
         let mut bytes = [0; CRC_OFFSET];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -186,7 +186,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header bytes for this body.
+    /// Encodes the header for this body.
     pub(super) fn seal(
         kind: Kind,
         request: u64,
@@ -203,29 +203,29 @@ impl FrameHeader {
         bytes
     }
 
-    /// What the frame says.
+    /// Returns the kind of the frame.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The request it belongs to.
+    /// Returns the request it belongs to.
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// Bytes of the body that follows: at most [`Kind::body_bytes_max`].
+    /// Returns the bytes of the body that follows: at most [`Kind::body_bytes_max`].
     pub fn body_len(&self) -> usize {
         self.body_bytes as usize
     }
 
-    /// Bytes of payload that follow the body: at most [`Kind::payload_bytes_max`]; do not take memory by it before the body was checked and compared
-    /// with what was asked for.
+    /// Returns the bytes of payload that follow the body: at most [`Kind::payload_bytes_max`].
+    /// Allocate by it only after the body was checked and compared with the request.
     pub fn payload_bytes(&self) -> u64 {
         self.payload_bytes
     }
 }
 
-/// CRC32C over two pieces as if they were one.
+/// Returns the CRC32C of two pieces as if they were one.
 fn checksum(first: &[u8], second: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(first);

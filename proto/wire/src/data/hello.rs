@@ -1,4 +1,4 @@
-//! The first frames of a connection: who speaks, in which version, within which limits.
+//! The first frames of a connection: identity, version, features and limits.
 
 use std::ops::RangeInclusive;
 
@@ -6,37 +6,37 @@ use larder_base::{BootId, Error, ErrorKind, Ticket, head, limits};
 
 use super::{Kind, WireError, codec};
 
-/// The protocol versions this build speaks.
+/// The protocol versions of this build.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;
 
-/// Optional parts of the protocol, a bit each. Both sides use what both have.
+/// Optional parts of the protocol, a bit each. A connection uses those that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(u64);
 
 impl Features {
-    /// A PART may say for how long its taker is to rest.
+    /// A PART may state a pause for its receiver.
     pub const RESTS: Self = Self(1);
 
     /// A row may come in pieces.
     pub const PIECES: Self = Self(2);
 
-    /// What this build has.
+    /// The features of this build.
     pub const OWN: Self = Self(Self::RESTS.0 | Self::PIECES.0);
 
-    /// Whether all of the other are among these.
+    /// Returns whether all of the other's features are among these.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What both have.
+    /// Returns the features that both have.
     #[must_use]
     pub const fn shared_with(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// What a side takes at most, within the limits of the protocol.
+/// The most that a side accepts, within the limits of the protocol.
 ///
 /// ```text
 /// offset width
@@ -55,14 +55,14 @@ pub struct PeerLimits {
 }
 
 impl PeerLimits {
-    /// What this build takes.
+    /// The limits of this build.
     pub const OWN: Self = Self {
         payload_bytes_max: limits::DATA_PAYLOAD_BYTES_MAX,
         gather_rows_max: limits::GATHER_ROWS_MAX,
         gathers_outstanding_max: limits::GATHERS_OUTSTANDING_MAX,
     };
 
-    /// What both take.
+    /// Returns the limits that satisfy both.
     #[must_use]
     pub fn shared_with(self, other: Self) -> Self {
         Self {
@@ -106,22 +106,23 @@ impl PeerLimits {
 ///      8     8  features
 ///     16    16  ticket
 ///     32    12  limits
-///     44     4  process id of the client, as it sees itself; 0 when not told
+///     44     4  process id of the client, as it sees itself; 0 if unknown
 ///     48     -  name of the client, utf-8, at most 256 bytes: for listings only
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The versions spoken.
     pub versions: RangeInclusive<u16>,
-    /// Whether TLS is to follow HELLO_OK. No build offers it yet: a node refuses, never ignores it.
+    /// Whether the client wants TLS after HELLO_OK. No build offers it yet: a node refuses it
+    /// rather than ignore it.
     pub tls: bool,
     /// The optional parts the client has.
     pub features: Features,
     /// The right to read.
     pub ticket: Ticket,
-    /// What the client takes.
+    /// The client's limits.
     pub limits: PeerLimits,
-    /// The client's process id as it sees itself, 0 when not told.
+    /// The client's process id as it sees itself, 0 if unknown.
     pub client_pid: u32,
     /// The client's name for listings: job, rank, host.
     pub client_name: String,
@@ -130,7 +131,7 @@ pub struct Hello {
 const TLS: u16 = 1;
 
 impl Hello {
-    /// What this build says of itself.
+    /// Makes the HELLO of this build.
     pub fn new(ticket: Ticket, client_pid: u32, client_name: impl Into<String>) -> Self {
         Self {
             versions: PROTOCOL_VERSIONS,
@@ -159,7 +160,7 @@ impl Hello {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -187,7 +188,7 @@ impl Hello {
     }
 }
 
-/// HELLO_OK: what both will use from here on.
+/// HELLO_OK: the version, limits and features for both sides.
 ///
 /// ```text
 /// offset width
@@ -207,18 +208,18 @@ pub struct HelloOk {
     pub limits: PeerLimits,
     /// The features of both.
     pub features: Features,
-    /// Which start of the node this is.
+    /// Identifies this start of the node.
     pub boot_id: BootId,
     /// The node's name in the ring.
     pub node_id: String,
 }
 
 impl HelloOk {
-    /// The node's answer: the highest version, the features and the limits that both have.
+    /// Makes the node's answer: the highest version, the features and the limits that both have.
     ///
     /// # Errors
-    /// [`ErrorKind::VersionMismatch`] when there is no common version, and when TLS is asked for,
-    /// which this version does not have.
+    /// [`ErrorKind::VersionMismatch`] if there is no common version, or the client wants TLS, which
+    /// this version does not have.
     pub fn answer(hello: &Hello, boot_id: BootId, node_id: &str) -> Result<Self, Error> {
         let (theirs, ours) = (&hello.versions, PROTOCOL_VERSIONS);
         let version = *theirs.end().min(ours.end());
@@ -259,8 +260,8 @@ impl HelloOk {
         });
     }
 
-    /// Reads a body. The client still has to see that version, features and limits are within what
-    /// it offered: [`HelloOk::check`].
+    /// Decodes a body. The client must check next that version, features and limits are within its
+    /// offer: [`HelloOk::check`].
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -276,7 +277,7 @@ impl HelloOk {
         Ok(Self { version, limits, features, boot_id, node_id: fields.text()? })
     }
 
-    /// Whether this answers `hello`: nothing beyond what was offered.
+    /// Checks that this answers `hello` with nothing beyond its offer.
     ///
     /// # Errors
     /// [`ErrorKind::VersionMismatch`].

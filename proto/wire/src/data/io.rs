@@ -1,6 +1,6 @@
-//! Frames from a blocking reader, or out of a buffer.
+//! Reads frames from a blocking reader, or out of a buffer.
 //!
-//! No byte is read beyond the frame asked for, so payload can go straight to where it belongs.
+//! It reads no byte beyond the requested frame, so that payload can go straight to its place.
 
 use std::io::{ErrorKind, Read};
 
@@ -8,10 +8,10 @@ use larder_base::limits;
 
 use super::{FRAME_HEADER_BYTES, FrameHeader, Hello, Kind, WireError};
 
-/// Reads one header. Its lengths are within the limits of its kind.
+/// Reads one header and checks its lengths against the limits of its kind.
 ///
 /// # Errors
-/// [`WireError::Closed`] at a clean end, [`WireError::Idle`] when the reader's timeout passed before
+/// [`WireError::Closed`] at a clean end, [`WireError::Idle`] if the reader's timeout passed before
 /// the first byte, [`WireError::Broken`] within a header, and those of [`FrameHeader::parse`].
 pub fn read_header(reader: &mut impl Read) -> Result<FrameHeader, WireError> {
     let mut bytes = [0; FRAME_HEADER_BYTES];
@@ -20,7 +20,7 @@ pub fn read_header(reader: &mut impl Read) -> Result<FrameHeader, WireError> {
     FrameHeader::parse(&bytes)
 }
 
-/// At least one byte, or why there is none.
+/// Reads at least one byte, or returns why there is none.
 fn first_bytes(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, WireError> {
     loop {
         match reader.read(bytes) {
@@ -35,11 +35,11 @@ fn first_bytes(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, WireEr
     }
 }
 
-/// Reads the body that belongs to `header` into `body`, whose old content goes and whose memory is
-/// reused, and verifies the checksum over both.
+/// Reads the body of `header` into `body` and verifies the checksum over both. Replaces the old
+/// contents of `body` and reuses its memory.
 ///
 /// # Errors
-/// [`WireError::Broken`] when the reader fails or ends too soon, [`WireError::Checksum`].
+/// [`WireError::Broken`] if the reader fails or ends too soon, [`WireError::Checksum`].
 pub fn read_body(
     reader: &mut impl Read,
     header: &FrameHeader,
@@ -51,14 +51,14 @@ pub fn read_body(
     header.check(body)
 }
 
-// All that is read and held of a peer before it has said who it is.
+// The bytes read and held of a peer before HELLO identifies it.
 const _: () = assert!(
     FRAME_HEADER_BYTES + Kind::Hello.body_bytes_max() as usize
         <= limits::PRE_AUTH_BYTES_MAX as usize
 );
 
-/// Reads the first frame of a connection; anything but HELLO is refused before its body is read.
-/// The request number comes with it.
+/// Reads the first frame of a connection and returns its request number and the HELLO. Refuses any
+/// other kind before it reads the body.
 ///
 /// # Errors
 /// Those of [`read_header`], [`read_body`] and [`Hello::decode`], and [`WireError::Unexpected`].
@@ -75,16 +75,16 @@ pub fn read_hello(reader: &mut impl Read) -> Result<(u64, Hello), WireError> {
 /// A whole frame at the front of a buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Split<'a> {
-    /// The header, within limits and, with the body, of the right checksum.
+    /// The header. Its lengths are within limits, and its checksum matches.
     pub header: FrameHeader,
     /// The body.
     pub body: &'a [u8],
-    /// What follows the body: payload, further frames or nothing.
+    /// The bytes after the body: payload, further frames or nothing.
     pub rest: &'a [u8],
 }
 
 /// Takes a frame from the front of `buffer`, for sockets that are not read through [`Read`] (those
-/// that carry descriptors). `None`: not all of it is there yet.
+/// that carry descriptors). Returns `None` if the frame is incomplete.
 ///
 /// # Errors
 /// Those of [`FrameHeader::parse`] and [`FrameHeader::check`].

@@ -1,15 +1,14 @@
-//! What a node asks of another that may have a shard already: bytes of its extent, as they lie in
-//! memory there.
+//! READ_PART and PART: a node reads bytes of a shard's extent from another node that may have it.
 //!
-//! An extent's layout follows from the manifest alone, so both nodes have the same: what would be read
-//! from the origin as one part can be asked of a peer as one part, and some parts of a shard may come from
-//! one and some from the other.
+//! An extent's layout follows from the manifest alone, so both nodes have the same. A part that
+//! would be read from the origin can therefore be read from a peer as one part. The parts of a
+//! shard may come from both.
 
 use larder_base::{SnapshotId, limits};
 
 use super::{FrameHeader, Kind, WireError, codec};
 
-/// READ_PART: bytes of one tensor of a shard that is resident. Who does not have the shard says
+/// READ_PART: requests bytes of one tensor of a resident shard. A node without the shard answers
 /// NOT_FOUND and does not begin to fill it.
 ///
 /// ```text
@@ -29,9 +28,9 @@ pub struct ReadPart {
     pub shard: u32,
     /// Index of the tensor in the manifest.
     pub tensor: u32,
-    /// Where in the tensor's region they begin. Whether the region has them is for the manifest to say.
+    /// Offset in the tensor's region of the first byte. The node checks it against the manifest.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u32,
 }
 
@@ -46,7 +45,7 @@ impl ReadPart {
         });
     }
 
-    /// Reads a body.
+    /// Decodes a body.
     ///
     /// # Errors
     /// [`WireError::Malformed`], [`WireError::TooLarge`].
@@ -69,23 +68,23 @@ impl ReadPart {
     }
 }
 
-/// PART: the bytes that were asked for follow as payload.
+/// PART: the requested bytes follow as payload.
 ///
 /// ```text
 /// offset width
 ///      0     8  digest of the checksums of all rows of the shard
 ///      8     4  CRC32C of the payload
-///     12     4  rests; 0 unless HELLO has agreed on them
+///     12     4  rests: the pause factor; 0 unless HELLO has agreed on it
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Over the checksums that the sender took of all rows when it got them: who has the whole shard
-    /// has the same, or other bytes.
+    /// Over the checksums of all rows, computed when the sender filled the shard. A complete copy
+    /// with another digest has other bytes.
     pub digest: u64,
-    /// Of the payload.
+    /// The CRC32C of the payload.
     pub crc32c: u32,
-    /// So many times as long as this took to come, whoever takes it is to rest before the next, unless somebody waits for
-    /// the shard: others read from the sender and are not to notice. 0 where nobody reads.
+    /// The receiver pauses this many times as long as the part took, unless a reader waits for the
+    /// shard. This spares other readers of the sender. 0 if the sender has no readers.
     pub rests: u32,
 }
 
@@ -98,7 +97,7 @@ impl Part {
         });
     }
 
-    /// Reads header and body; `asked` bytes of payload must follow.
+    /// Decodes header and body; `asked` bytes of payload must follow.
     ///
     /// # Errors
     /// [`WireError::Malformed`], [`WireError::Unexpected`].

@@ -1,4 +1,4 @@
-//! DATA: a run of rows of one tensor, its lengths and checksums before its bytes.
+//! DATA: a run of rows of one tensor, with their lengths and checksums before their bytes.
 //!
 //! ```text
 //! offset width
@@ -6,18 +6,18 @@
 //!      2     2  flags: bit 0 RAGGED, bit 1 PIECE, the others 0
 //!      4     4  first: index into the request's rows
 //!      8     4  count of rows, 1..=65,536
-//!     12     4  where in its row a PIECE begins; else reserved, 0
+//!     12     4  offset in its row of a PIECE; else reserved, 0
 //!     16    4n  CRC32C of each row, or of the PIECE
 //!  16+4n    4n  bytes of each row; only when RAGGED
 //!             then the payload: the rows, back to back, in request order
 //! ```
 //!
 //! Without RAGGED all rows of the run have the same length: payload bytes / count. A payload
-//! exceeds [`limits::DATA_PAYLOAD_BYTES_MAX`] only when the run is a single row.
+//! exceeds [`limits::DATA_PAYLOAD_BYTES_MAX`] only if the run is a single row.
 //!
-//! A row that the node does not have and has no room for comes in pieces, from its first byte to its last, to a
-//! client that takes [`Features::PIECES`](super::Features::PIECES). A PIECE is of one row, and not RAGGED: how
-//! long the row is says the manifest.
+//! A row that the node neither has nor has room for comes in pieces, from its first byte to its
+//! last. The client must have [`Features::PIECES`](super::Features::PIECES). A PIECE is of one row
+//! and not RAGGED; the manifest gives the row's length.
 
 use larder_base::limits;
 
@@ -26,16 +26,16 @@ use super::{FrameHeader, Kind, WireError, codec};
 const RAGGED: u16 = 1;
 const PIECE: u16 = 2;
 
-/// A run to send. The payload itself is not copied here: send it right after the frame.
+/// A run to send. The payload is not copied here: the caller sends it right after the frame.
 #[derive(Debug, Clone, Copy)]
 pub struct DataRun<'a> {
     /// Index into the request's tensors.
     pub tensor_slot: u16,
     /// Index of the first row of the run in the request's rows.
     pub first: u32,
-    /// CRC32C of each row; their number is the number of rows.
+    /// CRC32C of each row, as many as there are rows.
     pub crcs: &'a [u32],
-    /// Bytes of each row, where rows differ. As many as `crcs`.
+    /// Bytes of each row, if rows differ in length. As many as `crcs`.
     pub lengths: Option<&'a [u32]>,
     /// Bytes of all rows together.
     pub payload_bytes: u64,
@@ -45,8 +45,8 @@ impl DataRun<'_> {
     /// Appends header and body; `payload_bytes` of payload must follow on the socket.
     ///
     /// # Panics
-    /// When the run is empty, or longer than [`limits::GATHER_ROWS_MAX`], or its lengths are not one
-    /// a row.
+    /// If the run is empty or longer than [`limits::GATHER_ROWS_MAX`], or `lengths` has not one
+    /// entry for each row.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let count = u32::try_from(self.crcs.len()).ok();
         let count = count.filter(|count| (1..=limits::GATHER_ROWS_MAX).contains(count));
@@ -65,14 +65,14 @@ impl DataRun<'_> {
     }
 }
 
-/// A piece of one row to send, as a [`DataRun`].
+/// A piece of one row to send, like a [`DataRun`].
 #[derive(Debug, Clone, Copy)]
 pub struct DataPiece {
     /// Index into the request's tensors.
     pub tensor_slot: u16,
     /// Index of the row in the request's rows.
     pub row: u32,
-    /// Where in the row the piece begins.
+    /// Offset of the piece in the row.
     pub offset: u32,
     /// CRC32C of the piece.
     pub crc: u32,
@@ -91,8 +91,7 @@ impl DataPiece {
     }
 }
 
-/// A run that came, without its payload. Made once and decoded into over and over: its lists keep
-/// their memory.
+/// A received run, without its payload. Reused for many runs: its lists keep their memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data {
     tensor_slot: u16,
@@ -105,12 +104,12 @@ pub struct Data {
 }
 
 impl Data {
-    /// Reads header and body into `self`, which holds nothing useful after an error. Allocates only
-    /// when this run has more rows than any before.
+    /// Decodes header and body into `self`. After an error the contents are useless. Allocates only
+    /// if this run has more rows than any before.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] when the tables and the payload's length do not agree,
-    /// [`WireError::TooLarge`] when the run breaks a limit.
+    /// [`WireError::Malformed`] if the tables and the payload's length do not agree,
+    /// [`WireError::TooLarge`] if the run exceeds a limit.
     pub fn decode_into(&mut self, header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
         let mut fields = codec::Fields::new(Kind::Data, body);
         if header.kind() != Kind::Data {
@@ -141,7 +140,7 @@ impl Data {
         self.agrees(count)
     }
 
-    /// Whether lengths, payload and limits fit together.
+    /// Checks that lengths, payload and limits agree.
     fn agrees(&self, count: u32) -> Result<(), WireError> {
         let malformed = |what| Err(WireError::Malformed { kind: Kind::Data, what });
         if self.first.checked_add(count).is_none_or(|end| end > limits::GATHER_ROWS_MAX) {
@@ -170,36 +169,36 @@ impl Data {
         malformed("the payload is not a whole number of rows")
     }
 
-    /// Index into the request's tensors. To be held against the request.
+    /// Returns the index into the request's tensors. The caller compares it with the request.
     pub fn tensor_slot(&self) -> u16 {
         self.tensor_slot
     }
 
-    /// The request's rows that this run covers. To be held against the request.
+    /// Returns the request's rows that this run covers. The caller compares them with the request.
     pub fn rows(&self) -> std::ops::Range<usize> {
         let first = self.first as usize;
         first..first + self.crcs.len()
     }
 
-    /// CRC32C of each row.
+    /// Returns the CRC32C of each row.
     pub fn crcs(&self) -> &[u32] {
         &self.crcs
     }
 
-    /// Where in its row this begins, if it is a piece of one.
+    /// Returns the offset in its row, if this is a piece of a row.
     pub fn piece(&self) -> Option<u32> {
         self.piece
     }
 
-    /// Whether rows have lengths of their own.
+    /// Returns whether rows have lengths of their own.
     pub fn is_ragged(&self) -> bool {
         self.ragged
     }
 
-    /// Bytes of the `index`-th row of the run.
+    /// Returns the bytes of the `index`-th row of the run.
     ///
     /// # Panics
-    /// When the run has no such row.
+    /// If the run has no such row.
     pub fn row_bytes(&self, index: usize) -> u64 {
         assert!(index < self.crcs.len(), "row {index} of a run of {}", self.crcs.len());
         match self.lengths.get(index) {
@@ -208,7 +207,7 @@ impl Data {
         }
     }
 
-    /// Bytes of payload that follow: the sum of the rows.
+    /// Returns the bytes of payload that follow: the sum of the rows.
     pub fn payload_bytes(&self) -> u64 {
         self.payload_bytes
     }

@@ -1,16 +1,18 @@
-//! Which shards the rows of a request are in: what either side looks up once instead of once a row.
+//! Finds the distinct shards of a request's rows, so that each is looked up once rather than per
+//! row.
 
 use std::collections::HashMap;
 
 use super::RowRef;
 
-/// Shards of the memo. Batches touch a few dozen: rows are shuffled within a window of shards.
+/// Entries of the memo. Batches touch a few dozen shards: rows are shuffled within a window of
+/// shards.
 const MEMO_SHARDS: usize = 256;
 
-/// In place of an index: nothing is remembered here.
+/// Marks an empty entry.
 const NOTHING: u32 = u32::MAX;
 
-/// The shards of some rows, each once, in the order in which they first come up.
+/// The shards of some rows, each once, in the order of their first row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DistinctShards {
     shards: Vec<u32>,
@@ -18,11 +20,10 @@ pub struct DistinctShards {
 }
 
 impl DistinctShards {
-    /// The shards of `rows`, of which there are fewer than [`u32::MAX`].
+    /// Finds the shards of `rows`, of which there are fewer than [`u32::MAX`].
     ///
-    /// A row costs a nanosecond while its shard is among those lately seen. What is not remembered is
-    /// looked up in a map whose keys are hashed with a secret, so that no choice of rows makes this
-    /// slow.
+    /// A row costs a nanosecond if the memo has its shard. Other shards are looked up in a map,
+    /// which hashes keys with a secret, so that no choice of rows makes this slow.
     pub fn of(rows: &[RowRef]) -> Self {
         let mut memo = [(0, NOTHING); MEMO_SHARDS];
         let mut known = HashMap::new();
@@ -42,17 +43,17 @@ impl DistinctShards {
         Self { shards, of_rows }
     }
 
-    /// Each shard once.
+    /// Returns each shard once.
     pub fn shards(&self) -> &[u32] {
         &self.shards
     }
 
-    /// For each row the place of its shard in [`DistinctShards::shards`].
+    /// Returns for each row the index of its shard in [`DistinctShards::shards`].
     pub fn of_rows(&self) -> &[u32] {
         &self.of_rows
     }
 
-    /// The place of the shard of the `row`-th row.
+    /// Returns the index of the shard of the `row`-th row.
     ///
     /// # Panics
     /// If there is no such row.
@@ -71,7 +72,7 @@ mod tests {
         #[test]
         fn every_shard_is_named_once_and_every_row_finds_its_own(
             shards in proptest::collection::vec(
-                // Neighbours, the same place of the memo over and over, and anything.
+                // Neighbours, the same entry of the memo over and over, and any number.
                 prop_oneof![0_u32..10, (0_u32..5).prop_map(|shard| shard * 256), any::<u32>()],
                 0..300,
             ),

@@ -1,4 +1,4 @@
-//! Frames there and back. Those that somebody tampered with are in `hostile`.
+//! Encodes and decodes frames. Damaged and hostile ones are in `hostile`.
 
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ mod hostile;
 
 const SNAPSHOT: SnapshotId = SnapshotId::from_bytes(*b"0123456789abcdef");
 
-/// Writes a message and reads its frame back as a receiver would.
+/// Encodes a message and reads its frame back as a receiver does.
 fn sent(encode: impl FnOnce(u64, &mut Vec<u8>)) -> (FrameHeader, Vec<u8>) {
     let mut out = b"earlier frame".to_vec();
     let start = out.len();
@@ -48,7 +48,6 @@ fn gather(rows: usize) -> Gather {
     Gather { snapshot: SNAPSHOT, ring_version: 7, tensors, rows, verify: false }
 }
 
-/// One valid frame of every kind.
 fn one_of_each() -> Vec<Vec<u8>> {
     let (snapshot, shard) = (SNAPSHOT, 77);
     let attach = Attach { snapshot, shard };
@@ -96,7 +95,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
     encoders.iter().map(frame).collect()
 }
 
-/// Decodes a body as its kind says; what was decoded is of no interest.
+/// Decodes a body by its kind and discards the message.
 fn decode_any(header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
     match header.kind() {
         Kind::Hello => Hello::decode(body).map(drop),
@@ -181,7 +180,7 @@ fn a_ticket_is_never_shown() {
 }
 
 #[test]
-fn what_is_said_to_share_a_node_arrives_as_it_was_sent() {
+fn admit_and_admitted_survive_the_wire() {
     let admit = Admit { prefix: "s3://bucket/data".to_owned() };
     let (_, body) = sent(|request, out| admit.encode(request, out));
     assert_eq!(Admit::decode(&body).unwrap(), admit);
@@ -191,7 +190,7 @@ fn what_is_said_to_share_a_node_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn a_part_is_asked_for_within_its_limit_and_comes_as_long_as_it_was_asked_for() {
+fn part_request_keeps_its_limit_and_answer_has_its_length() {
     let (_, body) = sent(|request, out| read_part().encode(request, out));
     assert_eq!(ReadPart::decode(&body).unwrap(), read_part());
     for bytes in [0, (8 << 20) + 1] {
@@ -216,7 +215,7 @@ fn hello_fits_what_is_read_before_a_client_is_known() {
 }
 
 #[test]
-fn who_does_not_begin_with_hello_is_refused_before_its_body_is_read() {
+fn refuses_first_frame_other_than_hello_before_its_body() {
     let mut frame = Vec::new();
     hello().encode(3, &mut frame);
     assert_eq!(read_hello(&mut &frame[..]).unwrap(), (3, hello()));
@@ -288,7 +287,7 @@ fn a_run_survives_the_wire_and_its_lists_are_reused() {
 }
 
 #[test]
-fn a_piece_of_a_row_survives_the_wire_and_is_short_and_of_one_row() {
+fn piece_survives_the_wire_and_must_be_short_and_of_one_row() {
     let piece = DataPiece { tensor_slot: 4, row: 9, offset: 1 << 31, crc: 77, payload_bytes: 30 };
     let (header, body) = sent(|request, out| piece.encode(request, out));
     let mut data = Data::default();

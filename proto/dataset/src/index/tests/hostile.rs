@@ -1,4 +1,4 @@
-//! Files made to break a reader, with what the error must say.
+//! Files made to break a reader, with the fragments that the error must hold.
 
 use super::{GOOD, entry, npy, safetensors};
 
@@ -6,7 +6,7 @@ pub(super) struct Hostile {
     pub(super) name: &'static str,
     pub(super) file: &'static str,
     pub(super) bytes: Vec<u8>,
-    /// What the message must hold, besides the name of the file.
+    /// Fragments of the message, besides the name of the file.
     pub(super) says: &'static [&'static str],
 }
 

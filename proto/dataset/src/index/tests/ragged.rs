@@ -1,4 +1,4 @@
-//! Ragged tensors: which pairs are understood, and what is said of the others.
+//! Ragged tensors: the accepted pairs, and the errors for all others.
 
 use super::*;
 use crate::FetchError;
@@ -6,7 +6,7 @@ use crate::FetchError;
 /// A tensor of a file: name, type, shape, bytes.
 type Written<'a> = (&'a str, &'a str, Vec<u64>, Vec<u8>);
 
-/// A safetensors file with these tensors.
+/// Makes a safetensors file with these tensors.
 fn file(tensors: &[Written<'_>]) -> Vec<u8> {
     let (mut entries, mut data) = (Vec::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
@@ -32,7 +32,7 @@ fn elements(count: u64) -> Written<'static> {
 }
 
 #[tokio::test]
-async fn each_pair_that_cannot_be_gets_one_error_that_names_it_and_nothing_is_published() {
+async fn each_bad_pair_gets_one_error_and_publishes_nothing() {
     let narrow = |bytes: Vec<u8>| ("x.offsets", "I32", vec![bytes.len() as u64 / 4], bytes);
     let cases: Vec<(Vec<Written<'_>>, &str)> = vec![
         (vec![elements(5), offsets(&[1, 5])], "the first entry is 1 where it has to be 0"),
@@ -80,7 +80,7 @@ async fn rows_of_no_length_are_rows_and_a_file_may_have_nothing_else() {
     ])
     .await
     .map(|indexed| indexed.manifest);
-    // The last has labels of samples that have no `x`.
+    // The last file has labels of samples that have no `x`.
     let error = manifest.unwrap_err().to_string();
     assert!(error.contains("'c.safetensors' does not"), "{error}");
     let Indexed { manifest, left_out, .. } = index_memory(&[
@@ -122,9 +122,9 @@ async fn offsets_without_a_tensor_are_a_tensor_as_any_other() {
 }
 
 #[tokio::test]
-async fn more_ragged_rows_than_a_manifest_has_room_for_are_refused_before_any_is_read() {
+async fn refuses_too_many_ragged_rows_before_reading_any() {
     let folder = tempfile::tempdir().unwrap();
-    // Two files that hold nothing but holes: were the offsets read, the first would be refused.
+    // Two files of holes only: if the offsets were read, the first would be refused.
     let rows = limits::RAGGED_ROWS_MAX / 2 + 2;
     for name in ["a", "b"] {
         let (offsets, end) = (rows * 4, rows * 4 + 1);
@@ -143,7 +143,7 @@ async fn more_ragged_rows_than_a_manifest_has_room_for_are_refused_before_any_is
     assert!(error.contains("67108866 ragged rows where at most 67108864"), "{error}");
 }
 
-/// What a row of `x` is.
+/// Returns the bytes of a row of `x`.
 fn row_bytes(row: usize, length: usize) -> Vec<u8> {
     (0..length * 6).map(|at| (row * 31 + at * 7).to_le_bytes()[0]).collect()
 }
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_row_is_the_one_that_was_written_however_shards_and_parts_are_cut(
+    fn every_row_reads_back_however_shards_and_parts_are_cut(
         files in prop::collection::vec(
             prop::collection::vec(prop_oneof![Just(0usize), 0usize..5, 0usize..900], 1..40), 1..5,
         ),

@@ -1,8 +1,8 @@
-//! Where a dataset is cut into shards: large groups into several, small neighbours joined.
+//! Cuts a dataset into shards: splits large groups and joins small neighbours.
 //!
-//! Rows of one length are counted, and a group is cut into shards of equally many. Where rows differ
-//! in length their bytes are summed up, and a shard is as large as was asked for at most, unless it is
-//! a single row.
+//! If all rows have one length, a group is cut into shards of equally many rows. If rows differ in
+//! length, their bytes are summed up. A shard then has at most the target size, unless it is a
+//! single row.
 
 use larder_base::limits;
 
@@ -17,12 +17,12 @@ pub(super) struct Cut {
     pub(super) rows: u32,
 }
 
-/// What fills a shard up.
+/// The measure of a shard's size.
 #[derive(Debug, Clone, Copy)]
 enum Load {
-    /// Rows, at most so many.
+    /// Rows, at most this many.
     Rows(u64),
-    /// Bytes, at most so many.
+    /// Bytes, at most this many.
     Bytes(u64),
 }
 
@@ -33,7 +33,7 @@ impl ManifestBuilder {
         let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
         let joined_max = (limits::SHARD_READS_MAX / tensors).max(1);
         let mut cuts: Vec<Cut> = Vec::new();
-        // Groups in the last shard, if it may be joined, and how full it is.
+        // Groups in the last shard, if it may be joined, and its load.
         let (mut joined, mut full) = (0, 0u64);
         let mut first_sample = 0u64;
         for (index, group) in (0u32..).zip(&self.groups) {
@@ -45,7 +45,7 @@ impl ManifestBuilder {
                 last.rows = u32::try_from(rows).expect("compared");
                 (joined, full) = (joined + 1, full + more);
             } else {
-                // Before they are listed: a header can claim rows without end for a page of disk.
+                // Checked before they are listed: a small header can claim any number of rows.
                 check_count(cuts.len() as u64 + least_shards(group, load))?;
                 let rows = self.rows_of_shards(group, load);
                 joined = u32::from(rows.len() == 1);
@@ -76,7 +76,7 @@ impl ManifestBuilder {
         Load::Rows((more + 1).min(u64::from(u32::MAX)))
     }
 
-    /// Whether rows lie back to back in every tensor, so that shards may join groups.
+    /// Returns whether rows lie back to back in every tensor, so that shards may join groups.
     fn rows_touch(&self) -> bool {
         self.tensors.iter().all(|tensor| match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
@@ -84,7 +84,7 @@ impl ManifestBuilder {
         })
     }
 
-    /// How much of a shard a group takes, and how much there is of it.
+    /// Returns the load of a group, and the most load of a shard.
     fn load_of(&self, group: &GroupSpec, load: Load) -> (u64, u64) {
         match load {
             Load::Rows(most) => (group.rows, most),
@@ -92,7 +92,7 @@ impl ManifestBuilder {
         }
     }
 
-    /// How many rows each of a group's shards has.
+    /// Returns the number of rows of each of a group's shards.
     fn rows_of_shards(&self, group: &GroupSpec, load: Load) -> Vec<u32> {
         match load {
             Load::Rows(most) => evenly(group.rows, most),
@@ -100,7 +100,7 @@ impl ManifestBuilder {
         }
     }
 
-    /// Bytes of a group: all rows but the last are as long as their stride.
+    /// Returns the bytes of a group: all rows but the last are as long as their stride.
     fn bytes_of(&self, group: &GroupSpec) -> u64 {
         let (row, stride) = self.sums();
         let strided = (group.rows - 1).saturating_mul(stride).saturating_add(row);
@@ -109,7 +109,7 @@ impl ManifestBuilder {
             .fold(strided, u64::saturating_add)
     }
 
-    /// Shards that are about equally large, and none larger than `most` unless it is one row.
+    /// Cuts a group into about equally large shards, none larger than `most` unless it is one row.
     fn by_bytes(&self, group: &GroupSpec, most: u64) -> Vec<u32> {
         let (row, stride) = self.sums();
         let beyond_stride = row.saturating_sub(stride);
@@ -133,7 +133,7 @@ impl ManifestBuilder {
     }
 }
 
-/// How many shards a group has at least. Ragged rows are listed already.
+/// Returns the least number of shards of a group. Ragged rows are listed already.
 fn least_shards(group: &GroupSpec, load: Load) -> u64 {
     match load {
         Load::Rows(most) => group.rows.div_ceil(most),
@@ -149,7 +149,7 @@ fn check_count(found: u64) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// As few shards as can be, of equally many rows but for the last.
+/// Cuts rows into as few shards as possible, with equally many rows in all but the last.
 fn evenly(rows: u64, most: u64) -> Vec<u32> {
     let each = rows.div_ceil(rows.div_ceil(most));
     let begins = (0..rows).step_by(usize::try_from(each).expect("counted in 32 bits"));

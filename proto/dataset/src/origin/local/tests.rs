@@ -12,7 +12,7 @@ fn object() -> OriginUri {
     OriginUri::parse("file:///away/data/a").unwrap()
 }
 
-/// A call that returns when it is let go, and who waits for it.
+/// A call that hangs until it is released, and its caller.
 struct Hanging {
     let_go: mpsc::SyncSender<()>,
     waiter: JoinHandle<Result<bool, Unanswered>>,
@@ -37,7 +37,7 @@ impl Hanging {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_keeps_its_place_though_nobody_waits_for_it_any_more() {
+async fn hanging_call_keeps_its_permit_after_its_caller_left() {
     let calls = LocalCalls::new(2, MOMENT, HOUR);
     let (one, other) = (Hanging::among(&calls).await, Hanging::among(&calls).await);
     one.waiter.abort();
@@ -55,7 +55,7 @@ async fn a_call_that_hangs_keeps_its_place_though_nobody_waits_for_it_any_more()
 }
 
 #[tokio::test]
-async fn what_blocks_threads_of_its_own_accord_keeps_its_place_as_well() {
+async fn hanging_async_call_keeps_its_permit_too() {
     let calls = LocalCalls::new(1, MOMENT, HOUR);
     let (let_go, hangs) = mpsc::sync_channel::<()>(1);
     let own = calls.clone();
@@ -77,13 +77,13 @@ async fn what_blocks_threads_of_its_own_accord_keeps_its_place_as_well() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_calls_that_return_goes_on_waiting() {
+async fn waits_on_behind_calls_that_return() {
     let patience = 100 * MOMENT;
     let calls = LocalCalls::new(1, patience, HOUR);
     let hanging = Hanging::among(&calls).await;
     let (own, returned) = (calls.clone(), Arc::clone(&calls.returned));
     let waiter = task::spawn(async move { own.run(&object(), || 7).await });
-    // A thread that never rests: on a busy machine one that slept for a moment could sleep for longer than others wait.
+    // A busy thread that never sleeps: on a loaded machine a short sleep may outlast the timeouts.
     let (stop, stopped) = mpsc::sync_channel::<()>(1);
     let returns = std::thread::spawn(move || {
         while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
@@ -99,7 +99,7 @@ async fn who_waits_behind_calls_that_return_goes_on_waiting() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_is_given_up_by_who_waits_for_it() {
+async fn caller_gives_up_on_a_hanging_call() {
     let calls = LocalCalls::new(1, HOUR, MOMENT);
     let (let_go, hangs) = mpsc::sync_channel::<()>(1);
     let why = calls.run(&object(), move || hangs.recv()).await.unwrap_err().to_string();
@@ -114,7 +114,7 @@ fn a_process_has_one_bound() {
     assert!(Arc::ptr_eq(&calls[0].permits, &calls[1].permits));
 }
 
-/// An origin of one file, and the file.
+/// Makes an origin of one file, and that file's address.
 async fn origin(home: &tempfile::TempDir, calls: &LocalCalls) -> (Origin, OriginUri, OriginUri) {
     fs::write(home.path().join("a"), "data").unwrap();
     let prefix = OriginUri::parse(&format!("file://{}", home.path().display())).unwrap();
@@ -125,7 +125,7 @@ async fn origin(home: &tempfile::TempDir, calls: &LocalCalls) -> (Origin, Origin
 }
 
 #[tokio::test]
-async fn all_that_is_done_with_local_files_is_done_in_turn() {
+async fn all_local_file_calls_take_their_turn() {
     let home = tempfile::tempdir().unwrap();
     let calls = LocalCalls::new(1, HOUR, HOUR);
     let (origin, prefix, object) = origin(&home, &calls).await;
@@ -149,8 +149,7 @@ async fn all_that_is_done_with_local_files_is_done_in_turn() {
 }
 
 #[tokio::test]
-async fn while_nothing_returns_requests_for_local_files_end_with_the_reason_and_may_be_made_again()
-{
+async fn fails_local_requests_with_reason_while_no_call_returns() {
     let home = tempfile::tempdir().unwrap();
     let calls = LocalCalls::new(1, MOMENT, HOUR);
     let (origin, prefix, object) = origin(&home, &calls).await;

@@ -1,4 +1,4 @@
-//! Attacks through a mapping a reader already has.
+//! Attacks through a mapping that a reader already has.
 
 #![expect(unsafe_code, reason = "attacks are raw system calls")]
 
@@ -20,10 +20,10 @@ fn a_mapping_cannot_be_made_writable() {
     let protected = raw!(libc::mprotect(page, 4096, READ_WRITE));
     target.refuses("mprotect", protected, &[Errno::EACCES]);
 
-    // The same through a description that was opened for writing, where the kernel maps it at all.
+    // The same through a description opened for writing, where the kernel maps it at all.
     let bytes = target.bytes();
     let fd = target.writable.as_raw_fd();
-    // SAFETY: a new read-only mapping wherever the kernel likes it.
+    // SAFETY: a new read-only mapping at an address the kernel chooses.
     let at = unsafe { libc::mmap(null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
     if at != libc::MAP_FAILED {
         let protected = raw!(libc::mprotect(at, bytes, READ_WRITE));

@@ -68,12 +68,12 @@ fn become_nobody() {
     setgroups(&[]).unwrap();
     setresgid(nobody.1, nobody.1, nobody.1).unwrap();
     setresuid(nobody.0, nobody.0, nobody.0).unwrap();
-    // A process that changed its user may not look at its own descriptors by default.
+    // By default a process that changed its user may not look at its own descriptors.
     assert_eq!(raw!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)).unwrap(), 0);
 }
 
 #[test]
-fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
+fn other_user_cannot_open_for_writing_and_root_cannot_write() {
     let _alone = no_other_forks();
     let target = Target::new();
     let untouched = sealed();
@@ -92,7 +92,7 @@ fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
     });
     untouched.verify().unwrap();
 
-    // Where the owner has opened the mode wide, the seals hold.
+    // If the owner made the mode world-writable, the seals still hold.
     let path = format!("/proc/self/fd/{}", target.fd.as_raw_fd());
     in_child(|| {
         if Uid::effective().is_root() {
@@ -104,5 +104,5 @@ fn another_user_cannot_open_it_for_writing_and_root_gains_nothing_by_it() {
         target.refuses("a write after fchmod", file.write_at(b"evil", 0), &[Errno::EPERM]);
         target.refuses("a truncation after fchmod", file.set_len(0), &[Errno::EPERM]);
     });
-    target.check("a file mode that lets everybody write");
+    target.check("a world-writable file mode");
 }

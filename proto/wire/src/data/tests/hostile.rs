@@ -1,4 +1,4 @@
-//! Frames cut short, changed on the way or made up by ill will.
+//! Frames cut short, damaged on the way, or made by an attacker.
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ fn a_changed_bit_anywhere_is_noticed() {
         for bit in 0..frame.len() * 8 {
             let mut bad = frame.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            // A shorter or longer body may also look unfinished: then no frame is seen either.
+            // A shorter or longer body may also look unfinished; then no frame is seen either.
             assert!(!matches!(split_frame(&bad), Ok(Some(_))), "bit {bit} of {frame:?}");
         }
     }
@@ -78,7 +78,7 @@ fn another_protocol_is_recognised_as_such() {
     assert_eq!(Error::from(error).kind(), ErrorKind::VersionMismatch);
 }
 
-/// A header that passes its checks with this body, as only a peer of ill will would send it.
+/// Makes a header that passes its checks with this body, as only an attacker would send it.
 fn sealed(kind: Kind, body: &[u8], payload_bytes: u64) -> FrameHeader {
     FrameHeader::parse(&FrameHeader::seal(kind, 1, payload_bytes, body)).unwrap()
 }
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_changed_by_ill_will_never_panics_and_takes_no_more_than_it_holds(
+    fn hostile_body_never_panics_and_allocates_only_its_size(
         which in 0..Kind::ALL.len(),
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         cut in any::<prop::sample::Index>(),
