@@ -32,15 +32,14 @@ mod peer;
 mod remote;
 mod seat;
 mod service;
-mod takeover;
 mod token;
 mod types;
 mod watch;
 
 pub use etcd::{Etcd, EtcdOptions, EtcdTls, Password};
+pub use seat::takeover::{Peer, Takeover};
 pub use seat::{Seat, SeatOptions};
 pub use service::{Doorkeeper, Guarded, Service};
-pub use takeover::{Peer, Takeover};
 pub use token::JoinToken;
 pub use types::{Alive, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View};
 pub use watch::Watch;

@@ -9,9 +9,11 @@
 //! ```
 //!
 //! A seat that served and learns that its generation is over never serves again on that record: the folder says so, also
-//! to its next start. Why this is safe stands in [`takeover`](super::takeover).
+//! to its next start. Why this is safe stands in [`takeover`].
 //!
 //! Thread rule: async, inside a runtime; a change of role takes a lock that is held across it.
+
+pub(super) mod takeover;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,13 +24,14 @@ use larder_base::{BootId, Error, ErrorKind, limits};
 use larder_wire::control::LocateResponse;
 use tokio::sync::{Mutex, Semaphore};
 
+use takeover::knock;
+
 use super::Coordinator;
 use super::embedded::{Embedded, superseded};
 use super::ledger::Ledger;
 use super::message::Kept;
 use super::peer::Whereabouts;
 use super::remote::Remote;
-use super::takeover::knock;
 use super::token::JoinToken;
 use super::types::{Announcement, BlobId, CoordinatorError, Replaced, Revision, View};
 use super::watch::{Publisher, Watch};

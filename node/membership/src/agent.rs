@@ -34,11 +34,13 @@
 mod commands;
 mod dropper;
 mod event;
+mod intent;
 mod liveness;
 mod mover;
 mod order;
 mod proposal;
 mod rules;
+mod shard;
 mod steward;
 mod view;
 
@@ -49,19 +51,19 @@ use crate::{
 };
 
 pub use event::{
-    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Shard, Steer, Stored, Ticket,
+    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Steer, Stored, Ticket,
 };
 pub use mover::Progress;
 pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
+pub use shard::Shard;
 
-use commands::Waiting;
 use dropper::Dropper;
+use intent::{Duty, Waiting};
 use larder_base::{Member, SnapshotId, limits::RECORD_DATASETS_MAX};
 use liveness::Liveness;
 use mover::{Mover, Pace};
 use proposal::Proposal;
-use steward::Duty;
 use view::{Link, View};
 
 /// Who an agent is.

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{
     DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RegionPlan,
-    index::{cache_home, home_beside},
+    home::{cache_home, home_beside},
     origin::{Put, Target},
 };
 

@@ -21,14 +21,15 @@ use std::fmt;
 
 use larder_base::limits;
 
+use crate::home::cache_home;
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
 };
 pub use checksum::shard_checksum;
 use group::Plan;
-pub use publish::{ManifestLocation, cache_home};
-pub(crate) use publish::{home_beside, manifest_uri, read_tag, tag_uri};
+pub use publish::ManifestLocation;
+pub(crate) use publish::read_tag;
 
 /// The options of indexing.
 #[derive(Debug, Clone, PartialEq, Eq)]

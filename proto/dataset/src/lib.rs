@@ -17,6 +17,7 @@
 mod checksums;
 mod dtype;
 mod error;
+mod home;
 mod index;
 mod kind;
 mod manifest;
@@ -27,8 +28,9 @@ mod uri;
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;
+pub use home::cache_home;
 pub use index::{
-    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, cache_home, index,
+    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, index,
     shard_checksum,
 };
 pub use manifest::{

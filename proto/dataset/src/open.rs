@@ -8,7 +8,8 @@ use larder_base::{SnapshotId, limits};
 use crate::{
     DatasetError, DatasetRef, IndexOptions, LeftOut, Manifest, ManifestLocation, Origin,
     OriginError, OriginUri,
-    index::{cache_home, home_beside, index, manifest_uri, read_tag, tag_uri},
+    home::{cache_home, home_beside, manifest_uri, tag_uri},
+    index::{index, read_tag},
 };
 
 /// The limits and savings of a process that opens datasets for others. By default nothing is

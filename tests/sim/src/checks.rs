@@ -13,7 +13,10 @@ use larder_membership::{
     record::{Entry, State},
 };
 
-use crate::world::{Place, Placed, ShardNo};
+use crate::{
+    names::{Place, ShardNo},
+    placed::Placed,
+};
 
 /// A copy that was verified may have gone, by crash or eviction, this long before others know: an
 /// announcement's time to live and the ways of messages.

@@ -13,10 +13,14 @@
 
 mod bugs;
 mod checks;
+mod names;
+mod placed;
+mod report;
 mod run;
 mod scene;
 mod world;
 
 pub use bugs::{ALL, Bug, Mishap, SECOND_BOLTS};
-pub use run::{Report, find, run, tell};
+pub use report::Report;
+pub use run::{find, run, tell};
 pub use scene::Kind;

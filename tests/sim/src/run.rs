@@ -1,25 +1,6 @@
 //! One run, and the search for a seed that shows a planted bug.
 
-use crate::{bugs::Bug, world::World};
-
-/// What came of one seed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// The seed.
-    pub seed: u64,
-    /// Events that were handled.
-    pub events: u64,
-    /// A hash over all events and effects in their order.
-    pub trace: u64,
-    /// The first thing that was wrong, when and what.
-    pub violation: Option<String>,
-    /// Ring versions that were committed.
-    pub versions: u64,
-    /// Reads that were answered.
-    pub reads: u64,
-    /// Whole shards that moved between nodes for changes.
-    pub moved: u64,
-}
+use crate::{bugs::Bug, report::Report, world::World};
 
 /// Runs the cluster of this seed and prints what agents did and what went wrong, as it happens.
 pub fn tell(seed: u64, bug: Option<Bug>) -> Report {

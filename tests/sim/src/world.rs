@@ -6,7 +6,7 @@ mod install;
 mod judge;
 mod network;
 mod node;
-mod placed;
+mod placements;
 mod planner;
 mod plans;
 mod shell;
@@ -32,20 +32,16 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::{
     bugs::{Bug, Planted},
     checks::Checks,
-    run::Report,
+    names::{Place, ShardNo},
+    placed::Placed,
+    report::Report,
     scene::{Kind, Scene},
 };
 use client::Client;
 use coordinator::{Changed, Coordinator, Request, Response};
 use network::Network;
 use node::Node;
-pub(crate) use placed::Placed;
 use trouble::Trouble;
-
-/// A node or a client by its number; the coordinator has the last one.
-pub(crate) type Place = usize;
-/// A shard by its number.
-pub(crate) type ShardNo = usize;
 
 const TICK: Duration = Duration::from_secs(1);
 /// However long it takes, a cluster without faults has come to rest by then.

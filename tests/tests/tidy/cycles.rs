@@ -18,11 +18,6 @@ const STILL_THERE: &[&str] = &[
     "node/src: module cache -> ",
     "node/src: module cluster -> ",
     "node/src: module metrics -> ",
-    "node/coordinator/src: seat.rs -> ",
-    "node/coordinator/src: module seat -> ",
-    "node/membership/src: agent/commands.rs -> ",
-    "node/membership/src: agent/event.rs -> ",
-    "proto/dataset/src: module checksums -> ",
     "proto/extent/src: attached.rs -> ",
     "proto/extent/src: rows.rs -> ",
     "proto/extent/src: module attached -> ",
@@ -33,8 +28,6 @@ const STILL_THERE: &[&str] = &[
     "tests/cuda/src: context.rs -> ",
     "tests/cuda/src: module context -> ",
     "tests/origin/src: fault/answer.rs -> ",
-    "tests/sim/src: checks.rs -> ",
-    "tests/sim/src: module checks -> ",
 ];
 
 /// All circles of all crates, between top-level modules and between files.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_base::{Member, Scheme, ShardId, SnapshotId};
+use larder_base::{Member, Scheme, SnapshotId};
 
-use super::order::LastUses;
+use super::{order::LastUses, shard::Shard};
 use crate::{
     BlobId, Planned, Revision,
     plan::{Edit, Task},
@@ -73,15 +73,6 @@ pub enum Event {
     Opened(Dataset),
     /// The node is about to end.
     Stop,
-}
-
-/// A shard, by the snapshot it is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shard {
-    /// The snapshot.
-    pub snapshot: SnapshotId,
-    /// The shard.
-    pub shard: ShardId,
 }
 
 /// What became of a proposal.

@@ -2,28 +2,14 @@
 
 use super::{
     Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
-    commands::Waiting,
+    intent::{Duty, Intent},
     rules::{Rule, Rules},
-    steward::Duty,
 };
 use crate::{
     BlobId, Now, Plan, Planned, Record, Revision,
     plan::Task,
     record::{Audit, Refused},
 };
-
-/// Why something is proposed.
-#[derive(Debug, Clone)]
-pub(super) enum Intent {
-    /// This node's own entry.
-    Own,
-    /// What was opened here.
-    Opened,
-    /// What the cluster needs.
-    Duty(Duty),
-    /// What an operator asked for.
-    Command(Waiting),
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct Proposal {

@@ -6,8 +6,7 @@ use larder_base::{Member, Ring};
 
 use super::{
     Agent, Effect, Founding,
-    commands::task,
-    proposal::Intent,
+    intent::{Duty, Intent, task},
     rules::{Rule, Rules},
     view::View,
 };
@@ -16,42 +15,6 @@ use crate::{
     plan::{Edit, edited},
     record::{Change, Entry, State},
 };
-
-/// One thing that somebody should do for the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Duty {
-    /// These are dead or condemned: the ring goes on without them.
-    Lose(Vec<String>),
-    /// The change in flight has moved everything.
-    Commit,
-    /// The change in flight can't end, because of this node.
-    Abort(String),
-    /// These wanted to join and are dead.
-    Forget(Vec<String>),
-    /// A planned change is due.
-    Stage(Vec<Edit>),
-    /// The change in flight gives way to one with these edits, so that who leaves by a deadline need not wait for it.
-    Extend(Vec<Edit>),
-    /// The committed ring has all its shards where they belong.
-    Settle,
-}
-
-impl Duty {
-    pub(super) fn words(&self) -> String {
-        match self {
-            Self::Lose(ids) => {
-                let are = if ids.len() == 1 { "is" } else { "are" };
-                format!("{} {are} gone", ids.join(", "))
-            }
-            Self::Commit => "everything has moved".to_owned(),
-            Self::Abort(id) => format!("{id} is gone"),
-            Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
-            Self::Stage(_) => "members come or go".to_owned(),
-            Self::Extend(_) => "somebody leaves by a deadline".to_owned(),
-            Self::Settle => "nothing is left to move or to drop".to_owned(),
-        }
-    }
-}
 
 impl<R: Rules> Agent<R> {
     /// What this node has to say about itself. Of two processes with one name neither may overwrite the other's address

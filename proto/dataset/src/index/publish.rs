@@ -8,14 +8,15 @@
 //! `home` is `<prefix>/.larder`, or the caller's choice, or a folder of the local cache if the
 //! prefix is not writable.
 
-use std::{env, path::PathBuf};
-
 use bytes::Bytes;
 use larder_base::{SnapshotId, limits};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, origin::Put};
+use crate::{
+    DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri,
+    home::{home_beside, manifest_uri, tag_uri},
+    origin::Put,
+};
 
 /// The place of a dataset's manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,33 +58,6 @@ impl Tag {
             .parse()
             .map_err(|error| DatasetError::Tag { object: object.clone(), why: format!("{error}") })
     }
-}
-
-/// Returns the home of manifests beside the data.
-pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
-    Ok(prefix.join(".larder")?)
-}
-
-/// Returns the home of manifests in the local cache, for prefixes that are not writable; `None` if
-/// this user has no cache.
-pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
-    let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let cache =
-        named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
-    let name = format!("{:032x}", xxh3_128(prefix.to_string().as_bytes()));
-    let folder = cache.join("larder").join(name);
-    OriginUri::parse(&format!("file://{}", folder.to_str()?)).ok()
-}
-
-pub(crate) fn manifest_uri(
-    home: &OriginUri,
-    snapshot: SnapshotId,
-) -> Result<OriginUri, DatasetError> {
-    Ok(home.join(&format!("{snapshot}.manifest"))?)
-}
-
-pub(crate) fn tag_uri(home: &OriginUri, tag: &str) -> Result<OriginUri, DatasetError> {
-    Ok(home.join(&format!("tags/{tag}"))?)
 }
 
 /// Reads a tag. Returns `None` if there is none.

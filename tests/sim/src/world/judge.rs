@@ -13,7 +13,8 @@ use larder_membership::{
     record::{Change, Entry, State},
 };
 
-use super::{Place, ShardNo, World, placed::committed, planner::SHARD_BYTES};
+use super::{Place, ShardNo, World, planner::SHARD_BYTES};
+use crate::placed::committed;
 use crate::{
     checks::{Committed, FENCE_LAG, WORD_LAG},
     scene::Kind,

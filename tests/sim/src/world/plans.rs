@@ -8,7 +8,8 @@ use larder_membership::{
     plan::edited,
 };
 
-use super::{Place, Placed, ShardNo, World, placed::committed};
+use super::{Place, Placed, ShardNo, World};
+use crate::placed::committed;
 
 /// From the question to the planner to the record that says its answer: an operator looks at a plan for
 /// twenty seconds, and an agent tries for a minute to begin it.

@@ -36,12 +36,12 @@ use larder_wire::control::{
 };
 use tonic::transport::Channel;
 
-use super::ledger::Ledger;
-use super::message::{Kept, Promise, alive_message};
-use super::peer::{Caller, Effect};
-use super::seat::{Seat, SeatOptions};
-use super::token::JoinToken;
-use super::types::{CoordinatorError, Revision};
+use super::{Seat, SeatOptions};
+use crate::ledger::Ledger;
+use crate::message::{Kept, Promise, alive_message};
+use crate::peer::{Caller, Effect};
+use crate::token::JoinToken;
+use crate::types::{CoordinatorError, Revision};
 
 /// A node of the cluster, as an operator or the record names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Seat {
     }
 
     /// Says that this node will not begin what was promised to it, unless it has: who promised asks.
-    pub(super) async fn give_up(&self, promise: Promise) {
+    pub(crate) async fn give_up(&self, promise: Promise) {
         let step = move |_: &Ledger, kept: &mut Kept| {
             kept.release(&promise);
             Ok(())
@@ -191,7 +191,7 @@ impl Seat {
     }
 
     /// Promises a generation to a node, once; says what this seat has.
-    pub(super) async fn promise(
+    pub(crate) async fn promise(
         &self,
         promise: Promise,
     ) -> Result<LocateResponse, CoordinatorError> {

@@ -1,4 +1,4 @@
-//! Who owns what by one ring with its exceptions, worked out once and by number.
+//! Works out placements from rings and the exceptions at the coordinator.
 
 use std::{
     hash::{Hash, Hasher},
@@ -7,52 +7,11 @@ use std::{
 };
 
 use larder_base::{Placement, Ring};
-use larder_membership::{Record, agent::RingOf, plan::Tables};
+use larder_membership::{agent::RingOf, plan::Tables};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Place, ShardNo, World};
-
-/// The placement of all shards at one version of the ring.
-#[derive(Debug)]
-pub(crate) struct Placed {
-    /// By shard: all places in the order in which they are asked, owners first.
-    walks: Vec<Vec<Place>>,
-    /// By shard: how many own it.
-    copies: Vec<usize>,
-    /// Whether the copies of every shard keep apart as far as they can.
-    pub(super) keeps_apart: bool,
-}
-
-impl Placed {
-    /// Who owns a shard; whom to ask first comes first.
-    pub(crate) fn owners(&self, shard: ShardNo) -> &[Place] {
-        &self.walks[shard][..self.copies[shard]]
-    }
-
-    pub(crate) fn owns(&self, place: Place, shard: ShardNo) -> bool {
-        self.owners(shard).contains(&place)
-    }
-
-    /// All places, each once, in the order in which they are to be asked for a shard.
-    pub(crate) fn walk(&self, shard: ShardNo) -> &[Place] {
-        &self.walks[shard]
-    }
-
-    /// Whether every shard has the same owners in both.
-    pub(crate) fn agrees(&self, other: &Self) -> bool {
-        (0..self.walks.len()).all(|shard| self.owners(shard) == other.owners(shard))
-    }
-}
-
-/// The ring that a record commits.
-pub(super) fn committed(record: &Record) -> RingOf {
-    RingOf {
-        version: record.version,
-        members: record.ring_members(),
-        scheme: record.scheme,
-        placement: record.placement,
-    }
-}
+use super::World;
+use crate::placed::Placed;
 
 impl World {
     /// The placement of a ring, its exceptions taken from what was put at the coordinator.

@@ -1,0 +1,156 @@
+//! What an agent is about to write, and why.
+
+use super::{Command, Steer, Ticket};
+use crate::{
+    Now, Record,
+    plan::{Edit, Task},
+    record::{Past, Refused, State},
+};
+
+/// Why something is proposed.
+#[derive(Debug, Clone)]
+pub(super) enum Intent {
+    /// This node's own entry.
+    Own,
+    /// What was opened here.
+    Opened,
+    /// What the cluster needs.
+    Duty(Duty),
+    /// What an operator asked for.
+    Command(Waiting),
+}
+
+/// One thing that somebody should do for the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// These are dead or condemned: the ring goes on without them.
+    Lose(Vec<String>),
+    /// The change in flight has moved everything.
+    Commit,
+    /// The change in flight can't end, because of this node.
+    Abort(String),
+    /// These wanted to join and are dead.
+    Forget(Vec<String>),
+    /// A planned change is due.
+    Stage(Vec<Edit>),
+    /// The change in flight gives way to one with these edits, so that who leaves by a deadline need not wait for it.
+    Extend(Vec<Edit>),
+    /// The committed ring has all its shards where they belong.
+    Settle,
+}
+
+impl Duty {
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Lose(ids) => {
+                let are = if ids.len() == 1 { "is" } else { "are" };
+                format!("{} {are} gone", ids.join(", "))
+            }
+            Self::Commit => "everything has moved".to_owned(),
+            Self::Abort(id) => format!("{id} is gone"),
+            Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
+            Self::Stage(_) => "members come or go".to_owned(),
+            Self::Extend(_) => "somebody leaves by a deadline".to_owned(),
+            Self::Settle => "nothing is left to move or to drop".to_owned(),
+        }
+    }
+}
+
+/// A command that has no answer yet.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) command: Command,
+    pub(super) since: Now,
+    pub(super) tries: u32,
+    /// The change that is meant; none when whichever is in flight is.
+    pub(super) change: Option<u64>,
+}
+
+impl Waiting {
+    pub(super) fn blobs(&self) -> Vec<Vec<u8>> {
+        let Command::Apply { planned, .. } = &self.command else {
+            return Vec::new();
+        };
+        [Some(planned.plan.clone()), planned.placement.clone()].into_iter().flatten().collect()
+    }
+
+    /// Refuses to steer another change than is meant.
+    pub(super) fn check(&self, record: &Record) -> Result<(), Refused> {
+        let now = number(record);
+        match self.change {
+            Some(meant) if now != Some(meant) => Err(Refused::new(match now {
+                Some(now) => {
+                    format!("change {meant} is not in flight, change {now} is; see `ring status`")
+                }
+                None => {
+                    format!("change {meant} is not in flight, and no other is; see `ring history`")
+                }
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the record is as the command wants it.
+    pub(super) fn shows_in(&self, record: &Record) -> bool {
+        let state = |id: &str| record.entry(id).map(|entry| entry.state);
+        let change = record.change.as_ref();
+        match &self.command {
+            Command::Plan { .. } => false,
+            Command::Apply { planned, .. } => {
+                let id = planned.id();
+                let done = record.history.iter().any(|past| past.committed && past.plan == id);
+                done || change.is_some_and(|change| change.plan == id)
+            }
+            Command::Steer { steer: Steer::Abort, .. } => {
+                let was_aborted = |past: &Past| Some(past.number) == self.change && !past.committed;
+                record.history.iter().any(was_aborted)
+            }
+            Command::Steer { steer, .. } => {
+                let meant = change.filter(|_| self.check(record).is_ok());
+                meant.is_some_and(|change| match steer {
+                    Steer::Pause => change.paused,
+                    Steer::Resume => !change.paused,
+                    Steer::Rate(rate) => change.rate == *rate,
+                    Steer::Abort => false,
+                })
+            }
+            Command::Drain { id, deadline } => {
+                let out = change.filter(|change| deadline.is_some() && change.takes_out(id));
+                let held = out.is_some_and(|change| change.paused || change.rate.is_some());
+                !held && state(id) == Some(State::Draining { deadline: *deadline })
+            }
+            Command::Undrain(id) => state(id) == Some(State::Active),
+            Command::Remove(ids) => {
+                ids.iter().all(|id| state(id).is_none_or(|s| s == State::Condemned))
+            }
+        }
+    }
+}
+
+/// The change that a command is about, if it is about one. An abort is about the one that was in flight when it came.
+pub(super) fn meant(record: &Record, command: &Command) -> Option<u64> {
+    match command {
+        Command::Steer { steer: Steer::Abort, change } => change.or_else(|| number(record)),
+        Command::Steer { change, .. } => *change,
+        _ => None,
+    }
+}
+
+/// The number of the change in flight.
+fn number(record: &Record) -> Option<u64> {
+    record.change.as_ref().map(|change| change.number)
+}
+
+/// What a planner is asked about this record.
+pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
+    Task {
+        base: record.version,
+        members: record.ring_members(),
+        scheme: record.scheme,
+        copies: record.scheme.copies,
+        placement: record.placement,
+        edits,
+        urgent,
+    }
+}

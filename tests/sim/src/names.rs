@@ -1,0 +1,6 @@
+//! How a run names its members and its shards.
+
+/// A node or a client by its number; the coordinator has the last one.
+pub(crate) type Place = usize;
+/// A shard by its number.
+pub(crate) type ShardNo = usize;
