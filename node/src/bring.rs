@@ -6,9 +6,9 @@ use larder_base::{ErrorKind, limits};
 use larder_membership::agent::Pulled;
 use tokio::task;
 
+use crate::cache::Priority;
 use crate::cache::{Awaited, Cache, Found};
-use crate::catalog::Dataset;
-use crate::fill::Priority;
+use crate::dataset::Dataset;
 use crate::flight::Waited;
 
 /// Brings a shard here: at once when it is, else from a node that has it, else from the origin.

@@ -10,12 +10,15 @@
 //! knowing connections (the unix server numbers its clients, [`HolderId`]).
 
 mod books;
+mod failures;
 mod find;
 mod in_use;
 mod job;
 mod kept;
 mod lease;
 mod manifest;
+mod plan;
+mod queue;
 mod reaper;
 mod reserve;
 mod show;
@@ -33,11 +36,16 @@ use crate::counters::Counters;
 use books::{Books, Discarded};
 use reaper::{Reaper, Remains};
 
+pub(crate) use failures::Failures;
+pub use failures::{Failure, Place};
 pub use find::{Awaited, Found};
 pub(crate) use in_use::InUse;
 pub(crate) use job::{Filled, GaveUp, Job};
 pub use larder_store::HolderId;
 pub use lease::Leased;
+pub(crate) use plan::ShardPlan;
+pub use queue::Priority;
+pub(crate) use queue::{Pushed, Queue, Queued};
 pub use show::Usage;
 
 /// What keeps or leaves together: the shards of a snapshot, and apart from them its manifest, which
@@ -153,7 +161,7 @@ impl Cache {
         let waiting = {
             let mut books = self.lock();
             books.closed = Some(Arc::clone(&why));
-            std::mem::replace(&mut books.queue, crate::fill::Queue::new(limits::FILL_QUEUE_MAX))
+            std::mem::replace(&mut books.queue, Queue::new(limits::FILL_QUEUE_MAX))
         };
         for queued in waiting.into_all() {
             self.abandon(queued.permit, &queued.flight, &why);

@@ -8,8 +8,6 @@
 //! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
 //! for microseconds. Non-goal: knowing who uses a dataset.
 
-mod dataset;
-mod health;
 mod queue;
 mod room;
 #[cfg(test)]
@@ -27,13 +25,11 @@ use larder_dataset::{
 use tokio::{task, time};
 
 use crate::cache::Cache;
+use crate::dataset::{Dataset, ManifestBytes};
 use crate::{clock, errors};
-use dataset::ManifestBytes;
 use queue::Queues;
 use room::{Asked, Openings};
 
-pub use dataset::Dataset;
-pub(crate) use health::OriginHealth;
 pub(crate) use queue::Turn;
 
 /// The datasets that are open.

@@ -1,23 +1,19 @@
 //! What makes nodes a cluster: the shell around the pure rules.
 //!
 //! - `larder_coordinator`: what a cluster agrees on, kept in one place.
-//! - `driver`: the agent's shell: what the rules want done is done, what happens is told.
 //! - [`desk`]: what operators ask and see.
 //!
 //! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread. Non-goals: the rules
 //! themselves (`larder-membership`), placement (`larder-rebalance`).
 
 pub mod desk;
-mod driver;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_base::{Error, Member};
+use larder_base::Error;
 use larder_coordinator::{Coordinator, Etcd, Seat, SeatOptions};
-use tokio::task::JoinHandle;
 
 use crate::config::{ClusterConfig, Config};
-use crate::shared::Shared;
 use desk::{Desk, Inbox};
 
 /// The cluster that a node is one of.
@@ -65,16 +61,13 @@ impl Cluster {
         Self { coordinator, seat, founds, desk, inbox: Mutex::new(Some(inbox)) }
     }
 
-    /// Begins to take part, as `me`: from here on the node is announced, joins, and goes by the cluster's ring. The
-    /// task ends, and takes back that the node lives, when the node stops.
+    /// What the agent's shell takes over from operators, and whether the agent may found a cluster.
     ///
     /// # Panics
-    /// When done twice.
-    pub(crate) fn take_part(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> {
-        let cluster = shared.cluster.as_ref()?;
-        let inbox = cluster.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let inbox = inbox.expect("a node takes part once");
-        Some(driver::start(shared, me, cluster.founds, inbox))
+    /// When taken twice.
+    pub(crate) fn take_inbox(&self) -> (Inbox, bool) {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (inbox.expect("a node takes part once"), self.founds)
     }
 
     /// Where operators ask and look.

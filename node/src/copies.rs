@@ -25,8 +25,8 @@ use larder_membership::agent::Pulled;
 use tokio::time;
 
 use crate::bring::bring;
+use crate::cache::Priority;
 use crate::clock;
-use crate::fill::Priority;
 use crate::peers::Peer;
 use crate::placements::Placements;
 use crate::shared::Shared;

@@ -13,20 +13,12 @@
 //! store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
 
 mod compare;
-mod failures;
 mod lender;
-mod plan;
-mod queue;
 mod read_through;
 mod reader;
 mod retry;
 mod worker;
 
-pub(crate) use failures::Failures;
-pub use failures::{Failure, Place};
-pub(crate) use plan::ShardPlan;
-pub use queue::Priority;
-pub(crate) use queue::{Pushed, Queue, Queued};
 pub use read_through::{ReadThrough, Reservation, RowWanted};
 pub(crate) use reader::Reader;
 pub(crate) use worker::Filler;

@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Memory};
 use crate::copies::Copier;
 use crate::counters::Counters;
+use crate::driver;
 use crate::fill::{Filler, ReadThrough, Reader};
 use crate::pace::Pace;
 use crate::peers::Peers;
@@ -91,7 +92,7 @@ impl Node {
         let shared = Arc::new(share(config, ring, cluster, &runtime)?);
         let servers = Servers::start(&shared, listeners)?;
         preflight::look(&shared);
-        let part = Cluster::take_part(&shared, weighed(me, &shared)?);
+        let part = driver::start(&shared, weighed(me, &shared)?);
         Copier::start(&shared);
         Ok(Self { shared, servers, addresses, part, runtime })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind};
 
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 
 /// Why a shard is believed to be what the origin has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,7 @@ mod session;
 mod staging;
 
 mod local;
+mod metrics;
 
 mod control;
 mod http;

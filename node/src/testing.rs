@@ -17,13 +17,16 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Awaited, Cache, Found};
-use crate::catalog::{Catalog, Dataset};
 use crate::clock;
 use crate::counters::Counters;
-use crate::fill::{Filler, Priority, ReadThrough, Reader};
 use crate::flight::Waited;
 use crate::peers::Peers;
 use crate::placements::Placements;
+use crate::{
+    cache::Priority,
+    fill::{Filler, ReadThrough, Reader},
+};
+use crate::{catalog::Catalog, dataset::Dataset};
 
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
 use super::Group;
 use super::kept::{Fit, Kept};
-use crate::fill::{Failures, Queue};
+use crate::cache::{Failures, Queue};
 use crate::flight::Flight;
 
 pub(super) type ShardStore = Store<ShardId, Group, Arc<Flight>, Kept>;

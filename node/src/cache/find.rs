@@ -11,10 +11,10 @@ use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 use super::books::{Books, EvictedShard, Look};
 use super::kept::{Fit, Kept, fit};
 use super::{Cache, Group, Remains};
-use crate::catalog::Dataset;
+use crate::cache::{Priority, Pushed, Queued, ShardPlan};
 use crate::clock;
+use crate::dataset::Dataset;
 use crate::errors;
-use crate::fill::{Priority, Pushed, Queued, ShardPlan};
 use crate::flight::{Flight, Waited};
 use crate::pin::{self, Pin};
 

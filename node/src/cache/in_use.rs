@@ -5,8 +5,8 @@ use std::sync::Arc;
 use larder_base::limits;
 
 use super::{Cache, Group};
-use crate::catalog::Dataset;
 use crate::clock;
+use crate::dataset::Dataset;
 
 /// The datasets that one connection has asked for. While this lives their shards are not evicted for
 /// others, and they stay open: a job that validates for an hour finds its cache as it left it. What

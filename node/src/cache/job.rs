@@ -8,9 +8,9 @@ use larder_store::{FillPermit, HandOver, StalePermit};
 
 use super::kept::Kept;
 use super::{Cache, Remains};
-use crate::catalog::Dataset;
+use crate::cache::{Failure, Place, Queued};
 use crate::clock;
-use crate::fill::{Failure, Place, Queued};
+use crate::dataset::Dataset;
 use crate::flight::Flight;
 use crate::pin::{self, Pin, Proof};
 

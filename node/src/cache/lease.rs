@@ -9,9 +9,9 @@ use larder_store::{HolderView, LeaseRefused, Released};
 use super::books::EvictedShard;
 use super::kept::{Fit, Kept};
 use super::{Awaited, Cache, Found, Group, HolderId};
-use crate::catalog::Dataset;
+use crate::cache::Priority;
 use crate::clock;
-use crate::fill::Priority;
+use crate::dataset::Dataset;
 use crate::flight::{Flight, Waited};
 
 /// What came of a client asking to hold a shard.

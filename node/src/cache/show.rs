@@ -9,8 +9,8 @@ use larder_extent::PageSize;
 use larder_store::{ShardView, Tally};
 
 use super::{Cache, Group};
+use crate::cache::Failure;
 use crate::clock;
-use crate::fill::Failure;
 use crate::flight::Flight;
 
 /// The memory of a node and who has it.

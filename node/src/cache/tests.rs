@@ -12,10 +12,13 @@ use larder_base::{ErrorKind, ShardId};
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 
 use super::{Found, HolderId, Leased};
-use crate::catalog::Dataset;
 use crate::clock;
-use crate::fill::{Priority, RowWanted, ShardPlan};
+use crate::dataset::Dataset;
 use crate::testing::{Folder, Kitchen, landed, until};
+use crate::{
+    cache::{Priority, ShardPlan},
+    fill::RowWanted,
+};
 
 const ANN: HolderId = HolderId(1);
 const MIB: u64 = 1 << 20;

@@ -40,21 +40,21 @@ pub struct Standing {
 
 /// A command and who waits for its answer.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) command: Command,
-    pub(super) answer: oneshot::Sender<Result<Answer, String>>,
+pub(crate) struct Request {
+    pub(crate) command: Command,
+    pub(crate) answer: oneshot::Sender<Result<Answer, String>>,
 }
 
 /// The other side of a desk.
 #[derive(Debug)]
-pub(super) struct Inbox {
-    pub(super) requests: mpsc::Receiver<Request>,
-    pub(super) standing: watch::Sender<Arc<Standing>>,
+pub(crate) struct Inbox {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) standing: watch::Sender<Arc<Standing>>,
 }
 
 impl Desk {
     /// A desk and its other side.
-    pub(super) fn new() -> (Self, Inbox) {
+    pub(crate) fn new() -> (Self, Inbox) {
         let (send, requests) = mpsc::channel(limits::COMMANDS_QUEUED_MAX);
         let (standing, look) = watch::channel(Arc::default());
         (Self { requests: send, standing: look }, Inbox { requests, standing })

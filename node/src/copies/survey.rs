@@ -6,8 +6,8 @@ use std::sync::Arc;
 use larder_base::{ShardId, SnapshotId};
 use tokio::task;
 
-use crate::catalog::Dataset;
-use crate::fill::ShardPlan;
+use crate::cache::ShardPlan;
+use crate::dataset::Dataset;
 use crate::placements::Placements;
 use crate::shared::Shared;
 

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Reader;
-use crate::catalog::Dataset;
 use crate::counters::Counters;
+use crate::dataset::Dataset;
 use crate::target::Piece;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.

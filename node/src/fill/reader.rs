@@ -15,11 +15,11 @@ use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
 use tokio::sync::Semaphore;
 use tokio::time;
 
-use super::Place;
 use super::retry::{RetryBudget, wait_after};
 use crate::cache::GaveUp;
-use crate::catalog::{Dataset, OriginHealth};
+use crate::cache::Place;
 use crate::counters::Counters;
+use crate::dataset::{Dataset, OriginHealth};
 use crate::target::Target;
 use crate::{clock, errors};
 

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
+use super::Reader;
 use super::compare::{Reads, Verdict};
 use super::lender::Lender;
-use super::{Reader, ShardPlan};
-use crate::cache::{Cache, Filled, GaveUp, Job};
+use crate::cache::{Cache, Filled, GaveUp, Job, ShardPlan};
 use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};

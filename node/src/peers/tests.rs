@@ -15,7 +15,7 @@ use larder_wire::data::{
 
 use super::*;
 use crate::cache::Found;
-use crate::fill::Priority;
+use crate::cache::Priority;
 use crate::flight::Waited;
 use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, landed, member, placed};

@@ -33,7 +33,7 @@ use super::Context;
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::Found;
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use column::Column;
 use plan::Plan;
 

@@ -35,8 +35,8 @@ use tonic::{Request, Status};
 use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
+use super::metrics;
 use crate::cluster::Cluster;
-use crate::metrics;
 use greeting::Greeted;
 use usage::Usage;
 

@@ -18,8 +18,8 @@ use super::part::{self, Asker};
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::InUse;
-use crate::catalog::Dataset;
 use crate::clock;
+use crate::dataset::Dataset;
 
 /// Why a connection ends.
 #[derive(Debug)]

@@ -33,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Servers;
 use crate::cache::Cache;
-use crate::catalog::{Catalog, Dataset};
 use crate::config::{Args, Config};
 use crate::counters::Counters;
 use crate::fill::{Filler, ReadThrough, Reader};
@@ -41,6 +40,7 @@ use crate::peers::Peers;
 use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::{Folder, placed};
+use crate::{catalog::Catalog, dataset::Dataset};
 
 /// Longer than anything here takes, so that a test that fails ends.
 const PATIENCE: Duration = Duration::from_secs(30);

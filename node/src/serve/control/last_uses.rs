@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::{task, time};
 use tonic::Status;
 
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use crate::serve::Context;
 
 type Pieces = mpsc::Sender<Result<LastUses, Status>>;

@@ -13,10 +13,10 @@ use larder_wire::control::{
     page_size, snapshot_id,
 };
 
+use crate::cache::Failure;
 use crate::cache::Group;
-use crate::catalog::Dataset;
 use crate::clock;
-use crate::fill::Failure;
+use crate::dataset::Dataset;
 use crate::flight::Flight;
 use crate::serve::Context;
 

@@ -8,9 +8,9 @@ use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::RowSource;
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
+use crate::cache::Priority;
 use crate::cache::{Cache, Found};
-use crate::catalog::Dataset;
-use crate::fill::Priority;
+use crate::dataset::Dataset;
 use crate::flight::Waited;
 use crate::serve::Context;
 

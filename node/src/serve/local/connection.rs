@@ -13,7 +13,7 @@ use larder_wire::data::{
 use super::admit;
 use super::clients::Client;
 use crate::cache::{HolderId, Leased};
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use crate::serve::Context;
 use crate::serve::acceptor::Slot;
 use crate::serve::peer::Peer;

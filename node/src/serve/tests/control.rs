@@ -17,7 +17,7 @@ use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Client, TestNode};
-use crate::fill::Priority;
+use crate::cache::Priority;
 use crate::serve::control::admin::Admin;
 use crate::testing::{Folder, until};
 

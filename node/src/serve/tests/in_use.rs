@@ -4,7 +4,7 @@ use larder_wire::data::{Attach, Release};
 
 use super::TestNode;
 use crate::cache::Found;
-use crate::fill::Priority;
+use crate::cache::Priority;
 use crate::testing::{Folder, Kitchen, until};
 
 /// Four shards of ten rows, of which a node that keeps nothing idle has room for two.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::client_process::ClientProcess;
 use super::{Client, TestNode};
-use crate::fill::Priority;
+use crate::cache::Priority;
 use crate::placements::Placements;
 use crate::testing::{Folder, member, until};
 

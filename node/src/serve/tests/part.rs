@@ -8,7 +8,7 @@ use larder_wire::data::{Features, Part, ReadPart};
 
 use super::*;
 use crate::cache::Leased;
-use crate::fill::Priority;
+use crate::cache::Priority;
 use crate::testing::until;
 
 /// Takes 16 bytes of the first shard; returns how long to rest after them.

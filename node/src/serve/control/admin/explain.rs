@@ -13,7 +13,7 @@ use larder_wire::control::{
     ExplainRequest, Explanation, explain_request::What, shard_id, snapshot_id,
 };
 
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use crate::placements::Placements;
 use crate::serve::Context;
 use crate::serve::control::list;

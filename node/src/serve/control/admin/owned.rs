@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use larder_base::SnapshotId;
 use larder_membership::Record;
 
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use crate::placements::Placements;
 use crate::shared::Shared;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_base::ShardId;
 use larder_store::FillPermit;
 
-use crate::catalog::Dataset;
+use crate::dataset::Dataset;
 use crate::flight::Flight;
 
 /// How urgent a fill is.

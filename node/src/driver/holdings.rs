@@ -12,9 +12,9 @@ use larder_membership::{
 
 use super::planning::open;
 use crate::bring::{bring, failed};
+use crate::cache::Priority;
 use crate::clock;
 use crate::copies::give_way;
-use crate::fill::Priority;
 use crate::shared::Shared;
 
 /// What of the cache the agent is concerned with.

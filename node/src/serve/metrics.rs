@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use super::{Activity, Context};
 use crate::cache::Usage;
 use crate::cluster::desk::Standing;
-use crate::serve::{Activity, Context};
 
 /// A counter: its name, what it counts, and where the count is.
 type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);

@@ -33,8 +33,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::desk::{Inbox, Request, Standing};
-use crate::fill::Priority;
+use crate::cache::Priority;
+use crate::cluster::desk::{Inbox, Request, Standing};
 use crate::shared::Shared;
 use agreement::Agreement;
 use announced::Announced;
@@ -78,15 +78,14 @@ struct Seen {
     away: bool,
 }
 
-/// Starts the shell of a node that is one of a cluster. Its task ends, and takes back that the node lives, when the node
-/// stops.
-pub(crate) fn start(
-    shared: &Arc<Shared>,
-    me: Member,
-    founds: bool,
-    inbox: Inbox,
-) -> JoinHandle<()> {
-    let cluster = shared.cluster.as_ref().expect("the node is one of a cluster");
+/// Begins to take part in the cluster, as `me`: from here on the node is announced, joins, and goes by the cluster's
+/// ring. The task ends, and takes back that the node lives, when the node stops. Nothing where the node is in no cluster.
+///
+/// # Panics
+/// When done twice.
+pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> {
+    let cluster = shared.cluster.as_ref()?;
+    let (inbox, founds) = cluster.take_inbox();
     let coordinator = cluster.coordinator();
     let (report, events) = mpsc::channel(EVENTS_MAX);
     let boot = BootId::from_bytes(shared.boot_id);
@@ -128,7 +127,7 @@ pub(crate) fn start(
         report,
         shared: Arc::clone(shared),
     };
-    shared.runtime.spawn(driver.run())
+    Some(shared.runtime.spawn(driver.run()))
 }
 
 impl Driver {

@@ -1,5 +1,7 @@
 //! One open dataset.
 
+mod health;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -9,7 +11,7 @@ use larder_dataset::{Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
 
-use super::OriginHealth;
+pub(crate) use health::OriginHealth;
 
 /// An open dataset: its manifest, in shared memory, and the origin its bytes come from.
 #[derive(Debug)]

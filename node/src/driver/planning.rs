@@ -13,8 +13,8 @@ use larder_rebalance::SizedShard;
 use tokio::task;
 
 use super::opener::Opener;
-use crate::catalog::{Catalog, Dataset};
 use crate::shared::Shared;
+use crate::{catalog::Catalog, dataset::Dataset};
 
 /// What plans are made from.
 pub(super) struct Planning {
