@@ -2,8 +2,7 @@
 //!
 //! A fixed number of workers take fills from the queue, most urgent first. A worker makes a memory file
 //! for the shard, which the budget has admitted already, reads its parts side by side, writes and hashes
-//! what comes as it comes, seals, and compares the checksum if the manifest of somebody who waits pins one
-//! (`compare`). All GETs of all fills share one limit, and all their retries one budget.
+//! what comes as it comes, seals, and compares the checksum if the manifest pins one. All GETs of all fills share one limit, and all their retries one budget.
 //!
 //! A fill that can't succeed is given up: it is listed, and whoever waits is told why. A worker that
 //! dies loses only its job, which goes to the next one together with the parts that are in.
@@ -12,7 +11,6 @@
 //! sealed, and rows that overlap are hashed, on blocking threads. Non-goals: deciding what is filled (the
 //! store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
 
-mod compare;
 mod lender;
 mod read_through;
 mod reader;

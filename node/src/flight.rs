@@ -8,22 +8,19 @@
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
 //! copies them out of the private extent. A shard whose checksum is pinned is the exception, and one that a peer
-//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared. What is pinned
-//! is what the snapshot of the first who waits and has a checksum says: they may wait for several snapshots.
+//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared.
 //!
 //! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
 //! ever hold the lock to change the state.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use larder_base::{Error, ShardId};
 use larder_extent::{Filling, Sealed};
 use tokio_util::sync::CancellationToken;
-
-use crate::pin::{Pin, Proof};
 
 /// One shard on its way into memory.
 #[derive(Debug)]
@@ -35,10 +32,6 @@ pub struct Flight {
     attempts: AtomicU32,
     /// Used once somebody is in a hurry to have it.
     hurried: CancellationToken,
-    /// What the shard is compared with.
-    pin: OnceLock<Pin>,
-    /// The checksum that it was given up over: who pins another, or none, may have the shard all the same.
-    given_up_over: OnceLock<u64>,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
     lent: Mutex<Option<u64>>,
     /// Threads that work on the memory of this flight and can't be stopped.
@@ -51,7 +44,7 @@ pub struct Flight {
 enum State {
     Queued,
     Filling(Arc<Filling>),
-    Sealed { sealed: Arc<Sealed>, proof: Proof },
+    Sealed(Arc<Sealed>),
     Failed(Arc<Error>),
 }
 
@@ -86,8 +79,6 @@ impl Flight {
             withheld: AtomicBool::new(false),
             attempts: AtomicU32::new(0),
             hurried: CancellationToken::new(),
-            pin: OnceLock::new(),
-            given_up_over: OnceLock::new(),
             lent: Mutex::default(),
             workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
@@ -134,28 +125,16 @@ impl Flight {
         let pending = |state: &mut State| match state {
             State::Queued => true,
             State::Filling(filling) => !readable(filling),
-            State::Sealed { .. } | State::Failed(_) => false,
+            State::Sealed(_) | State::Failed(_) => false,
         };
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, pending);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Sealed { sealed, .. } => Waited::Sealed(Arc::clone(sealed)),
+            State::Sealed(sealed) => Waited::Sealed(Arc::clone(sealed)),
             State::Failed(why) => Waited::Failed(Arc::clone(why)),
             State::Filling(filling) if readable(filling) => Waited::Ready(Arc::clone(filling)),
             State::Filling(_) | State::Queued => Waited::TimedOut,
         }
-    }
-
-    /// Says what the shard is to be for one who waits. The first to say it is heard; for all of them nothing more is
-    /// read before all of it was compared.
-    pub(crate) fn compare_with(&self, pin: &Pin) {
-        let _ = self.pin.set(pin.clone());
-        self.withhold();
-    }
-
-    /// What the shard is compared with, if it is.
-    pub(crate) fn pin(&self) -> Option<&Pin> {
-        self.pin.get()
     }
 
     /// From now on nothing more of it may be read before all of it is in and was compared.
@@ -215,7 +194,7 @@ impl Flight {
     pub(crate) fn begun(&self) -> Option<Arc<Filling>> {
         match &*self.lock() {
             State::Filling(filling) => Some(Arc::clone(filling)),
-            State::Queued | State::Sealed { .. } | State::Failed(_) => None,
+            State::Queued | State::Sealed(_) | State::Failed(_) => None,
         }
     }
 
@@ -249,30 +228,15 @@ impl Flight {
     }
 
     /// The shard is in.
-    pub(crate) fn seal(&self, sealed: Arc<Sealed>, proof: Proof) {
-        self.change(State::Sealed { sealed, proof });
-    }
-
-    /// Whether the shard is in and known to be what the origin has.
-    pub(crate) fn is_proven(&self) -> bool {
-        matches!(*self.lock(), State::Sealed { proof: Proof::ReadTwice | Proof::Pinned, .. })
-    }
-
-    /// Says that the fill is about to be given up over a checksum.
-    pub(crate) fn give_up_over(&self, checksum: u64) {
-        let _ = self.given_up_over.set(checksum);
-    }
-
-    /// The checksum that it was given up over, if that was the reason.
-    pub(crate) fn given_up_over(&self) -> Option<u64> {
-        self.given_up_over.get().copied()
+    pub(crate) fn seal(&self, sealed: Arc<Sealed>) {
+        self.change(State::Sealed(sealed));
     }
 
     /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),
-            State::Queued | State::Sealed { .. } | State::Failed(_) => None,
+            State::Queued | State::Sealed(_) | State::Failed(_) => None,
         }
     }
 

@@ -32,7 +32,6 @@ mod driver;
 mod errors;
 mod pace;
 mod peers;
-mod pin;
 mod preflight;
 mod target;
 #[cfg(test)]

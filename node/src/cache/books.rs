@@ -8,7 +8,6 @@ use larder_extent::{PageSize, Sealed};
 use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
 use super::Group;
-use super::kept::{Fit, Kept};
 use crate::cache::{Failures, Queue};
 use crate::flight::Flight;
 
@@ -26,16 +25,24 @@ pub(super) struct Books {
     pub(super) page_size: Option<PageSize>,
 }
 
-/// What a look for a shard came to.
+/// A shard that is here.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) sealed: Arc<Sealed>,
+    /// It is no longer handed out, and leaves with its last lease.
+    pub(super) condemned: bool,
+}
+
+impl Kept {
+    pub(super) fn new(sealed: Arc<Sealed>) -> Self {
+        Self { sealed, condemned: false }
+    }
+}
+
+/// The result of a look for a shard.
 pub(super) enum Look {
     Absent,
     Here(Arc<Sealed>),
-    /// It is here, and not what the asker pins: that is not what the origin has.
-    Wrong,
-    /// It is here, and not what the asker pins, whose own fill gave up lately.
-    Held(Arc<Error>),
-    /// It was here, and was not what the asker pins: it is gone, to be read again.
-    Doubted(EvictedShard),
     /// It was here, and was not to be handed out.
     Discarded(Discarded),
 }
@@ -64,39 +71,12 @@ impl Books {
         }
     }
 
-    /// Looks for a shard for somebody who pins `pinned`. One that may be wrong leaves because of it.
-    pub(super) fn look(
-        &mut self,
-        id: ShardId,
-        group: Group,
-        pinned: Option<u64>,
-        now: Instant,
-    ) -> Look {
-        let Some(kept) = self.store.get(id, group, now) else { return Look::Absent };
-        if kept.condemned {
-            return Look::Discarded(self.discard(id, now));
-        }
-        match kept.fit(pinned, now) {
-            Fit::Right => {
-                self.prove(id, pinned);
-                Look::Here(kept.sealed)
-            }
-            Fit::Wrong => Look::Wrong,
-            // Who maps it pins nothing, or this: it is not taken from them over another's checksum.
-            Fit::Doubtful => self.store.evict(id, now).map_or(Look::Wrong, Look::Doubted),
-            Fit::Unknown => match self.failures.held(id, pinned, now) {
-                Some(why) => Look::Held(why),
-                None => Look::Discarded(self.discard(id, now)),
-            },
-        }
-    }
-
-    /// Notes that a shard is what somebody pins, if anything is pinned.
-    fn prove(&mut self, id: ShardId, pinned: Option<u64>) {
-        if pinned.is_some()
-            && let Some(kept) = self.store.handle_mut(id)
-        {
-            kept.prove();
+    /// Looks for a shard. One that is condemned leaves if it can.
+    pub(super) fn look(&mut self, id: ShardId, group: Group, now: Instant) -> Look {
+        match self.store.get(id, group, now) {
+            None => Look::Absent,
+            Some(kept) if kept.condemned => Look::Discarded(self.discard(id, now)),
+            Some(kept) => Look::Here(kept.sealed),
         }
     }
 

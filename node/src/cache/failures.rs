@@ -19,8 +19,6 @@ pub struct Failure {
     pub shard: u32,
     /// What could not be read, where it was one read.
     pub place: Option<Place>,
-    /// The checksum that it failed over, where that was the reason: who pins another, or none, may have the shard.
-    pub pinned: Option<u64>,
     /// Why.
     pub why: Arc<Error>,
     /// How often it was tried.
@@ -52,19 +50,11 @@ impl Failures {
         self.0.push_back(failure);
     }
 
-    /// Why a shard is not to be tried again yet for those who pin this checksum, or none.
-    pub(crate) fn held(
-        &self,
-        id: ShardId,
-        pinned: Option<u64>,
-        now: Instant,
-    ) -> Option<Arc<Error>> {
+    /// Why a shard is not tried again yet.
+    pub(crate) fn held(&self, id: ShardId, now: Instant) -> Option<Arc<Error>> {
         let age = |failure: &&Failure| now.saturating_duration_since(failure.at);
         let mut recent = self.0.iter().rev().take_while(|one| age(one) < limits::FAILURE_HOLD);
-        let holds = |failure: &&Failure| {
-            failure.id == id && failure.pinned.is_none_or(|over| pinned == Some(over))
-        };
-        recent.find(holds).map(|failure| Arc::clone(&failure.why))
+        recent.find(|failure| failure.id == id).map(|failure| Arc::clone(&failure.why))
     }
 
     pub(crate) fn list(&self) -> Vec<Failure> {
@@ -79,31 +69,21 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    fn failure(shard: u8, pinned: Option<u64>, at: Instant) -> Failure {
-        Failure {
-            id: ShardId::from_bytes([shard; 16]),
+    #[test]
+    fn a_failure_holds_for_its_shard_and_for_a_moment() {
+        let (mut failures, now) = (Failures::default(), clock::now());
+        let [failed, other] = [1, 2].map(|shard| ShardId::from_bytes([shard; 16]));
+        failures.add(Failure {
+            id: failed,
             snapshot: SnapshotId::from_bytes([9; 16]),
             shard: 0,
             place: None,
-            pinned,
             why: Arc::new(Error::new(ErrorKind::DataLoss, "as the test says")),
             attempts: 2,
-            at,
-        }
-    }
-
-    #[test]
-    fn a_failure_over_a_checksum_holds_for_those_who_pin_it_and_another_for_all() {
-        let (mut failures, now) = (Failures::default(), clock::now());
-        let [pinned, plain] = [1, 2].map(|shard| ShardId::from_bytes([shard; 16]));
-        failures.add(failure(1, Some(7), now));
-        failures.add(failure(2, None, now));
-        let holds = |id, pinned, at| failures.held(id, pinned, at).is_some();
-        assert_eq!(
-            [Some(7), Some(8), None].map(|pin| holds(pinned, pin, now)),
-            [true, false, false]
-        );
-        assert_eq!([Some(7), Some(8), None].map(|pin| holds(plain, pin, now)), [true; 3]);
-        assert!(!holds(pinned, Some(7), now + limits::FAILURE_HOLD));
+            at: now,
+        });
+        assert!(failures.held(failed, now).is_some());
+        assert!(failures.held(other, now).is_none());
+        assert!(failures.held(failed, now + limits::FAILURE_HOLD).is_none());
     }
 }

@@ -1,22 +1,20 @@
 //! Asking for shards: what is here, what is on its way, and what begins to be filled because of it.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
-use super::books::{Books, EvictedShard, Look};
-use super::kept::{Fit, Kept, fit};
+use super::books::{Books, EvictedShard, Kept, Look};
 use super::{Cache, Group, Remains};
 use crate::cache::{Priority, Pushed, Queued, ShardPlan};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::errors;
-use crate::flight::{Flight, Waited};
-use crate::pin::{self, Pin};
+use crate::flight::Flight;
 
 /// What the cache has of one shard.
 #[derive(Debug)]
@@ -35,46 +33,9 @@ pub enum Found {
 pub struct Awaited {
     flight: Arc<Flight>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
-    /// What the asker's snapshot pins. Others who wait may have asked for other snapshots.
-    pin: Option<Pin>,
 }
 
 impl Awaited {
-    /// As [`Flight::wait`]; a shard that came in and is not what the asker's snapshot pins is a failure.
-    #[must_use]
-    pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
-        self.checked(self.flight.wait(region, range, timeout))
-    }
-
-    /// As [`Flight::wait_for_all`], with the same check.
-    #[must_use]
-    pub fn wait_for_all(&self, timeout: Duration) -> Waited {
-        self.checked(self.flight.wait_for_all(timeout))
-    }
-
-    /// What the wait came to for this asker.
-    fn checked(&self, waited: Waited) -> Waited {
-        let pinned = self.pin.as_ref().map(Pin::checksum);
-        match (&waited, &self.pin) {
-            (Waited::Sealed(sealed), Some(pin)) => {
-                match fit(sealed, self.flight.is_proven(), pinned) {
-                    Fit::Right => waited,
-                    Fit::Wrong | Fit::Doubtful => {
-                        Waited::Failed(Arc::new(pin::wrong().context(pin)))
-                    }
-                    Fit::Unknown => ask_again("it came in before its checksum was known"),
-                }
-            }
-            (Waited::Failed(_), _) => match self.flight.given_up_over() {
-                Some(over) if pinned != Some(over) => {
-                    ask_again("its fill was given up over the checksum that another snapshot pins")
-                }
-                _ => waited,
-            },
-            _ => waited,
-        }
-    }
-
     /// The flight, without this caller's place among those who wait.
     pub(super) fn flight(&self) -> Arc<Flight> {
         Arc::clone(&self.flight)
@@ -139,7 +100,7 @@ impl Cache {
     ) -> Vec<Found> {
         let now = clock::now();
         let mut found: Vec<_> = shards.iter().map(|_| Found::NotKept).collect();
-        let LookedUp { absent, doubted } = self.look_up(dataset, shards, &mut found, now);
+        let absent = self.look_up(dataset, shards, &mut found, now);
         let missing = Self::measure(dataset, absent, &mut found);
         if missing.is_empty() {
             return found;
@@ -150,13 +111,6 @@ impl Cache {
         // What was evicted is free already if nobody maps it: one more look.
         if waiting.made_room {
             asking.admit(waiting.left_out, &mut found);
-        }
-        for (index, id) in doubted {
-            // Rows by range come from where damaged bytes came from, and are compared with nothing.
-            if matches!(found[index], Found::NotKept) {
-                let why = "its bytes were not what the manifest pins, and there is no room to read them anew";
-                found[index] = over(id, Arc::new(again(why)));
-            }
         }
         found
     }
@@ -169,21 +123,19 @@ impl Cache {
     #[must_use]
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
-        let shard = dataset.manifest().shard(shard);
-        let now = clock::now();
-        let kept = self.lock().store.handle_mut(shard.id)?.clone();
-        let right = !kept.condemned && kept.fit(shard.checksum, now) == Fit::Right;
-        right.then_some(kept.sealed)
+        let id = dataset.manifest().shard(shard).id;
+        let kept = self.lock().store.handle_mut(id)?.clone();
+        (!kept.condemned).then_some(kept.sealed)
     }
 
-    /// Takes what is resident; returns what is not.
+    /// Takes what is resident; returns what is not: places in the caller's list, numbers and ids.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,
         shards: &[u32],
         found: &mut [Found],
         now: Instant,
-    ) -> LookedUp {
+    ) -> Vec<(usize, u32, ShardId)> {
         let group = Group::Shards(dataset.snapshot());
         let mut vouched = Vec::with_capacity(shards.len());
         for (index, &shard) in shards.iter().enumerate() {
@@ -193,38 +145,25 @@ impl Cache {
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
-        let (mut others, mut books) = (Vec::new(), self.lock());
-        vouched.retain(|&(index, shard, id)| {
-            let pinned = dataset.manifest().shard(shard).checksum;
-            match books.look(id, group, pinned, now) {
-                Look::Absent => return true,
-                Look::Here(sealed) => found[index] = Found::Resident(sealed),
-                other => others.push((index, shard, id, other)),
+        let (mut discarded, mut books) = (Vec::new(), self.lock());
+        vouched.retain(|&(index, shard, id)| match books.look(id, group, now) {
+            Look::Absent => true,
+            Look::Here(sealed) => {
+                found[index] = Found::Resident(sealed);
+                false
             }
-            false
+            Look::Discarded(what) => {
+                discarded.push((index, shard, id, what));
+                false
+            }
         });
         drop(books);
-        // What was doubted is admitted first, into the room that it had.
-        let mut absent = Vec::new();
-        for (index, shard, id, look) in others {
-            match look {
-                Look::Wrong => found[index] = wrong(dataset, shard, id),
-                Look::Held(why) => found[index] = over(id, why),
-                Look::Doubted(evicted) => {
-                    self.bury(evicted);
-                    absent.push((index, shard, id));
-                }
-                Look::Discarded(discarded) => {
-                    if self.part_with(id, discarded) {
-                        vouched.push((index, shard, id));
-                    }
-                }
-                Look::Absent | Look::Here(_) => {}
+        for (index, shard, id, what) in discarded {
+            if self.part_with(id, what) {
+                vouched.push((index, shard, id));
             }
         }
-        let doubted = absent.iter().map(|(index, _, id)| (*index, *id)).collect();
-        absent.extend(vouched);
-        LookedUp { absent, doubted }
+        vouched
     }
 
     /// Computes what absent shards would take, outside the lock.
@@ -292,23 +231,22 @@ impl Asking<'_> {
 
     /// `None` if there is no room for it.
     fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
-        let pin = Pin::of(self.dataset, one.shard);
-        let held = books.failures.held(one.id, pin.as_ref().map(Pin::checksum), self.now);
+        let held = books.failures.held(one.id, self.now);
         if let Some(why) = books.closed.clone().or(held) {
             return Some(over(one.id, why));
         }
         let make = || Arc::new(Flight::new(one.id));
         let (group, now) = (self.group, self.now);
         match books.store.request(one.id, group, one.bytes, now, make) {
-            Outcome::Resident(kept) => Some(self.just_came_in(one, kept)),
+            Outcome::Resident(kept) => Some(just_came_in(kept)),
             Outcome::InFlight { handle, waiter } => {
                 books.queue.raise(one.id, self.priority);
-                Some(self.awaited(handle, waiter, pin))
+                Some(self.awaited(one, handle, waiter))
             }
             Outcome::Admitted { handle, permit } => {
                 let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
                 let queued = Queued { dataset, shard, flight: handle, permit };
-                Some(self.enqueue(books, (one, pin), queued, aside))
+                Some(self.enqueue(books, one, queued, aside))
             }
             Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
@@ -319,21 +257,11 @@ impl Asking<'_> {
         }
     }
 
-    /// A shard that was not here a moment ago.
-    fn just_came_in(&self, one: &Missing, kept: Kept) -> Found {
-        match kept.fit(self.dataset.manifest().shard(one.shard).checksum, self.now) {
-            Fit::Right if !kept.condemned => Found::Resident(kept.sealed),
-            Fit::Wrong | Fit::Doubtful => wrong(self.dataset, one.shard, one.id),
-            // Who asks again finds and discards it.
-            Fit::Right | Fit::Unknown => Found::NotKept,
-        }
-    }
-
     /// Finds a place in the queue for a shard that was just admitted.
     fn enqueue(
         &self,
         books: &mut Books,
-        (one, pin): (&Missing, Option<Pin>),
+        one: &Missing,
         queued: Queued,
         aside: &mut Aside,
     ) -> Found {
@@ -353,28 +281,21 @@ impl Asking<'_> {
         let Outcome::InFlight { handle, waiter } = again else {
             unreachable!("the shard was just admitted");
         };
-        self.awaited(handle, waiter, pin)
+        self.awaited(one, handle, waiter)
     }
 
     /// The place of one who waits, and says what for and how urgently.
-    fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>, pin: Option<Pin>) -> Found {
-        if let Some(pin) = &pin {
-            flight.compare_with(pin);
+    fn awaited(&self, one: &Missing, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
+        // A checksum covers the whole shard, so nothing leaves before all of it is compared.
+        if self.dataset.manifest().shard(one.shard).checksum.is_some() {
+            flight.withhold();
         }
         if self.priority != Priority::Background {
             flight.hurry();
         }
         let place = Some((Arc::clone(self.cache), waiter));
-        Found::InFlight(Awaited { flight, place, pin })
+        Found::InFlight(Awaited { flight, place })
     }
-}
-
-/// What a look came to, but for what is here.
-struct LookedUp {
-    /// To be filled: places in the caller's list, numbers and ids.
-    absent: Vec<(usize, u32, ShardId)>,
-    /// Of these, what was here and was not what the caller pins.
-    doubted: Vec<(usize, ShardId)>,
 }
 
 /// Shards without room, and whether something was evicted for them.
@@ -383,23 +304,12 @@ struct LeftOut {
     made_room: bool,
 }
 
+/// A shard that was not here a moment ago.
+fn just_came_in(kept: Kept) -> Found {
+    if kept.condemned { Found::NotKept } else { Found::Resident(kept.sealed) }
+}
+
 fn over(id: ShardId, why: Arc<Error>) -> Found {
     let flight = Arc::new(Flight::failed(id, why));
-    Found::InFlight(Awaited { flight, place: None, pin: None })
-}
-
-/// What those get whose snapshot pins another checksum than that of what the origin has.
-fn wrong(dataset: &Arc<Dataset>, shard: u32, id: ShardId) -> Found {
-    match Pin::of(dataset, shard) {
-        Some(pin) => over(id, Arc::new(pin::wrong().context(pin))),
-        None => Found::NotKept,
-    }
-}
-
-fn ask_again(why: &str) -> Waited {
-    Waited::Failed(Arc::new(again(why)))
-}
-
-fn again(why: &str) -> Error {
-    Error::new(ErrorKind::ResourceExhausted, format!("{why}; ask again"))
+    Found::InFlight(Awaited { flight, place: None })
 }

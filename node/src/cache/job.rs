@@ -6,13 +6,12 @@ use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{FillPermit, HandOver, StalePermit};
 
-use super::kept::Kept;
+use super::books::Kept;
 use super::{Cache, Remains};
 use crate::cache::{Failure, Place, Queued};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::flight::Flight;
-use crate::pin::{self, Pin, Proof};
 
 /// Workers that may die over one shard; more would say that the shard kills them.
 const WORKERS_MAX: u32 = 3;
@@ -27,33 +26,17 @@ pub(crate) struct Job {
     permit: Option<FillPermit<ShardId>>,
 }
 
-/// A shard that was filled.
-#[derive(Debug)]
-pub(crate) struct Filled {
-    pub(crate) sealed: Sealed,
-    /// Why it is what the origin has, whatever is pinned.
-    pub(crate) proof: Proof,
-}
-
-/// A fill that can't be completed: why, over which read or which checksum, after how many tries.
+/// A fill that can't be completed: why, over which read, after how many tries.
 #[derive(Debug)]
 pub(crate) struct GaveUp {
     pub(crate) why: Error,
     pub(crate) place: Option<Place>,
-    pub(crate) pin: Option<Pin>,
     pub(crate) attempts: u32,
 }
 
 impl From<Error> for GaveUp {
     fn from(why: Error) -> Self {
-        Self { why, place: None, pin: None, attempts: 1 }
-    }
-}
-
-impl GaveUp {
-    /// Two reads did not bring what is pinned.
-    pub(crate) fn over(pin: &Pin, why: Error) -> Self {
-        Self { why, place: None, pin: Some(pin.clone()), attempts: 2 }
+        Self { why, place: None, attempts: 1 }
     }
 }
 
@@ -105,18 +88,14 @@ impl Job {
         self.shard
     }
 
-    /// The shard is in: from here on it is served from memory, though not to those who pin another.
-    pub(crate) fn complete(mut self, filled: Filled) {
+    /// The shard is in: from here on it is served from memory.
+    pub(crate) fn complete(mut self, sealed: Sealed) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let Filled { sealed, proof } = filled;
-        if let (Proof::ReadTwice, Some(pin)) = (proof, self.flight.pin()) {
-            self.list(GaveUp::over(pin, pin::wrong()));
-        }
         let (page_size, sealed) = (sealed.page_size(), Arc::new(sealed));
         let now = clock::now();
-        let kept = Kept::new(Arc::clone(&sealed), proof, now);
+        let kept = Kept::new(Arc::clone(&sealed));
         let completed = {
             let mut books = self.cache.lock();
             books.page_size = Some(page_size);
@@ -124,28 +103,23 @@ impl Job {
         };
         if let Ok(flight) = completed {
             self.cache.counters.fills_completed.add(1);
-            flight.seal(sealed, proof);
+            flight.seal(sealed);
         }
     }
 
-    /// The shard can't be had: everyone who waits is told, and for a moment everyone who asks. Those who don't pin the
-    /// checksum that it was given up over may try for themselves.
+    /// The shard can't be had: every waiting reader gets the reason, and for a moment every reader that asks.
     pub(crate) fn give_up(mut self, gave_up: GaveUp) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        if let Some(pin) = &gave_up.pin {
-            self.flight.give_up_over(pin.checksum());
-        }
         let why = self.list(gave_up);
         self.cache.abandon(permit, &self.flight, &why);
     }
 
-    /// Lists what did not come, or not as somebody pins it. Returns why, to be told.
+    /// Lists the failure. Returns the reason, to be told.
     fn list(&self, gave_up: GaveUp) -> Arc<Error> {
-        let GaveUp { why, place, pin, attempts } = gave_up;
-        let pinned_by = pin.as_ref().map(|pin| (pin.dataset(), pin.shard()));
-        let (dataset, shard) = pinned_by.unwrap_or((&self.dataset, self.shard));
+        let GaveUp { why, place, attempts } = gave_up;
+        let (dataset, shard) = (&self.dataset, self.shard);
         let why = Arc::new(why.context(format_args!("shard {shard} of {}", dataset.uri())));
         tracing::warn!(shard = %self.flight.id(), attempts, "a fill failed: {why}");
         self.cache.counters.fills_failed.add(1);
@@ -154,7 +128,6 @@ impl Job {
             snapshot: dataset.snapshot(),
             shard,
             place,
-            pinned: pin.as_ref().map(Pin::checksum),
             why: Arc::clone(&why),
             attempts,
             at: clock::now(),

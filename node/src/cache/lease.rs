@@ -7,7 +7,6 @@ use larder_extent::Sealed;
 use larder_store::{HolderView, LeaseRefused, Released};
 
 use super::books::EvictedShard;
-use super::kept::{Fit, Kept};
 use super::{Awaited, Cache, Found, Group, HolderId};
 use crate::cache::Priority;
 use crate::clock;
@@ -73,11 +72,10 @@ impl Cache {
         shard: u32,
         holder: HolderId,
     ) -> Result<Arc<Sealed>, LeaseRefused> {
-        let shard = dataset.manifest().shard(shard);
-        let (id, now, mut books) = (shard.id, clock::now(), self.lock());
+        let id = dataset.manifest().shard(shard).id;
+        let (now, mut books) = (clock::now(), self.lock());
         let there = books.store.get(id, Group::Shards(dataset.snapshot()), now);
-        let right = |kept: &Kept| !kept.condemned && kept.fit(shard.checksum, now) == Fit::Right;
-        if !there.is_some_and(|kept| right(&kept)) {
+        if there.is_none_or(|kept| kept.condemned) {
             return Err(LeaseRefused::NotResident);
         }
         books.store.lease(id, holder, now).map(|kept| kept.sealed)

@@ -9,10 +9,9 @@ use larder_extent::{
 };
 use larder_store::{FillPermit, Outcome};
 
-use super::kept::Kept;
+use super::books::Kept;
 use super::{Cache, Group, Remains};
 use crate::flight::Flight;
-use crate::pin::Proof;
 use crate::{clock, errors};
 
 impl Cache {
@@ -35,7 +34,7 @@ impl Cache {
             Ok(sealed) => {
                 let (sealed, now, mut books) = (Arc::new(sealed), clock::now(), self.lock());
                 books.store.open_group(Group::Manifest(snapshot), now);
-                let kept = Kept::new(Arc::clone(&sealed), Proof::Pinned, now);
+                let kept = Kept::new(Arc::clone(&sealed));
                 let _ = books.store.complete(permit, kept, now);
                 Ok(sealed)
             }

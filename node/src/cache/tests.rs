@@ -1,7 +1,5 @@
 //! The cache and its fills over a folder, in this process.
 
-mod pins;
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -202,36 +200,25 @@ fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
     until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
 }
 
-/// A folder that was indexed without checksums, then with those of other bytes.
-fn pinned_later() -> (Folder, Kitchen, Arc<Dataset>) {
+#[test]
+fn a_wrong_checksum_fails_only_the_snapshot_that_pins_it() {
     let folder = Folder::new(256, 1000, 128_000, false);
     let kitchen = Kitchen::unmanned(&folder, MIB);
     folder.damage();
     folder.index(128_000, true);
-    let pinned = kitchen.open(&folder);
+    let wrong = kitchen.open(&folder);
+    folder.damage();
     let id = |dataset: &Dataset| dataset.manifest().shard(1).id;
-    assert_eq!(id(&pinned), id(&kitchen.dataset), "both know the shard by one name");
-    (folder, kitchen, pinned)
-}
-
-#[test]
-fn what_was_filled_without_a_checksum_is_compared_with_one_that_is_pinned_later() {
-    let (folder, kitchen, pinned) = pinned_later();
-    folder.damage();
+    assert_ne!(id(&wrong), id(&kitchen.dataset), "the checksum is part of the id");
     kitchen.start_workers();
-    let before = kitchen.get(1).unwrap();
-    assert_eq!(before.row(0, 127), folder.row(255));
-    folder.damage();
-    let found = kitchen.cache.find(&pinned, &[1], Priority::Demand).pop();
-    let Some(Found::InFlight(flight)) = found else {
-        panic!("other bytes than are pinned: {found:?}")
+    let Some(Found::InFlight(flight)) = kitchen.cache.find(&wrong, &[1], Priority::Demand).pop()
+    else {
+        panic!("not in flight")
     };
-    let after = landed(&flight).unwrap();
-    assert_eq!(after.row(0, 127)[999], !folder.row(255)[999]);
-    let Leased::Granted(leased) = kitchen.cache.lease(&pinned, 1, ANN) else {
-        panic!("not leased")
-    };
-    assert_eq!(leased.digest(), after.digest());
+    let why = landed(&flight).unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::DataLoss, "{why}");
+    assert!(why.message().ends_with("index the dataset again"), "{why}");
+    folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Reader {
 fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) -> GaveUp {
     let place =
         Place { object: object_uri(dataset, read), offset: read.object_offset, bytes: read.bytes };
-    GaveUp { why: errors::of_fetch(error), place: Some(place), pin: None, attempts: tries }
+    GaveUp { why: errors::of_fetch(error), place: Some(place), attempts: tries }
 }
 
 fn object_uri(dataset: &Dataset, read: &PartRead) -> OriginUri {

@@ -11,15 +11,13 @@ use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
 use super::Reader;
-use super::compare::{Reads, Verdict};
 use super::lender::Lender;
-use crate::cache::{Cache, Filled, GaveUp, Job, ShardPlan};
+use crate::cache::{Cache, GaveUp, Job, ShardPlan};
 use crate::counters::Counters;
 use crate::errors;
 use crate::flight::{Flight, Working};
 use crate::pace::Pace;
 use crate::peers::Peers;
-use crate::pin::{self, Pin};
 
 /// What the workers share.
 pub(crate) struct Filler {
@@ -86,7 +84,7 @@ impl Filler {
         job.flight().begin_attempt();
         let filled = time::timeout(limits::FILL_DEADLINE, self.try_fill(&job)).await;
         match filled {
-            Ok(Ok(filled)) => job.complete(filled),
+            Ok(Ok(sealed)) => job.complete(sealed),
             Ok(Err(gave_up)) => job.give_up(gave_up),
             Err(_) => job.give_up(GaveUp::from(Error::new(
                 ErrorKind::OriginUnavailable,
@@ -95,28 +93,28 @@ impl Filler {
         }
     }
 
-    async fn try_fill(&self, job: &Job) -> Result<Filled, GaveUp> {
+    /// Fills a shard until its digest is the one that is wanted: the checksum that the manifest
+    /// pins, or the digest that a peer says when it gave some of the bytes.
+    async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
         let plan = plan.map_err(errors::of_extent)?;
-        let (flight, mut reads, mut may_borrow) = (job.flight(), Reads::default(), true);
+        let pinned = job.dataset().manifest().shard(job.shard()).checksum;
+        let (flight, mut may_borrow, mut unlike) = (job.flight(), true, None);
         loop {
             let filling = self.take_memory(job, &plan).await?;
             self.read_parts(job, &plan, &filling, may_borrow).await?;
             let sealed = seal(job, filling).await?;
-            let pin = flight.pin();
-            let verdict = reads.judge(sealed.digest(), pin.map(Pin::checksum), flight.lent());
-            if let Verdict::Serve(proof) = verdict {
-                return Ok(Filled { sealed, proof });
+            let (digest, lent) = (sealed.digest(), flight.lent());
+            if pinned.or(lent).is_none_or(|wanted| wanted == digest) {
+                return Ok(sealed);
             }
             drop(sealed);
             flight.begin_again();
-            match (verdict, pin) {
-                (Verdict::GiveUp, Some(pin)) => return Err(GaveUp::over(pin, pin::not_met())),
-                (Verdict::ReadFromOrigin, _) => {
-                    tracing::warn!(shard = %flight.id(), "a peer gave wrong bytes: read again from the origin");
-                    may_borrow = false;
-                }
-                _ => {}
+            if lent.is_some() {
+                tracing::warn!(shard = %flight.id(), "a peer gave wrong bytes: read again from the origin");
+                may_borrow = false;
+            } else if let Some(before) = unlike.replace(digest) {
+                return Err(not_as_pinned(before == digest));
             }
         }
     }
@@ -213,6 +211,18 @@ impl Filler {
         flight.part_is_in();
         Ok(())
     }
+}
+
+/// Why a shard can't be had that the origin gave twice, and never as the manifest pins it.
+fn not_as_pinned(alike: bool) -> GaveUp {
+    let why = if alike {
+        "its bytes don't have the checksum that the manifest pins; the object was changed without a \
+         new etag, or is damaged: index the dataset again"
+    } else {
+        "it was read twice and came differently each time, never with the checksum that the manifest \
+         pins; something damages bytes at the origin or on their way: have that checked"
+    };
+    GaveUp { why: Error::new(ErrorKind::DataLoss, why), place: None, attempts: 2 }
 }
 
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {

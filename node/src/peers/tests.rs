@@ -18,7 +18,7 @@ use crate::cache::Found;
 use crate::cache::Priority;
 use crate::flight::Waited;
 use crate::target::Piece;
-use crate::testing::{Folder, Kitchen, landed, member, placed};
+use crate::testing::{Folder, Kitchen, member, placed};
 
 /// What a peer does that is asked for parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,27 +226,6 @@ fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
 fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
     let (lent, read) = fill_beside(Way::Damaged);
     assert!(read >= lent && lent > 0, "{lent} lent, {read} read");
-}
-
-#[test]
-fn what_a_peer_has_is_compared_with_the_origin_for_a_wrong_checksum_and_then_given_to_all_others() {
-    let folder = Folder::new(256, 1000, 128_000, false);
-    let stocked = Kitchen::new(&folder, 1 << 20);
-    let shards = vec![stocked.get(0).unwrap(), stocked.get(1).unwrap()];
-    let (_peer, address) = FakePeer::start(Way::Honest, shards);
-    let kitchen = Kitchen::unmanned(&folder, 1 << 20);
-    folder.damage();
-    folder.index(128_000, true);
-    let wrong = kitchen.open(&folder);
-    folder.damage();
-    kitchen.start_workers_among(&[("n2", address)]);
-    let found = kitchen.cache.find(&wrong, &[1], Priority::Demand).pop();
-    let Some(Found::InFlight(flight)) = found else { panic!("it is here already") };
-    assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::DataLoss);
-    let counted = || (kitchen.counters.peer_bytes.get(), kitchen.counters.origin_bytes.get());
-    assert_eq!(counted(), (128_000, 2 * 128_000));
-    folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
-    assert_eq!(counted(), (128_000, 2 * 128_000));
 }
 
 #[test]

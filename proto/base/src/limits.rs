@@ -487,12 +487,6 @@ pub const FAILURES_KEPT_MAX: usize = 256;
 /// the reason at once, and the origin is spared.
 pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
 
-/// Time for which two equal reads from the origin are trusted against a manifest with another
-/// checksum. Then a client that pins it has the shard read again. Long enough that a snapshot with
-/// a wrong checksum takes the shard from others at most once a minute. Short enough that a cache
-/// which twice gave damaged bytes does not end a job.
-pub const READ_TWICE_HOLD: Duration = Duration::from_secs(60);
-
 // ---- Memory of a node beside the budget ----
 
 /// Memory a node needs besides the extents of its budget: code, stacks, connection buffers,

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use larder_base::ShardId;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{
@@ -222,6 +223,8 @@ pub(crate) struct TableWriter<'a> {
     /// The second choice, if the home is not writable.
     cache: Option<OriginUri>,
     table: Vec<u8>,
+    /// The ids that the shards of the table have once their checksums are pinned.
+    ids: Vec<ShardId>,
 }
 
 impl<'a> TableWriter<'a> {
@@ -239,29 +242,31 @@ impl<'a> TableWriter<'a> {
         };
         let origin =
             if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
-        Ok(Self { origin, manifest, home, cache, table: Vec::new() })
+        Ok(Self { origin, manifest, home, cache, table: Vec::new(), ids: Vec::new() })
     }
 
     /// Adds the checksums of a shard's units. The caller pushes shards in order.
     pub(crate) async fn push(&mut self, shard: u32, crcs: &[u32]) -> Result<(), DatasetError> {
         self.table.extend(crcs.iter().flat_map(|crc| crc.to_le_bytes()));
+        self.ids.push(self.manifest.compute_shard_id(shard, Some(sum_up(crcs))));
         let first = shard / TABLE_SHARDS * TABLE_SHARDS;
         if shard + 1 < table_end(self.manifest, first) {
             return Ok(());
         }
         let table = Bytes::from(std::mem::take(&mut self.table));
-        match self.write(first, table.clone()).await {
+        let ids = std::mem::take(&mut self.ids);
+        match self.write(&ids, table.clone()).await {
             Err(DatasetError::Origin(OriginError::Denied { .. })) if self.cache.is_some() => {
                 self.home = self.cache.take().expect("just looked");
                 self.origin = Origin::connect(&self.home).await?;
-                self.write(first, table).await
+                self.write(&ids, table).await
             }
             written => written,
         }
     }
 
-    async fn write(&self, first: u32, table: Bytes) -> Result<(), DatasetError> {
-        let object = table_uri(&self.home, self.manifest, first)?;
+    async fn write(&self, ids: &[ShardId], table: Bytes) -> Result<(), DatasetError> {
+        let object = table_of(&self.home, ids.iter().copied())?;
         // The name determines the contents, so any other contents there are damaged.
         Ok(self.origin.put(&object, table, Put::Always).await?)
     }
@@ -280,10 +285,16 @@ fn table_end(manifest: &Manifest, first: u32) -> u32 {
 
 fn table_uri(home: &OriginUri, manifest: &Manifest, shard: u32) -> Result<OriginUri, DatasetError> {
     let first = shard / TABLE_SHARDS * TABLE_SHARDS;
+    table_of(home, (first..table_end(manifest, first)).map(|shard| manifest.shard(shard).id))
+}
+
+/// Returns the address of the table of these shards.
+fn table_of(
+    home: &OriginUri,
+    shards: impl Iterator<Item = ShardId>,
+) -> Result<OriginUri, DatasetError> {
     let mut name = Xxh3Default::new();
-    for shard in first..table_end(manifest, first) {
-        name.update(manifest.shard(shard).id.as_bytes());
-    }
+    shards.for_each(|id| name.update(id.as_bytes()));
     Ok(home.join(&format!("checksums/{:032x}", name.digest128()))?)
 }
 

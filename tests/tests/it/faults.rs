@@ -134,13 +134,12 @@ fn read_all(dataset: &Dataset, tally: &Mutex<Tally>) {
     });
 }
 
-/// With the origin well again, every sample comes, as soon as failures are no longer held against their shards and what
-/// came twice damaged alike is no longer believed.
+/// With the origin well again, every sample comes, as soon as failures are no longer held against their shards.
 fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     let dataset = origin.client(node, Duration::from_secs(5));
     let mut missing: Vec<u64> = (0..origin.samples).collect();
     let mut last = None;
-    let patience = limits::READ_TWICE_HOLD + 2 * limits::FAILURE_HOLD;
+    let patience = 4 * limits::FAILURE_HOLD;
     for _ in 0..=patience.as_secs() {
         missing.retain(|sample| read(&dataset, *sample).map_err(|kind| last = Some(kind)).is_err());
         if missing.is_empty() {

@@ -135,7 +135,7 @@ impl ManifestBuilder {
         for (index, _) in (0u32..).zip(&cuts) {
             let mut record = draft.shard_record(index);
             record.bytes = draft.fill_bytes(index);
-            record.id = *draft.compute_shard_id(index).as_bytes();
+            record.id = *draft.compute_shard_id(index, None).as_bytes();
             replace(&mut bytes, at + index as usize * ShardRecord::BYTES, |out| record.encode(out));
         }
         drop(draft);
@@ -378,6 +378,7 @@ impl Manifest {
         for (index, checksum) in (0u32..).zip(checksums) {
             let mut record = self.shard_record(index);
             record.checksum = *checksum;
+            record.id = *self.compute_shard_id(index, Some(*checksum)).as_bytes();
             record.flags |= SHARD_HAS_CHECKSUM;
             replace(&mut bytes, at + index as usize * ShardRecord::BYTES, |out| record.encode(out));
         }

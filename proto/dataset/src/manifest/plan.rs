@@ -139,11 +139,13 @@ impl Manifest {
     /// # Panics
     /// If there is no such shard.
     pub fn shard_id_holds(&self, shard: u32) -> bool {
-        self.compute_shard_id(shard) == self.shard(shard).id
+        let known = self.shard(shard);
+        self.compute_shard_id(shard, known.checksum) == known.id
     }
 
-    /// Hashes the places and versions of the bytes of each tensor, and the layout of its rows.
-    pub(super) fn compute_shard_id(&self, shard: u32) -> ShardId {
+    /// Hashes the places and versions of the bytes of each tensor, the layout of its rows, and the
+    /// checksum that a manifest pins. So datasets share a shard only if they pin the same checksum.
+    pub(crate) fn compute_shard_id(&self, shard: u32, checksum: Option<u64>) -> ShardId {
         let mut state = Xxh3Default::new();
         state.update(b"larder shard 1\0");
         put_text(&mut state, &self.uri().to_string());
@@ -167,6 +169,10 @@ impl Manifest {
                     RowLocator::Spans => self.put_spans(&mut state, shard, index, segment),
                 }
             }
+        }
+        if let Some(checksum) = checksum {
+            state.update(b"checksum");
+            state.update(&checksum.to_le_bytes());
         }
         ShardId::from_bytes(state.digest128().to_le_bytes())
     }

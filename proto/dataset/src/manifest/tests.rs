@@ -299,12 +299,13 @@ fn builder_with(builder: &mut ManifestBuilder, etag: &str) -> Manifest {
 }
 
 #[test]
-fn pinned_checksums_make_another_snapshot_of_the_same_shards() {
+fn pinned_checksums_make_other_shards() {
     let plain = pairs(&[1000], 4096);
     let sums: Vec<u64> = (0..u64::from(plain.shard_count())).collect();
     let pinned = plain.with_checksums(&sums).unwrap();
     assert_ne!(plain.snapshot(), pinned.snapshot());
-    assert_eq!(plain.shard(1).id, pinned.shard(1).id);
+    assert_ne!(plain.shard(1).id, pinned.shard(1).id);
+    assert!(plain.shard_id_holds(1) && pinned.shard_id_holds(1));
     assert_eq!((plain.shard(1).checksum, pinned.shard(1).checksum), (None, Some(1)));
     assert!(plain.with_checksums(&sums[1..]).is_err());
 }

@@ -114,12 +114,14 @@ mod tests {
     #[test]
     fn each_shard_counts_once_for_its_owner_over_all_datasets_of_the_record_that_are_open() {
         let (folder, other) =
-            (Folder::new(4096, 64, 4096, false), Folder::new(512, 64, 4096, false));
+            (Folder::new(4096, 64, 4096, true), Folder::new(512, 64, 4096, false));
         let [kitchen, beside] = [&folder, &other].map(|folder| Kitchen::unmanned(folder, MIB));
+        // Of two snapshots of one folder, all shards but the last are the same.
+        folder.damage();
         folder.index(4096, true);
         let shared = kitchen.open(&folder);
         let other = &beside.dataset;
-        assert_ne!(shared.snapshot(), kitchen.dataset.snapshot(), "two snapshots of one folder");
+        let last = shared.manifest().shard(shared.manifest().shard_count() - 1);
         let mut open = vec![Arc::clone(&kitchen.dataset), shared, Arc::clone(other)];
         open.sort_unstable_by_key(|dataset| dataset.snapshot());
         let members = ["a", "b", "c"].map(|id| member(id, &format!("{id}:1")));
@@ -132,7 +134,10 @@ mod tests {
         // A record has them in the order in which they were opened.
         let all = count(&owned, &record(open.iter().rev()));
         assert_eq!(all.snapshots, open.iter().map(|one| one.snapshot()).collect::<Vec<_>>());
-        assert_eq!(all.bytes.values().sum::<u64>(), bytes(&kitchen.dataset) + bytes(other));
+        assert_eq!(
+            all.bytes.values().sum::<u64>(),
+            bytes(&kitchen.dataset) + last.bytes + bytes(other)
+        );
         assert!(Arc::ptr_eq(&all, &count(&owned, &record(&open))), "counted once");
 
         let without = count(&owned, &record(open.iter().filter(|one| !Arc::ptr_eq(one, other))));
