@@ -128,7 +128,11 @@ impl error::Error for Error {
 /// A node's error keeps its kind; its message is what went wrong.
 impl From<larder_base::Error> for Error {
     fn from(error: larder_base::Error) -> Self {
-        Self::new(error.kind(), error.message())
+        let failed = Self::new(error.kind(), error.message());
+        match error.hint() {
+            Some(hint) => failed.hint(hint),
+            None => failed,
+        }
     }
 }
 

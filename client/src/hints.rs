@@ -7,7 +7,7 @@ use crate::{Cluster, Error, ErrorKind};
 
 /// The error of opening or indexing what lies at `uri`, with its hint.
 pub(crate) fn of_opening(error: Error, uri: &OriginUri) -> Error {
-    if is_said(&error) {
+    if error.advice_text().is_some() {
         return error;
     }
     match error.kind() {
@@ -27,7 +27,7 @@ pub(crate) fn of_opening(error: Error, uri: &OriginUri) -> Error {
 
 /// The error of reading rows of a dataset that is open, with its hint.
 pub(crate) fn of_reading(error: Error, uri: &OriginUri) -> Error {
-    if is_said(&error) {
+    if error.advice_text().is_some() {
         return error;
     }
     match error.kind() {
@@ -62,13 +62,6 @@ pub(crate) fn of_node(error: Error, cluster: &Cluster) -> Error {
     }
 }
 
-/// Whether it has a hint, or a node's words name what to run.
-fn is_said(error: &Error) -> bool {
-    let text = error.to_string();
-    let names = |command: &&str| text.contains(*command);
-    error.advice_text().is_some() || ["larder dataset", "--origin"].iter().any(names)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,9 +82,6 @@ mod tests {
         assert_eq!(hint(changed).unwrap(), "index it again: larder dataset index s3://bucket/data");
         let own = Error::new(ErrorKind::PermissionDenied, "no").hint("ask for it");
         assert_eq!(hint(own).unwrap(), "ask for it");
-        for said in ["no tag: see 'larder dataset ls'", "not its prefix: start it with --origin"] {
-            assert_eq!(hint(Error::new(ErrorKind::NotFound, said)), None);
-        }
     }
 
     #[test]

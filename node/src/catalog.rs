@@ -351,14 +351,10 @@ impl Catalog {
             return Ok(());
         }
         let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
-        Err(Error::new(
-            ErrorKind::PermissionDenied,
-            format!(
-                "{uri} lies outside what this node may read ({}); start it with --origin for that \
-                 prefix, or ask another node",
-                prefixes.join(", ")
-            ),
-        ))
+        let allowed = prefixes.join(", ");
+        let what = format!("{uri} lies outside what this node may read ({allowed})");
+        let hint = "start the node with --origin for that prefix, or ask another node";
+        Err(Error::new(ErrorKind::PermissionDenied, what).with_hint(hint.to_owned()))
     }
 
     fn lock_prefixes(&self) -> MutexGuard<'_, Vec<OriginUri>> {

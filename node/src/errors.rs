@@ -6,7 +6,8 @@ use larder_extent::ExtentError;
 
 /// Why a dataset can't be opened.
 pub(crate) fn of_dataset(error: DatasetError) -> Error {
-    Error::new(ErrorKind::from(&error), error.to_string()).with_source(error)
+    let hint = error.hint();
+    Error::new(ErrorKind::from(&error), error.to_string()).with_hint(hint).with_source(error)
 }
 
 /// Why an origin can't be reached.

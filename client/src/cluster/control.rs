@@ -232,16 +232,16 @@ pub(super) async fn within<T>(
 /// A status has a cause only if the transport made it: else a node answered, in words of its own.
 pub(super) fn from_status(address: &str, status: &Status) -> Error {
     let kind = status::kind(status.code());
-    match error::Error::source(status) {
-        Some(cause) => Error::new(kind, format!("node {address} does not answer"))
-            .because(larder_base::root_cause(cause)),
-        None => Error::new(kind, format!("the call to node {address} failed")).because(
-            if status.message().is_empty() {
-                status.code().description()
-            } else {
-                status.message()
-            },
-        ),
+    if let Some(cause) = error::Error::source(status) {
+        let what = format!("node {address} does not answer");
+        return Error::new(kind, what).because(larder_base::root_cause(cause));
+    }
+    let said = status.message();
+    let why = if said.is_empty() { status.code().description() } else { said };
+    let error = Error::new(kind, format!("the call to node {address} failed")).because(why);
+    match status::hint(status) {
+        Some(hint) => error.hint(hint),
+        None => error,
     }
 }
 

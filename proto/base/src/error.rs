@@ -11,6 +11,7 @@ use std::{error, fmt, sync::Arc};
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    hint: Option<String>,
     source: Option<Arc<dyn error::Error + Send + Sync>>,
 }
 
@@ -18,7 +19,15 @@ impl Error {
     /// Makes an error of this kind. The message is lower case, without a full stop. It names the
     /// value, the limit that was hit and the next step for the user.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), hint: None, source: None }
+    }
+
+    /// Adds what the user can do about it. The message does not repeat it. It crosses the control
+    /// plane, not the data plane.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Option<String>>) -> Self {
+        self.hint = hint.into();
+        self
     }
 
     /// Adds the cause. Only the message crosses the wire.
@@ -43,6 +52,11 @@ impl Error {
     /// Returns the sentence for people.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Returns what the user can do about it, if that is known.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// Returns the caller's next step: shorthand for `kind().advice()`.

@@ -36,6 +36,9 @@ pub const ROW_BYTES_MAX: u64 = u32::MAX as u64;
 /// Most bytes of an error message on the wire: a sentence with a URI in it. Longer ones are cut.
 pub const ERROR_MESSAGE_BYTES_MAX: u32 = 2 * KIB;
 
+/// Most bytes of an error's hint on the wire: a command with two URIs in it. Longer ones are cut.
+pub const ERROR_HINT_BYTES_MAX: u32 = 2 * KIB;
+
 /// Most bytes of the name a client gives itself in HELLO.
 pub const CLIENT_NAME_BYTES_MAX: u32 = 256;
 

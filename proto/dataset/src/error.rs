@@ -71,7 +71,7 @@ pub enum DatasetError {
         why: String,
     },
     /// There is no such tag or snapshot.
-    #[error("{dataset} has no {what}: see its tags with 'larder dataset ls', or index it")]
+    #[error("{dataset} has no {what}")]
     NoSuchVersion {
         /// The dataset.
         dataset: OriginUri,
@@ -79,11 +79,7 @@ pub enum DatasetError {
         what: String,
     },
     /// There is no manifest under the given address.
-    #[error(
-        "there is no manifest of {dataset} under {home}: correct that address, or index the dataset \
-         into it ({})",
-        index_into(dataset, home)
-    )]
+    #[error("there is no manifest of {dataset} under {home}")]
     NoManifest {
         /// The dataset, and its version.
         dataset: DatasetRef,
@@ -91,10 +87,7 @@ pub enum DatasetError {
         home: OriginUri,
     },
     /// The manifest describes data that lay elsewhere when it was indexed.
-    #[error(
-        "{object} was made of the data at {indexed}, and this is {opened}: if it was moved or copied, index \
-         it again (larder dataset index {opened}); if both are one place, open it as {indexed}"
-    )]
+    #[error("{object} is not the manifest of {opened}: it was made of the data at {indexed}")]
     Moved {
         /// The manifest.
         object: OriginUri,
@@ -118,9 +111,28 @@ pub enum DatasetError {
     Uri(#[from] UriError),
 }
 
-/// Returns the command that writes the missing manifest.
-fn index_into(dataset: &DatasetRef, home: &OriginUri) -> String {
-    let (uri, tag) = (dataset.uri(), dataset.tag());
-    let tag = if tag == DatasetRef::TAG_DEFAULT { String::new() } else { format!(" --tag {tag}") };
-    format!("larder dataset index {uri} --manifest {home}{tag}")
+impl DatasetError {
+    /// Returns the user's remedy, if it is known. The message does not contain it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Origin(error) => error.hint(),
+            Self::NoSuchVersion { dataset, .. } => Some(format!(
+                "see its tags: larder dataset ls {dataset}; make one: larder dataset index {dataset} \
+                 --tag TAG"
+            )),
+            Self::NoManifest { dataset, home } => {
+                let (uri, tag) = (dataset.uri(), dataset.tag());
+                Some(format!(
+                    "correct that address, or index the dataset into it: larder dataset index {uri} \
+                     --manifest {home} --tag {tag}"
+                ))
+            }
+            Self::Moved { indexed, opened, .. } => Some(format!(
+                "if it was moved or copied, index it again: larder dataset index {opened}; if both \
+                 are one place, open it as {indexed}"
+            )),
+            _ => None,
+        }
+    }
 }

@@ -66,6 +66,8 @@ pub enum OriginError {
         object: OriginUri,
         /// The answer of the store.
         why: String,
+        /// The remedy, if it is known.
+        remedy: Option<&'static str>,
     },
     /// The object exists, or differs from the expected one, against a condition of the request.
     #[error("{object} was changed by another process: {why}")]
@@ -129,6 +131,17 @@ pub enum OriginError {
         /// The answer of the store.
         why: String,
     },
+}
+
+impl OriginError {
+    /// Returns the user's remedy, if it is known. The message does not contain it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Denied { remedy, .. } => remedy.map(str::to_owned),
+            _ => None,
+        }
+    }
 }
 
 /// One bucket, container or file system.
@@ -237,20 +250,22 @@ impl OriginError {
         let why = words::plain(error);
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },
-            E::PermissionDenied { .. } | E::Unauthenticated { .. } => Self::Denied { object, why },
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+                Self::Denied { object, why, remedy: None }
+            }
             E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => {
                 Self::Conflict { object, why }
             }
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
             E::Generic { .. } => match words::status(error) {
-                Some(401 | 403) => Self::Denied { object, why },
+                Some(401 | 403) => Self::Denied { object, why, remedy: None },
                 Some(404) => Self::NotFound { object, why },
                 // Old S3 servers answer a conditional write like this.
                 Some(501) => Self::Unsupported { object, why },
-                _ if is_unwritable(error) => Self::Denied { object, why },
+                _ if is_unwritable(error) => Self::Denied { object, why, remedy: None },
                 _ => Self::Failed { object, why },
             },
-            other if is_unwritable(other) => Self::Denied { object, why },
+            other if is_unwritable(other) => Self::Denied { object, why, remedy: None },
             _ => Self::Failed { object, why },
         }
     }

@@ -3,19 +3,38 @@
 //! These are functions because both types belong to other crates.
 
 use larder_base::{Error, ErrorKind, head, limits};
+use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 use tonic::{Code, Status};
 
-/// The status that carries an error's kind and message.
+/// The metadata of a failed call that holds the hint, as UTF-8 bytes.
+const HINT_METADATA: &str = "larder-hint-bin";
+
+/// Returns the status that carries an error's kind, message and hint.
 #[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "callers write `map_err(to_status)`")]
 pub fn to_status(error: Error) -> Status {
-    Status::new(code(error.kind()), head(error.message(), limits::ERROR_MESSAGE_BYTES_MAX))
+    let message = head(error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
+    let mut metadata = MetadataMap::new();
+    if let Some(hint) = error.hint() {
+        let hint = head(hint, limits::ERROR_HINT_BYTES_MAX);
+        metadata.insert_bin(HINT_METADATA, BinaryMetadataValue::from_bytes(hint.as_bytes()));
+    }
+    Status::with_metadata(code(error.kind()), message, metadata)
 }
 
-/// The error behind a status, which becomes its source.
+/// Returns the error behind a status, which becomes its source.
 #[must_use]
 pub fn from_status(status: Status) -> Error {
-    Error::new(kind(status.code()), status.message()).with_source(status)
+    let error = Error::new(kind(status.code()), status.message()).with_hint(hint(&status));
+    error.with_source(status)
+}
+
+/// Returns the hint that a status carries, if any.
+#[must_use]
+pub fn hint(status: &Status) -> Option<String> {
+    let bytes = status.metadata().get_bin(HINT_METADATA)?.to_bytes().ok()?;
+    let text = String::from_utf8(bytes.to_vec()).ok()?;
+    Some(head(&text, limits::ERROR_HINT_BYTES_MAX).to_owned())
 }
 
 /// The gRPC code of a kind. No two kinds share one.
@@ -76,10 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_kind_and_message_through_a_status() {
+    fn an_error_keeps_kind_message_and_hint_through_a_status() {
         let error = Error::new(ErrorKind::DataChanged, "object a.npy has another etag");
+        let error =
+            error.with_hint("index it again: larder dataset index s3://bucket/ä".to_owned());
         let error = from_status(to_status(error.context("shard 3")));
         assert_eq!(error.kind(), ErrorKind::DataChanged);
         assert_eq!(error.to_string(), "shard 3: object a.npy has another etag");
+        assert_eq!(error.hint(), Some("index it again: larder dataset index s3://bucket/ä"));
     }
 }

@@ -52,10 +52,10 @@ impl From<OriginError> for Failure {
             E::NotFound { object, why } => what(Exit::NotFound, format!("{object} was not found"))
                 .why(why)
                 .hint("check the bucket, the prefix and AWS_ENDPOINT_URL"),
-            E::Denied { object, why } => {
+            E::Denied { object, why, remedy } => {
                 what(Exit::Denied, format!("access to {object} was denied"))
                     .why(why)
-                    .hint("larder doctor URI shows which rights are missing")
+                    .hint(remedy.unwrap_or("larder doctor URI shows which rights are missing"))
             }
             E::Conflict { object, why } => {
                 what(Exit::Failed, format!("{object} was changed by somebody else meanwhile"))
@@ -143,29 +143,14 @@ impl From<DatasetError> for Failure {
             E::Tag { object, why } => {
                 Self::new(Exit::Data, format!("{object} can't be used")).why(why).hint(INDEX_AGAIN)
             }
-            E::NoSuchVersion { dataset, what } => {
-                Self::new(Exit::NotFound, format!("{dataset} has no {what}")).hint(format!(
-                    "see its tags: larder dataset ls {dataset}; make one: larder dataset index \
-                     {dataset} --tag TAG"
-                ))
+            E::NoSuchVersion { .. } | E::NoManifest { .. } => {
+                let hint = error.hint().unwrap_or_default();
+                Self::new(Exit::NotFound, error.to_string()).hint(hint)
             }
-            E::NoManifest { dataset, home } => {
-                let (uri, tag) = (dataset.uri(), dataset.tag());
-                let what = format!("there is no manifest of {dataset} under {home}");
-                Self::new(Exit::NotFound, what).hint(format!(
-                    "correct --manifest, or index into it: larder dataset index {uri} --manifest {home} \
-                     --tag {tag}"
-                ))
+            E::Moved { .. } => {
+                let hint = error.hint().unwrap_or_default();
+                Self::new(Exit::Data, error.to_string()).hint(hint)
             }
-            E::Moved { object, indexed, opened } => Self::new(
-                Exit::Data,
-                format!("{object} is not the manifest of {opened}"),
-            )
-            .why(format!("it was made of the data at {indexed}"))
-            .hint(format!(
-                "if it was moved or copied, index it again: larder dataset index {opened}; if \
-                         both are one place, open it as {indexed}"
-            )),
             E::TagContended { object, attempts } => {
                 Self::new(Exit::Unavailable, format!("{object} could not be moved"))
                     .why(format!("somebody else moved it {attempts} times meanwhile"))

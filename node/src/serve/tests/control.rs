@@ -142,6 +142,8 @@ fn what_may_not_or_cannot_be_opened_is_refused_by_kind() {
             from_status(client.open_dataset(request).await.unwrap_err())
         });
         assert_eq!(refused.kind(), kind, "{uri}: {refused}");
+        let hints = refused.hint().is_some_and(|hint| hint.contains("--origin"));
+        assert_eq!(hints, kind == ErrorKind::PermissionDenied, "{uri}: {refused:?}");
     }
     let refused = call(&node, async |mut client| {
         let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 16]) };

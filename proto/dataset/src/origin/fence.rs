@@ -181,16 +181,17 @@ impl Refused {
             Self::Outside(real) => {
                 let real = real.display();
                 let why = format!(
-                    "it is reached through a link that leads to {real}, outside of what this node may \
-                     read: start it with --origin for that folder too, or put a copy in place of the link"
+                    "it is reached through a link that leads to {real}, outside of the node's prefixes"
                 );
-                OriginError::Denied { object, why }
+                let remedy = "start the node with --origin for that folder too, or put a copy in \
+                              place of the link";
+                OriginError::Denied { object, why, remedy: Some(remedy) }
             }
             Self::Io(error) => {
                 let why = error.to_string();
                 match error.kind() {
                     io::ErrorKind::NotFound => OriginError::NotFound { object, why },
-                    _ if is_unwritable(&error) => OriginError::Denied { object, why },
+                    _ if is_unwritable(&error) => OriginError::Denied { object, why, remedy: None },
                     _ => OriginError::Failed { object, why },
                 }
             }

@@ -22,6 +22,7 @@ impl Origin {
             Ok(found) if is_special(found.file_type()) => Err(OriginError::Denied {
                 object: object.clone(),
                 why: "it is a pipe, a socket or a device, and no file".to_owned(),
+                remedy: None,
             }),
             _ => Ok(()),
         }

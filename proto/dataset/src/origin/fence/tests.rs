@@ -42,7 +42,9 @@ impl Place {
 
 fn refused<T: std::fmt::Debug>(outcome: Result<T, OriginError>) {
     match outcome {
-        Err(OriginError::Denied { why, .. }) => assert!(why.contains("--origin"), "{why}"),
+        Err(error @ OriginError::Denied { .. }) => {
+            assert!(error.hint().is_some_and(|hint| hint.contains("--origin")), "{error}");
+        }
         other => panic!("{other:?}"),
     }
 }
