@@ -3,8 +3,8 @@
 //! - `larder_coordinator`: what a cluster agrees on, kept in one place.
 //! - [`desk`]: what operators ask and see.
 //!
-//! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread. Non-goals: the rules
-//! themselves (`larder-membership`), placement (`larder-rebalance`).
+//! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread.
+//! Non-goals: the rules themselves (`larder-membership`), placement (`larder-rebalance`).
 
 pub mod desk;
 
@@ -28,8 +28,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Takes the node's place in the cluster that it is configured for, if there is one. Nobody need answer yet.
-    /// `address` is where other nodes reach this one's control port. Inside a runtime.
+    /// Takes the node's place in the cluster that it is configured for, if there is one. Nobody
+    /// need answer yet. `address` is where other nodes reach this one's control port. Inside a
+    /// runtime.
     ///
     /// # Errors
     /// When the folder of its state or a certificate can't be used.
@@ -49,7 +50,8 @@ impl Cluster {
                     join: join.clone(),
                 };
                 let seat = Seat::start(options).await?;
-                // Also one that was started to join: it may have ended before there was anything to join.
+                // Also one that was started to join: it may have ended before there was anything to
+                // join.
                 let founds = seat.serves();
                 Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), founds)))
             }
@@ -104,7 +106,8 @@ mod tests {
     use super::*;
     use crate::config::Args;
 
-    /// Whether a node that is started with this command line founds a cluster, if there is none yet.
+    /// Whether a node that is started with this command line founds a cluster, if there is none
+    /// yet.
     fn founds(state: &std::path::Path, more: &[&str]) -> bool {
         let state = state.display().to_string();
         let typed =

@@ -1,4 +1,5 @@
-//! The shell around the agent of this node: it feeds the agent what happens, and does what the agent wants done.
+//! The shell around the agent of this node: it feeds the agent what happens, and does what the
+//! agent wants done.
 //!
 //! ```text
 //!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
@@ -8,8 +9,9 @@
 //!   what effects led to ─┘     └──────── events ◀─────┴─▶ Planning: the planner, over the datasets known
 //! ```
 //!
-//! Thread rule: one task owns the agent and waits for nothing else than the next thing to tell it; whatever takes time
-//! is a task of its own that reports with an event. Non-goals: deciding anything (the agent does).
+//! Thread rule: one task owns the agent and waits for nothing else than the next thing to tell it;
+//! whatever takes time is a task of its own that reports with an event. Non-goals: deciding
+//! anything (the agent does).
 
 mod agreement;
 mod announced;
@@ -78,8 +80,9 @@ struct Seen {
     away: bool,
 }
 
-/// Begins to take part in the cluster, as `me`: from here on the node is announced, joins, and goes by the cluster's
-/// ring. The task ends, and takes back that the node lives, when the node stops. Nothing where the node is in no cluster.
+/// Begins to take part in the cluster, as `me`: from here on the node is announced, joins, and goes
+/// by the cluster's ring. The task ends, and takes back that the node lives, when the node stops.
+/// Nothing where the node is in no cluster.
 ///
 /// # Panics
 /// When done twice.

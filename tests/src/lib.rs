@@ -1,5 +1,5 @@
-//! What tests of the whole system share: real nodes as child processes, a real S3 server, and data written by other
-//! people's programs.
+//! What tests of the whole system share: real nodes as child processes, a real S3 server, and data
+//! written by other people's programs.
 //!
 //! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
 

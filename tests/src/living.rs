@@ -1,4 +1,5 @@
-//! Clusters whose membership changes: real nodes that agree through one of them, or through a real etcd.
+//! Clusters whose membership changes: real nodes that agree through one of them, or through a real
+//! etcd.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,8 +42,8 @@ pub enum Keeper {
 }
 
 impl Keeper {
-    /// A real etcd in `make test-full`; elsewhere nothing, and says so. There the other tests cover etcd: its contract
-    /// suite, and one scenario of real nodes.
+    /// A real etcd in `make test-full`; elsewhere nothing, and says so. There the other tests cover
+    /// etcd: its contract suite, and one scenario of real nodes.
     #[must_use]
     pub fn etcd_in_full() -> Option<Self> {
         (!is_left_to_full("this scenario on etcd")).then(|| Self::Etcd(Etcd::start()))
@@ -182,7 +183,8 @@ impl LivingCluster {
         self.until_ring_of(members, &names)
     }
 
-    /// Waits until these nodes all go by one ring of the members with these names. Returns its version.
+    /// Waits until these nodes all go by one ring of the members with these names. Returns its
+    /// version.
     pub fn until_ring_of(&self, nodes: &[usize], names: &[&str]) -> u64 {
         let mut version = 0;
         until(&format!("{names:?} are the ring"), || {
@@ -196,7 +198,8 @@ impl LivingCluster {
         version
     }
 
-    /// Waits until each of so many shards is resident on exactly one of these nodes. Returns how many each has.
+    /// Waits until each of so many shards is resident on exactly one of these nodes. Returns how
+    /// many each has.
     pub fn until_one_copy_each(&self, members: &[usize], shards: usize) -> Vec<usize> {
         let mut counts = Vec::new();
         until(&format!("each of {shards} shards is held once"), || {

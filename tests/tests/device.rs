@@ -1,8 +1,9 @@
 //! The contract of a device with the loader: one suite over all drivers.
 //!
-//! A process loads the driver's library once, so each case is a child process: this program again, told
-//! by the environment which case it is. Over the stand-in for the CUDA driver the child also writes a
-//! report. A case passes when its bytes are right, the report has no mistake, and nothing is left.
+//! A process loads the driver's library once, so each case is a child process: this program again,
+//! told by the environment which case it is. Over the stand-in for the CUDA driver the child also
+//! writes a report. A case passes when its bytes are right, the report has no mistake, and nothing
+//! is left.
 //!
 //! With `LARDER_REAL_GPU=1` the cases also run over the GPU of this host.
 
@@ -70,8 +71,8 @@ fn all_cases_pass_over_a_gpu_where_that_is_asked_for() {
     CASES.iter().for_each(|case| run(case, Over::Gpu).passes());
 }
 
-/// Each planted mistake, the case that meets it, and the mistake that the stand-in names. Where it names none, the
-/// process dies at the instruction that makes the mistake.
+/// Each planted mistake, the case that meets it, and the mistake that the stand-in names. Where it
+/// names none, the process dies at the instruction that makes the mistake.
 const PLANTED: &[(&str, &str, Option<&str>)] = &[
     (
         "no consumer wait",
@@ -120,8 +121,9 @@ planted! {
 
 fn finds(index: usize) {
     let (mistake, case, named) = PLANTED[index];
-    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes slower ones. The
-    // device is lost while a thread waits for a buffer, which the driver sees as many queries of one event.
+    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes
+    // slower ones. The device is lost while a thread waits for a buffer, which the driver sees as
+    // many queries of one event.
     let tries = [("20000", "20"), ("100000", "40"), ("500000", "80")];
     let mut seen = tries.into_iter().map(|(delay, query)| {
         let lost = format!("cuEventQuery:719@{query}");

@@ -7,8 +7,12 @@
 mod cycles;
 #[path = "tidy/manifest.rs"]
 mod manifest;
+#[path = "tidy/markdown.rs"]
+mod markdown;
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -107,6 +111,16 @@ fn crates_depend_one_way_and_packages_stay_in_their_home() {
 #[test]
 fn no_modules_depend_on_each_other_in_a_circle() {
     report(&cycles::cycles(), "modules that need each other: move what both need below both");
+}
+
+#[test]
+fn pages_name_only_paths_that_exist() {
+    report(&markdown::dead_paths(), "paths in Markdown that lead nowhere");
+}
+
+#[test]
+fn comments_and_pages_are_plain_and_narrow() {
+    report(&prose::problems(), "prose to mend: see `docs/glossary.md` for the words");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A process that has no file descriptors left. The limit holds for all threads, so the test runs in a child process.
+//! A process that has no file descriptors left. The limit holds for all threads, so the test runs
+//! in a child process.
 
 use std::{env, fs::File, process::Command, time::Duration};
 

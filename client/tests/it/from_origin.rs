@@ -286,7 +286,8 @@ fn rows_of_a_snapshot_with_checksums_are_compared_with_them_however_few_are_read
     }
     rot(&second);
     let rotten = Dataset::open(&uri, None).unwrap();
-    // The last bytes of the file are an image; so short are they that all of a shard share a checksum.
+    // The last bytes of the file are an image; so short are they that all of a shard share a
+    // checksum.
     for sample in [0, 79] {
         let error = rotten.read(sample, "image").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");

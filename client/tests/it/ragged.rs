@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 const ROWS: u16 = 60;
 
-/// Two files of 60 samples each: a text of pairs of `u16`, some of them empty, and the sample's number.
+/// Two files of 60 samples each: a text of pairs of `u16`, some of them empty, and the sample's
+/// number.
 fn folder(first: u16) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in 0..2 {

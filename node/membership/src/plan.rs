@@ -4,8 +4,7 @@
 //! blob and named by the hash of its bytes, so that the same plan has the same name wherever it was
 //! made. It is pinned to the ring version it was made for.
 //!
-//! [`EvenPlanner`] is the planner of a cluster; [`RingOnly`] knows no exceptions. What a plan leads to
-//! are [`Tables`], another blob.
+//! [`EvenPlanner`] is the planner of a cluster. A plan leads to [`Tables`], another blob.
 //!
 //! Non-goals: how a placement is evened out (`larder-rebalance`); what one looks like inside (bytes, to
 //! agents).
@@ -13,6 +12,7 @@
 mod codec;
 mod even;
 mod figures;
+#[cfg(test)]
 mod ring_only;
 mod tables;
 
@@ -25,7 +25,8 @@ use crate::BlobId;
 pub(crate) use codec::{put_edit, take_edit};
 pub use even::EvenPlanner;
 pub use figures::{Figures, NodeFigures};
-pub use ring_only::RingOnly;
+#[cfg(test)]
+pub(crate) use ring_only::RingOnly;
 pub use tables::Tables;
 
 /// One difference between two lists of members.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The durations that an agent waits by.
 ///
-/// [`Timing::REAL`] is the only value for clusters that hold anything. Tests of real processes divide it, so that they
-/// need not wait half a minute for a death.
+/// [`Timing::REAL`] is the only value for clusters that hold anything. Tests of real processes
+/// divide it, so that they need not wait half a minute for a death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// The shell tells the agent at least this often that time passed.
@@ -18,7 +18,8 @@ pub struct Timing {
     pub death_grace: Duration,
     /// A dead member owns shards again after this time of unbroken announcements.
     pub return_hold: Duration,
-    /// Losses of one member within this time count as flapping: each doubles its grace and its hold.
+    /// Losses of one member within this time count as flapping: each doubles its grace and its
+    /// hold.
     pub flap_window: Duration,
     /// Nodes that come within this time of each other join in one change.
     pub join_window: Duration,
@@ -30,10 +31,11 @@ pub struct Timing {
     pub drop_freshness: Duration,
     /// A write to the coordinator without an answer after this time has an unknown outcome.
     pub proposal_timeout: Duration,
-    /// A node rewrites its own address at most this often: a second process may use its name and rewrite it too.
+    /// A node rewrites its own address at most this often: a second process may use its name and
+    /// rewrite it too.
     pub readdress_interval: Duration,
-    /// An agent waits this long for a plan it still wants. Large plans take tens of seconds, and asking again starts
-    /// the planner anew.
+    /// An agent waits this long for a plan it still wants. Large plans take tens of seconds, and
+    /// asking again starts the planner anew.
     pub plan_timeout: Duration,
     /// A node tells the cluster at most this often of a dataset that the record does not name.
     pub dataset_told_interval: Duration,
@@ -45,7 +47,8 @@ pub struct Timing {
     pub pull_wait_max: Duration,
     /// An agent asks the coordinator this often for changes that a watch may have missed.
     pub refresh_interval: Duration,
-    /// First wait after the coordinator refused a question. Each refusal doubles it, up to `refresh_interval`.
+    /// First wait after the coordinator refused a question. Each refusal doubles it, up to
+    /// `refresh_interval`.
     pub refresh_wait_min: Duration,
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct Filler {
     peers: Arc<Peers>,
     counters: Arc<Counters>,
     pace: Arc<Pace>,
-    /// Fills that take memory at once: in turn, so that the first can read while the next take theirs.
+    /// Fills that take memory at once: in turn, so that the first can read while the next take
+    /// theirs.
     memory: Semaphore,
     /// GETs of parts at once, over all fills.
     gets: Semaphore,
@@ -70,8 +71,8 @@ impl Filler {
         loop {
             let job = cache.next_job().await;
             let (id, filler) = (job.flight().id(), Arc::clone(&self));
-            // A task of its own, so that a panic ends this fill and neither the worker nor the node.
-            // Its set ends it with the worker.
+            // A task of its own, so that a panic ends this fill and neither the worker nor the
+            // node. Its set ends it with the worker.
             let mut fill = task::JoinSet::new();
             fill.spawn(async move { filler.fill(job).await });
             if let Some(Err(death)) = fill.join_next().await {
@@ -163,7 +164,8 @@ impl Filler {
         let read = &plan.reads[part.index()];
         let lender =
             Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
-        // What the peer's memory has become is known only when the whole was compared with what it was filled with.
+        // What the peer's memory has become is known only when the whole was compared with what it
+        // was filled with.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
         Some(lender)
@@ -192,8 +194,8 @@ impl Filler {
         self.finish(job.flight(), part).await.map_err(GaveUp::from)
     }
 
-    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is hashed on
-    /// a thread that may block.
+    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is
+    /// hashed on a thread that may block.
     async fn finish(&self, flight: &Arc<Flight>, part: Part) -> Result<(), Error> {
         let finished = if part.has_rows_to_hash() {
             let turn = Arc::clone(&self.hashing).acquire_owned().await;
@@ -230,8 +232,8 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     Ok(sealed.map_err(errors::of_extent)?)
 }
 
-/// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays counted for as
-/// long as the result, also when the caller is stopped and nobody takes it.
+/// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays
+/// counted for as long as the result, also when the caller is stopped and nobody takes it.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<Flight>,
     work: impl FnOnce() -> T + Send + 'static,

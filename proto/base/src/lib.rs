@@ -2,7 +2,8 @@
 //!
 //! - [`limits`]: every bound on a frame, queue, count or wait, with its reason.
 //! - [`Error`]: a failure that crosses a process border. Its kind says what the caller should do.
-//! - [`ShardId`], [`SnapshotId`]: names that are hashes. [`BootId`], [`Ticket`]: names drawn at random.
+//! - [`ShardId`], [`SnapshotId`]: names that are hashes. [`BootId`], [`Ticket`]: names drawn at
+//!   random.
 //! - [`ring`]: which members own which shards. Every process computes the same.
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
 //! - [`parse_size`], [`printable`]: sizes as people type them, and outside text made safe to show.

@@ -55,8 +55,8 @@ pub const fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// The kind behind a gRPC code. The transport sends the codes that no Larder process sends: the connection broke or a
-/// deadline passed.
+/// The kind behind a gRPC code. The transport sends the codes that no Larder process sends: the
+/// connection broke or a deadline passed.
 #[must_use]
 pub fn kind(of: Code) -> ErrorKind {
     let own = ErrorKind::ALL.iter().copied().find(|kind| code(*kind) == of);

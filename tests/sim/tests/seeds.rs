@@ -1,4 +1,5 @@
-//! Simulated clusters: a thousand of them in `make test`, ten thousand in `make test-full`, a hundred of them twice.
+//! Simulated clusters: a thousand of them in `make test`, ten thousand in `make test-full`, a
+//! hundred of them twice.
 
 use std::thread;
 

@@ -1,6 +1,8 @@
-//! Tests of the whole system that need real processes. One binary holds them all, since linking is slow.
+//! Tests of the whole system that need real processes. One binary holds them all, since linking is
+//! slow.
 //!
-//! They mostly wait for other processes, so several run at once: see `.config/nextest.toml` and the Makefile.
+//! They mostly wait for other processes, so several run at once: see `.config/nextest.toml` and the
+//! Makefile.
 
 mod cli;
 mod client_deaths;

@@ -1,7 +1,8 @@
 //! The modules of a crate as a graph: which file names an item of which other file.
 //!
-//! A path in a `use`, or one that begins with `crate`, `super` or `self`, leads from module to module and through
-//! re-exports to the file that defines the item. A file may name its own ancestors freely. Tests do not count.
+//! A path in a `use`, or one that begins with `crate`, `super` or `self`, leads from module to
+//! module and through re-exports to the file that defines the item. A file may name its own
+//! ancestors freely. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -53,6 +53,18 @@ impl Source {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, strip(line)))
     }
 
+    /// Numbered lines that are comments, without their indent.
+    pub(crate) fn comment_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate();
+        let lines = lines.map(|(index, line)| (index + 1, line.trim_start()));
+        lines.filter(|(_, line)| line.starts_with("//"))
+    }
+
+    /// Columns before the text of a line.
+    pub(crate) fn indent(&self, number: usize) -> usize {
+        self.text.lines().nth(number - 1).map_or(0, |line| line.len() - line.trim_start().len())
+    }
+
     /// The same lines, without comments and string literals' insides.
     pub(crate) fn production_code(&self) -> Vec<String> {
         self.production_lines().into_iter().map(strip).collect()

@@ -62,7 +62,7 @@ async fn an_endpoint_that_is_down_is_passed_over() {
 
 /// A file of the folder of certificates.
 fn certificate(name: &str) -> String {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cluster/coordinator/tests/certificates");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/certificates");
     format!("{folder}/{name}")
 }
 

@@ -256,7 +256,7 @@ fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("LARDER_ETCD_SERVER") {
         return PathBuf::from(named);
     }
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin");
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::iter::once(tools).chain(std::env::split_paths(&folders));
     let found = places.find_map(|folder| Some(folder.join("etcd")).filter(|path| path.is_file()));

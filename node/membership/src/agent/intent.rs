@@ -33,7 +33,8 @@ pub(super) enum Duty {
     Forget(Vec<String>),
     /// A planned change is due.
     Stage(Vec<Edit>),
-    /// The change in flight gives way to one with these edits, so that who leaves by a deadline need not wait for it.
+    /// The change in flight gives way to one with these edits, so that who leaves by a deadline
+    /// need not wait for it.
     Extend(Vec<Edit>),
     /// The committed ring has all its shards where they belong.
     Settle,
@@ -128,7 +129,8 @@ impl Waiting {
     }
 }
 
-/// The change that a command is about, if it is about one. An abort is about the one that was in flight when it came.
+/// The change that a command is about, if it is about one. An abort is about the one that was in
+/// flight when it came.
 pub(super) fn meant(record: &Record, command: &Command) -> Option<u64> {
     match command {
         Command::Steer { steer: Steer::Abort, change } => change.or_else(|| number(record)),

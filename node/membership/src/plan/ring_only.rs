@@ -8,9 +8,9 @@ use super::{Move, Plan, Planned, Planner, Task, edited};
 
 /// Plans by the ring alone. With it placements are as even as the ring is, and no better.
 #[derive(Debug, Clone, Default)]
-pub struct RingOnly {
+pub(crate) struct RingOnly {
     /// The shards of all snapshots and their bytes.
-    pub shards: Vec<(SnapshotId, ShardId, u64)>,
+    pub(crate) shards: Vec<(SnapshotId, ShardId, u64)>,
 }
 
 impl Planner for RingOnly {

@@ -597,7 +597,7 @@ pub mod node_client {
             self.inner.unary(req, path, codec).await
         }
         /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
-        /// proto/wire/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
+        /// proto/base/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
         /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
         /// ring again.
         pub async fn get_exceptions(
@@ -830,7 +830,7 @@ pub mod node_server {
             + std::marker::Send
             + 'static;
         /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
-        /// proto/wire/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
+        /// proto/base/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
         /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
         /// ring again.
         async fn get_exceptions(
