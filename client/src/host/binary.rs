@@ -35,5 +35,8 @@ fn absolute(path: &Path) -> Option<PathBuf> {
 fn missing() -> Error {
     Error::new(ErrorKind::NotFound, "no cache can be started on this host")
         .because("larder-node is neither beside the program that runs nor in PATH")
-        .hint("install it or set LARDER_NODE_BIN to where it is; or name a cluster that runs")
+        .hint(
+            "install the wheel of `make wheel`, which brings it, or set LARDER_NODE_BIN to where it is; \
+             or name a cluster that runs",
+        )
 }

@@ -281,6 +281,8 @@ async fn tensor_plan(
         if bin > 0 {
             why += "; for token files (.bin) say --dtype, --window and --stride";
         }
+        let named = left_out.iter().take(limits::LEFT_OUT_TOLD_MAX).map(|left| format!("; {left}"));
+        why.extend(named);
         return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
     group::plan(uri, candidates, left_out)

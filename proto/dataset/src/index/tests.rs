@@ -103,6 +103,7 @@ async fn names_a_remedy_when_nothing_can_be_indexed() {
     assert!(error.contains("--window"), "{error}");
     let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())]).await.unwrap_err();
     assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
+    assert!(error.to_string().contains("b.npy is empty"), "{error}");
 }
 
 #[tokio::test]
