@@ -10,8 +10,6 @@ const STILL_THERE: &[&str] = &[
     "client/src: loader/layout.rs -> ",
     "client/src: module cluster -> ",
     "client/src: module dataset -> ",
-    "client/cli/src: args.rs -> ",
-    "client/cli/src: module args -> ",
     "client/python/src: dataset.rs -> ",
     "client/python/src: module dataset -> ",
     "node/src: cluster.rs -> ",
