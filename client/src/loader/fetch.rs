@@ -15,9 +15,10 @@ use super::{
 use crate::{
     Copies, Error, GivenMemory, HostTensor, Memory, RowRef, RowsView, Sources,
     buffer::{Buffer, BufferPool},
-    fetch::{Gathered, Placed},
+    fetch::Gathered,
     patience::CancelToken,
     process,
+    remote::Placed,
 };
 
 /// Reads rows: `out[k]` gets tensor `tensors[k]` of all rows, at their places, unless the token is
