@@ -8,9 +8,8 @@ use larder_extent::Attached;
 use super::{
     batch::{Batch, HostRows, OnHost},
     content::Samples,
-    layout::{Layout, check_rows},
+    layout::{Layout, Ragged, check_rows},
     pass::Pass,
-    ragged::Ragged,
 };
 use crate::{
     Copies, Error, GivenMemory, HostTensor, Memory, RowRef, RowsView, Sources,
