@@ -58,12 +58,11 @@ pub mod socket;
 pub mod testing;
 
 pub use anonymous::AnonymousMap;
-pub use attached::{Attached, Companion};
+pub use attached::{Attached, Companion, Lent};
 pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
-pub use lend::Lent;
 pub use map::PagePreference;
 pub use pages::PageSize;
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};

@@ -16,8 +16,6 @@ const STILL_THERE: &[&str] = &[
     "node/membership/src: agent/commands.rs -> ",
     "node/membership/src: agent/event.rs -> ",
     "proto/dataset/src: module checksums -> ",
-    "proto/extent/src: attached.rs -> ",
-    "proto/extent/src: module attached -> ",
     "proto/order/src: error.rs -> ",
     "proto/order/src: module error -> ",
     "proto/wire/src: data/admit.rs -> ",
