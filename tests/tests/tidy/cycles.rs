@@ -18,7 +18,6 @@ const STILL_THERE: &[&str] = &[
     "proto/dataset/src: module checksums -> ",
     "proto/order/src: error.rs -> ",
     "proto/order/src: module error -> ",
-    "proto/wire/src: data/admit.rs -> ",
     "tests/cuda/src: context.rs -> ",
     "tests/cuda/src: module context -> ",
     "tests/origin/src: fault/answer.rs -> ",
