@@ -16,8 +16,6 @@ const STILL_THERE: &[&str] = &[
     "node/membership/src: agent/commands.rs -> ",
     "node/membership/src: agent/event.rs -> ",
     "proto/dataset/src: module checksums -> ",
-    "proto/order/src: error.rs -> ",
-    "proto/order/src: module error -> ",
     "tests/cuda/src: context.rs -> ",
     "tests/cuda/src: module context -> ",
     "tests/origin/src: fault/answer.rs -> ",
