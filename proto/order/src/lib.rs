@@ -48,7 +48,6 @@ mod batch;
 mod digest;
 mod error;
 mod ids;
-mod interleave;
 mod locality;
 mod mixture;
 mod order;
