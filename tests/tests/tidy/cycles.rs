@@ -18,7 +18,6 @@ const STILL_THERE: &[&str] = &[
     "proto/dataset/src: module checksums -> ",
     "tests/cuda/src: context.rs -> ",
     "tests/cuda/src: module context -> ",
-    "tests/origin/src: fault/answer.rs -> ",
     "tests/sim/src: checks.rs -> ",
     "tests/sim/src: module checks -> ",
 ];
