@@ -16,8 +16,6 @@ const STILL_THERE: &[&str] = &[
     "node/membership/src: agent/commands.rs -> ",
     "node/membership/src: agent/event.rs -> ",
     "proto/dataset/src: module checksums -> ",
-    "tests/cuda/src: context.rs -> ",
-    "tests/cuda/src: module context -> ",
     "tests/sim/src: checks.rs -> ",
     "tests/sim/src: module checks -> ",
 ];
