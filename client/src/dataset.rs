@@ -15,7 +15,7 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, Tensor, UriError};
 
 use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
-    HostOptions, HostTensor, LoaderBuilder, RowRef,
+    HostOptions, HostTensor, LoaderBuilder, Locality, RowRef,
     buffer::no_memory,
     fetch::{self, Asking},
     files, hints,
@@ -505,6 +505,27 @@ impl Dataset {
             mapped: Some(mapped),
             cluster: self.cluster().cloned(),
         }
+    }
+
+    /// By what the ranks of a job can divide its batches, as the cluster places its shards now. `ranks`
+    /// names for each rank the nodes on its host: what [`Dataset::nodes_here`] is there, or a node's id
+    /// or the host that the ring knows it on. Ranks with a name in common are on one host; those without
+    /// any are on a host without a node.
+    ///
+    /// To be made by one process, for all: see [`Locality`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for no rank or too many, and for names of which the ring knows none;
+    /// `Unavailable` while no node of the cluster has answered.
+    pub fn locality(&self, ranks: &[Vec<String>]) -> Result<Locality, Error> {
+        Locality::of(&[self.fetcher()], ranks)
+    }
+
+    /// The nodes of its cluster that are on the host of this process, by id: those whose socket answers
+    /// here. Asks every node where its socket is, and waits no longer than two seconds for that.
+    #[must_use]
+    pub fn nodes_here(&self) -> Vec<String> {
+        self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())
     }
 
     fn gather(&self) -> Arc<Gather> {

@@ -24,7 +24,6 @@ mod gather;
 mod lanes;
 mod mapped;
 mod node;
-mod placed;
 mod session;
 mod sources;
 mod strikes;
@@ -43,7 +42,7 @@ use crate::{
     patience::{CancelToken, Patience},
     process,
     process::PerProcess,
-    remote::{Batch, Wanted},
+    remote::{Batch, Placed, Wanted},
     runtime,
 };
 use gather::{Gathering, Means};
@@ -52,7 +51,6 @@ use session::Session;
 use target::Target;
 
 pub(crate) use check::begins;
-pub(crate) use placed::{Lengths, Placed};
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
 pub use target::FetchOptions;

@@ -27,7 +27,6 @@ mod giving;
 mod layout;
 mod pass;
 mod prefetch;
-mod ragged;
 mod schedule;
 mod send;
 mod shuffle;

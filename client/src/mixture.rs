@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Dataset, Error, ErrorKind, LoaderBuilder,
+    Dataset, Error, ErrorKind, LoaderBuilder, Locality,
     loader::common_tensors,
     sampler::{self, Stop, View},
 };
@@ -86,5 +86,23 @@ impl Mixture {
     pub fn loader(&self) -> LoaderBuilder {
         let sources = self.datasets.iter().map(Dataset::source).collect();
         LoaderBuilder::mixed(sources, self.mixture.clone())
+    }
+
+    /// As [`Dataset::locality`], for all datasets of the mixture.
+    ///
+    /// # Errors
+    /// As [`Dataset::locality`].
+    pub fn locality(&self, ranks: &[Vec<String>]) -> Result<Locality, Error> {
+        let fetchers: Vec<_> = self.datasets().iter().map(|dataset| &**dataset.fetcher()).collect();
+        Locality::of(&fetchers, ranks)
+    }
+
+    /// As [`Dataset::nodes_here`], of all clusters that the mixture is read through.
+    #[must_use]
+    pub fn nodes_here(&self) -> Vec<String> {
+        let mut nodes: Vec<_> = self.datasets().iter().flat_map(Dataset::nodes_here).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
     }
 }

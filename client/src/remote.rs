@@ -12,6 +12,7 @@
 mod connection;
 mod failure;
 mod job;
+mod placed;
 mod pool;
 mod receive;
 mod stream;
@@ -19,5 +20,6 @@ mod stream;
 pub(crate) use connection::{Connection, Received, client_name};
 pub(crate) use failure::Failure;
 pub(crate) use job::{Job, Progress, Wanted};
+pub(crate) use placed::{Lengths, Placed};
 pub(crate) use pool::{Pool, Slot};
 pub(crate) use receive::Batch;

@@ -1,13 +1,11 @@
-//! What can be typed: the options every command has. Each command's own arguments stand beside its
-//! code, under `commands`.
+//! What can be typed: the options every command has, then a command. Each command's own arguments
+//! stand beside its code, under `commands`.
 
 use std::ffi::OsString;
 
-use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum, parser::ValueSource,
-};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, parser::ValueSource};
 
-use crate::commands::Command;
+use crate::{commands::Command, global::Global};
 
 /// Admin tool of Larder, the warm tensor cache between object storage and GPUs.
 #[derive(Debug, Parser)]
@@ -34,54 +32,6 @@ impl Cli {
     }
 }
 
-/// Options of every command; shown after its own.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options of every command")]
-pub(crate) struct Global {
-    /// How results are printed: a table for people or JSON for programs
-    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
-    pub(crate) output: Format,
-
-    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs;
-    /// 'none' asks no node. Without an address only for 'larder demo --cluster'
-    #[arg(
-        long,
-        global = true,
-        env = "LARDER_CLUSTER",
-        value_name = "ADDRESS",
-        hide_env_values = true
-    )]
-    pub(crate) cluster: Option<Option<String>>,
-
-    /// When to colour what is printed
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: Colour,
-
-    /// Print results and errors only: no progress, no notes
-    #[arg(short, long, global = true)]
-    pub(crate) quiet: bool,
-}
-
-/// How results are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Tables, with rules on a terminal and plain when piped.
-    Table,
-    /// One JSON object.
-    Json,
-}
-
-/// When output is coloured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Colour {
-    /// On a terminal, unless NO_COLOR is set.
-    Auto,
-    /// Also when piped.
-    Always,
-    /// Not at all.
-    Never,
-}
-
 const SEE_ALSO: &str = "Try it without anything configured: larder demo";
 
 const MORE: &str = "\
@@ -97,6 +47,7 @@ Try it without anything configured: larder demo";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::global::Format;
 
     #[test]
     fn the_command_line_is_well_formed() {

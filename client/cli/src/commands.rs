@@ -46,8 +46,12 @@ pub(crate) enum Command {
     ExitCodes,
 }
 
-/// Runs one command to its end.
-pub(crate) fn run(context: &Context, command: Command) -> Result<(), Failure> {
+/// Runs one command of `program` to its end.
+pub(crate) fn run(
+    context: &Context,
+    command: Command,
+    program: clap::Command,
+) -> Result<(), Failure> {
     if context.bare_cluster() && !matches!(command, Command::Demo(_)) {
         return Err(Failure::new(Exit::Usage, "--cluster lacks its address")
             .why("only 'larder demo' takes it without one, to show a ring that changes")
@@ -61,7 +65,7 @@ pub(crate) fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Demo(arguments) => demo::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
-        Command::Completions(arguments) => completions::run(context, &arguments),
+        Command::Completions(arguments) => completions::run(context, &arguments, program),
         Command::ExitCodes => exit_codes::run(context),
     }
 }

@@ -6,8 +6,8 @@ use larder_client::{Cluster, HostNode, HostOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    args::Global,
     error::{Exit, Failure},
+    global::Global,
     nodes::Nodes,
     output::Output,
     progress::{Board, Progress},

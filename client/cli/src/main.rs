@@ -6,6 +6,7 @@
 
 mod args;
 mod error;
+mod global;
 mod output;
 mod progress;
 
@@ -17,12 +18,13 @@ mod commands;
 use std::process::ExitCode;
 
 use args::Cli;
+use clap::CommandFactory as _;
 use context::Context;
 
 fn main() -> ExitCode {
     let (cli, cluster_was_typed) = Cli::read();
     let context = Context::new(&cli.global, cluster_was_typed);
-    match commands::run(&context, cli.command) {
+    match commands::run(&context, cli.command, Cli::command()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             context.output.fail(&failure);

@@ -12,8 +12,8 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::{
-    args::{Colour, Format, Global},
     error::Failure,
+    global::{Colour, Format, Global},
 };
 
 pub(crate) use page::{Ink, Page};

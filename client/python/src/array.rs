@@ -20,7 +20,7 @@ use pyo3::{
     exceptions::PyBufferError,
     ffi,
     prelude::*,
-    types::{PyCapsule, PyTuple},
+    types::{PyCapsule, PyDict, PyTuple},
 };
 
 mod device;
@@ -217,6 +217,26 @@ impl Array {
         unsafe { view.write(filled) };
         Ok(())
     }
+}
+
+/// Tensors by name: of a ragged one its elements and its offsets.
+pub(crate) fn arrays<'py>(
+    py: Python<'py>,
+    tensors: Vec<HostTensor>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let arrays = PyDict::new(py);
+    for mut tensor in tensors {
+        let (name, offsets) = (tensor.name.clone(), tensor.offsets.take());
+        let elements = Array::new(tensor).or_raise(py)?;
+        match offsets {
+            None => arrays.set_item(&*name, elements)?,
+            Some(offsets) => {
+                let offsets: Vec<u64> = offsets.iter().map(|at| at.unsigned_abs()).collect();
+                arrays.set_item(&*name, (elements, Array::of_integers(py, &offsets)?))?;
+            }
+        }
+    }
+    Ok(arrays)
 }
 
 const _: () = assert!(size_of::<ffi::Py_ssize_t>() == size_of::<i64>());

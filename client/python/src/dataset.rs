@@ -6,7 +6,7 @@ use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor,
 use pyo3::{buffer::PyBuffer, prelude::*, types::PyDict};
 
 use crate::{
-    array::{Array, dtype_name},
+    array::{arrays, dtype_name},
     error::OrRaise,
     host::{StartedNode, started},
     loader::{Loader, Settings},
@@ -219,24 +219,4 @@ impl Dataset {
         let inner = self.inner.clone();
         interruptible(py, move |cancel| inner.slice_unless(samples, tensors.as_deref(), cancel))
     }
-}
-
-/// Tensors by name: of a ragged one its elements and its offsets.
-pub(crate) fn arrays<'py>(
-    py: Python<'py>,
-    tensors: Vec<HostTensor>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let arrays = PyDict::new(py);
-    for mut tensor in tensors {
-        let (name, offsets) = (tensor.name.clone(), tensor.offsets.take());
-        let elements = Array::new(tensor).or_raise(py)?;
-        match offsets {
-            None => arrays.set_item(&*name, elements)?,
-            Some(offsets) => {
-                let offsets: Vec<u64> = offsets.iter().map(|at| at.unsigned_abs()).collect();
-                arrays.set_item(&*name, (elements, Array::of_integers(py, &offsets)?))?;
-            }
-        }
-    }
-    Ok(arrays)
 }

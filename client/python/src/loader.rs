@@ -18,8 +18,7 @@ use pyo3::{
 };
 
 use crate::{
-    array::{Array, TensorMemory, let_go},
-    dataset::arrays,
+    array::{Array, TensorMemory, arrays, let_go},
     error::OrRaise,
     locality::Locality,
     lock::Lock,

@@ -4,8 +4,10 @@ use larder_base::{ErrorKind, limits};
 use larder_dataset::{Manifest, Tensor};
 use larder_wire::data::{DistinctShards, RowRef};
 
-use super::placed::{Lengths, Placed};
-use crate::Error;
+use crate::{
+    Error,
+    remote::{Lengths, Placed},
+};
 
 /// The tensors of a gather.
 pub(super) struct Checked<'a> {

@@ -7,11 +7,12 @@ use larder_wire::data::{DistinctShards, RowRef};
 
 use larder_dataset::Manifest;
 
-use super::{
-    ASK_AGAIN_CORRUPT,
-    placed::{Lengths, Placed},
+use super::ASK_AGAIN_CORRUPT;
+use crate::{
+    local::Slots,
+    process,
+    remote::{Batch, Lengths, Placed},
 };
-use crate::{local::Slots, process, remote::Batch};
 
 /// What rows are found by.
 #[derive(Clone, Copy)]

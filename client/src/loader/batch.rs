@@ -7,8 +7,7 @@ use larder_dataset::Dtype;
 
 use super::{
     content::Samples,
-    layout::{Column, ColumnRows, Layout},
-    ragged::Ragged,
+    layout::{Column, ColumnRows, Layout, Ragged},
 };
 use crate::{
     Error, GivenMemory, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer,

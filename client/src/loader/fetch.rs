@@ -8,16 +8,16 @@ use larder_extent::Attached;
 use super::{
     batch::{Batch, HostRows, OnHost},
     content::Samples,
-    layout::{Layout, check_rows},
+    layout::{Layout, Ragged, check_rows},
     pass::Pass,
-    ragged::Ragged,
 };
 use crate::{
     Copies, Error, GivenMemory, HostTensor, Memory, RowRef, RowsView, Sources,
     buffer::{Buffer, BufferPool},
-    fetch::{Gathered, Placed},
+    fetch::Gathered,
     patience::CancelToken,
     process,
+    remote::Placed,
 };
 
 /// Reads rows: `out[k]` gets tensor `tensors[k]` of all rows, at their places, unless the token is

@@ -1,13 +1,17 @@
 //! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those whose rows
 //! differ in length lie behind the others: see [`Ragged`].
 
+mod ragged;
+
 use std::{iter, ops::Range, sync::Arc};
 
 use larder_base::limits;
 use larder_dataset::{Dtype, Manifest, Tensor};
 
-use super::ragged::{Ragged, RaggedRows};
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};
+use ragged::RaggedRows;
+
+pub(super) use ragged::{Ragged, with_slack};
 
 /// The tensors of a batch, and the bytes of a full one, ragged tensors apart.
 #[derive(Debug)]

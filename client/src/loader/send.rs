@@ -25,9 +25,8 @@ use super::{
     epoch::{Epoch, PreparedEpoch},
     fetch::{BatchFetcher, Fetched},
     giving::Giving,
-    layout::{ColumnRows, Layout},
+    layout::{ColumnRows, Layout, Ragged, with_slack},
     pass::Pass,
-    ragged::{Ragged, with_slack},
 };
 use crate::{
     Copies, DeviceSlice, Error, Pump, ReadyBlock,

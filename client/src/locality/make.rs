@@ -5,53 +5,11 @@ use std::collections::HashMap;
 use larder_base::{ErrorKind, Placement, limits};
 
 use super::{Locality, NOBODY, Table};
-use crate::{Dataset, Error, Fetcher, Mixture, sampler::RankHosts};
-
-impl Dataset {
-    /// By what the ranks of a job can divide its batches, as the cluster places its shards now. `ranks`
-    /// names for each rank the nodes on its host: what [`Dataset::nodes_here`] is there, or a node's id
-    /// or the host that the ring knows it on. Ranks with a name in common are on one host; those without
-    /// any are on a host without a node.
-    ///
-    /// To be made by one process, for all: see [`Locality`].
-    ///
-    /// # Errors
-    /// `InvalidArgument` for no rank or too many, and for names of which the ring knows none;
-    /// `Unavailable` while no node of the cluster has answered.
-    pub fn locality(&self, ranks: &[Vec<String>]) -> Result<Locality, Error> {
-        Locality::of(&[self.fetcher()], ranks)
-    }
-
-    /// The nodes of its cluster that are on the host of this process, by id: those whose socket answers
-    /// here. Asks every node where its socket is, and waits no longer than two seconds for that.
-    #[must_use]
-    pub fn nodes_here(&self) -> Vec<String> {
-        self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())
-    }
-}
-
-impl Mixture {
-    /// As [`Dataset::locality`], for all datasets of the mixture.
-    ///
-    /// # Errors
-    /// As [`Dataset::locality`].
-    pub fn locality(&self, ranks: &[Vec<String>]) -> Result<Locality, Error> {
-        let fetchers: Vec<_> = self.datasets().iter().map(|dataset| &**dataset.fetcher()).collect();
-        Locality::of(&fetchers, ranks)
-    }
-
-    /// As [`Dataset::nodes_here`], of all clusters that the mixture is read through.
-    #[must_use]
-    pub fn nodes_here(&self) -> Vec<String> {
-        let mut nodes: Vec<_> = self.datasets().iter().flat_map(Dataset::nodes_here).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-    }
-}
+use crate::{Error, Fetcher, sampler::RankHosts};
 
 impl Locality {
-    /// Of the placements that these go by, and ranks as [`Dataset::locality`] takes them.
+    /// Of the placements that these go by, and ranks as [`Dataset::locality`](crate::Dataset::locality)
+    /// takes them.
     pub(crate) fn of(fetchers: &[&Fetcher], ranks: &[Vec<String>]) -> Result<Self, Error> {
         let placements = fetchers.iter().map(|fetcher| placement_of(fetcher));
         let placements = placements.collect::<Result<Vec<_>, _>>()?;

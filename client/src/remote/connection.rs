@@ -16,10 +16,11 @@ use larder_wire::data::{
 
 use super::{
     Failure, Job, Progress, Wanted,
+    placed::Lengths,
     receive::{Run, is_contiguous, receive, receive_ragged, receive_row},
     stream::Stream,
 };
-use crate::{Copies, fetch::Lengths, patience::CancelToken};
+use crate::{Copies, patience::CancelToken};
 
 /// What is read ahead of a frame: headers and most tables come with one system call, and little
 /// payload is copied twice.

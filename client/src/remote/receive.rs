@@ -16,8 +16,7 @@ use std::io::{self, IoSliceMut, Read};
 
 use larder_extent::crc::{Crc32c, crc32c};
 
-use super::Failure;
-use crate::fetch::Lengths;
+use super::{Failure, placed::Lengths};
 
 mod ragged;
 

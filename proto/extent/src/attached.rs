@@ -1,5 +1,7 @@
 //! The reader's side of an extent that another process filled.
 
+mod lent;
+
 use std::any::Any;
 use std::fmt;
 use std::fs::File;
@@ -12,6 +14,8 @@ use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
 use crate::lend::Lender;
 use crate::map::{PrivateMap, ReadMap};
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
+
+pub use lent::Lent;
 
 /// An extent received from the process that filled it, checked and mapped. Derefs to
 /// [`ExtentView`].
@@ -29,7 +33,7 @@ pub struct Attached {
     /// Dropped first.
     companion: Slot,
     view: ExtentView,
-    pub(crate) lender: Option<Lender>,
+    lender: Option<Lender>,
     /// Dropped last.
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }

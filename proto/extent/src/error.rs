@@ -1,4 +1,4 @@
-//! The errors of laying out, filling, sealing and attaching an extent.
+//! The errors of laying out, filling, sealing, attaching and reading an extent.
 
 use std::io;
 
@@ -99,4 +99,14 @@ impl ExtentError {
     pub(crate) fn os<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Os { call, source: source.into() }
     }
+}
+
+/// A row does not have the checksum computed when it was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("row {row} of region {region} does not have the checksum it was filled with")]
+pub struct CorruptRow {
+    /// Index of the region.
+    pub region: usize,
+    /// Index of the row (of [`Region::Blocks`](crate::Region::Blocks): of the block).
+    pub row: u64,
 }

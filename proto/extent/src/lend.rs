@@ -13,8 +13,8 @@
 //!
 //! Asking the kernel takes about 30 ns a page, most of a view's cost. So a returned loan is only
 //! noted down. The next request for the same bytes asks, or a thread with time to spare
-//! ([`Attached::settle_loans`]). At its return only a few of its pages are checked. That is enough
-//! to notice a program that works in place, because it writes to all of them.
+//! ([`crate::Attached::settle_loans`]). At its return only a few of its pages are checked. That is
+//! enough to notice a program that works in place, because it writes to all of them.
 //!
 //! When [`WRITTEN_BYTES_MAX`] were found written, nothing more is lent until all loans are returned
 //! and the mapping is reset, which happens at once then. So three terms bound the page copies that
@@ -40,13 +40,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::ops::Range;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::layout::{BLOCK_BYTES, Layout, Region, index, indices};
+use crate::layout::Layout;
 use crate::map::PrivateMap;
-use crate::{Attached, CorruptRow, fork_count, pagemap};
+use crate::{fork_count, pagemap};
 
 /// Bytes found written in returned loans at which lending stops until the mapping is reset.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
@@ -62,7 +61,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// The private mapping of an extent, and its loans.
 pub(crate) struct Lender {
-    map: PrivateMap,
+    pub(crate) map: PrivateMap,
     /// The [`fork_count`] of the process that made it.
     process: u32,
     books: Mutex<Books>,
@@ -70,7 +69,7 @@ pub(crate) struct Lender {
     asking: Mutex<()>,
     /// By region, a bit for each checksum unit found intact. Sealed pages cannot change, so one
     /// check is enough.
-    intact: Box<[Box<[AtomicU64]>]>,
+    pub(crate) intact: Box<[Box<[AtomicU64]>]>,
 }
 
 #[derive(Default)]
@@ -96,7 +95,7 @@ impl Lender {
     }
 
     /// Enters a loan, if these bytes can be lent.
-    fn lend(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn lend(&self, range: &Range<usize>) -> bool {
         if range.is_empty() || self.process != fork_count() {
             return false;
         }
@@ -151,7 +150,7 @@ impl Lender {
         samples(range).any(|at| self.is_written(&(at..at + 1)))
     }
 
-    fn give_back(&self, range: &Range<usize>) {
+    pub(crate) fn give_back(&self, range: &Range<usize>) {
         if self.process != fork_count() {
             return;
         }
@@ -166,7 +165,7 @@ impl Lender {
     }
 
     /// Asks the kernel about the returned loans, so that their bytes can be lent again.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if self.process != fork_count() {
             return;
         }
@@ -212,190 +211,5 @@ impl Books {
 impl fmt::Debug for Lender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lender({} bytes)", self.map.addresses().len())
-    }
-}
-
-/// Bytes of consecutive rows, lent to be read and written. Dropping it returns them. The extent
-/// stays mapped at least until then.
-#[derive(Debug)]
-pub struct Lent {
-    extent: Arc<Attached>,
-    /// In the mapping.
-    range: Range<usize>,
-}
-
-impl Lent {
-    /// Returns where they begin, for [`len`](Self::len) bytes. Only the holder reads or writes
-    /// there until this is dropped.
-    #[must_use]
-    pub fn base(&self) -> NonNull<u8> {
-        let base = self.lender().map.base().as_ptr();
-        let first = base.wrapping_add(self.range.start);
-        NonNull::new(first).expect("within a mapping, which is never at address 0")
-    }
-
-    /// Returns the number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Returns false: no loan is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    fn lender(&self) -> &Lender {
-        self.extent.lender.as_ref().expect("what was lent has a lender")
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.lender().give_back(&self.range);
-    }
-}
-
-impl Attached {
-    /// Returns consecutive rows of a region as one slice. Returns `None` for several rows that
-    /// overlap or have gaps between them.
-    ///
-    /// Compares their checksums unless an earlier call did.
-    ///
-    /// # Errors
-    /// The first row that does not have its checksum.
-    ///
-    /// # Panics
-    /// If there are no such rows.
-    pub fn rows_verified(
-        &self,
-        region: usize,
-        rows: Range<u64>,
-    ) -> Result<Option<&[u8]>, CorruptRow> {
-        let Some(bytes) = self.rows_back_to_back(region, &rows) else {
-            return Ok(None);
-        };
-        let placed = self.placed(region);
-        let per_unit = placed.rows_per_unit();
-        let units = if placed.units == 0 {
-            0..0
-        } else {
-            rows.start / per_unit..rows.end.div_ceil(per_unit)
-        };
-        for unit in units {
-            if !self.is_intact(region, unit) {
-                return Err(CorruptRow { region, row: (unit * per_unit).max(rows.start) });
-            }
-        }
-        Ok(Some(bytes))
-    }
-
-    /// As [`rows_verified`](Self::rows_verified), without looking at checksums.
-    ///
-    /// # Panics
-    /// If there are no such rows.
-    #[must_use]
-    pub fn rows_back_to_back(&self, region: usize, rows: &Range<u64>) -> Option<&[u8]> {
-        let (range, offset) = (self.dense(region, rows)?, self.placed(region).offset);
-        Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
-    }
-
-    /// Lends consecutive rows of a region, without a copy, for their holder to read and write.
-    /// Compares no checksum.
-    ///
-    /// Returns `None`, and the caller must copy the rows, if one of these holds:
-    ///
-    /// * The rows do not lie back to back.
-    /// * Some of them are lent already.
-    /// * An earlier holder wrote to their pages, and the mapping cannot be reset now.
-    /// * This process is a forked child.
-    /// * The extent was not attached by [`Attached::lending`].
-    ///
-    /// # Panics
-    /// If there are no such rows.
-    #[must_use]
-    pub fn lend(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<Lent> {
-        let lender = self.lender.as_ref()?;
-        let range = indices(&self.dense(region, &rows)?);
-        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
-    }
-
-    /// Asks the kernel whether returned loans were written to, so that the next request for them
-    /// need not wait. For threads with time to spare: some 30 ns a page.
-    pub fn settle_loans(&self) {
-        if let Some(lender) = &self.lender {
-            lender.settle();
-        }
-    }
-
-    /// Returns bytes of a region without rows ([`Region::Blocks`]). Compares the checksums of their
-    /// blocks unless an earlier call did.
-    ///
-    /// # Errors
-    /// The first block that does not have its checksum.
-    ///
-    /// # Panics
-    /// If the region has rows, or does not have these bytes.
-    pub fn bytes_verified(&self, region: usize, bytes: &Range<u64>) -> Result<&[u8], CorruptRow> {
-        let read = self.bytes_of_blocks(region, bytes);
-        let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
-        let mut blocks = if bytes.is_empty() { 0..0 } else { blocks };
-        match blocks.find(|&block| !self.is_intact(region, block)) {
-            None => Ok(read),
-            Some(row) => Err(CorruptRow { region, row }),
-        }
-    }
-
-    /// As [`bytes_verified`](Self::bytes_verified), without looking at checksums.
-    ///
-    /// # Panics
-    /// As [`bytes_verified`](Self::bytes_verified).
-    #[must_use]
-    pub fn bytes_of_blocks(&self, region: usize, bytes: &Range<u64>) -> &[u8] {
-        let has_rows = matches!(self.placed(region).region, Region::Rows { .. });
-        assert!(!has_rows, "region {region} has rows, which are not looked at as bytes");
-        &self.region(region)[indices(bytes)]
-    }
-
-    /// Lends bytes of a region without rows, as [`lend`](Self::lend) lends rows.
-    ///
-    /// # Panics
-    /// As [`bytes_verified`](Self::bytes_verified).
-    #[must_use]
-    pub fn lend_bytes(self: &Arc<Self>, region: usize, bytes: &Range<u64>) -> Option<Lent> {
-        let _ = self.bytes_of_blocks(region, bytes);
-        let (lender, offset) = (self.lender.as_ref()?, self.placed(region).offset);
-        let range = indices(&(offset + bytes.start..offset + bytes.end));
-        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
-    }
-
-    /// Returns the range of the file that holds the rows, if they lie back to back.
-    fn dense(&self, region: usize, rows: &Range<u64>) -> Option<Range<u64>> {
-        let placed = self.placed(region);
-        let count = placed.region.rows();
-        assert!(rows.start < rows.end && rows.end <= count, "rows {rows:?} of {count}");
-        if let Region::Rows { row_bytes, stride_bytes, .. } = placed.region
-            && row_bytes != stride_bytes
-            && rows.end - rows.start > 1
-        {
-            return None;
-        }
-        let (first, last) = (placed.row_range(rows.start), placed.row_range(rows.end - 1));
-        Some(placed.offset + first.start..placed.offset + last.end)
-    }
-
-    fn is_intact(&self, region: usize, unit: u64) -> bool {
-        let verify = || self.verify_row(region, unit * self.placed(region).rows_per_unit());
-        let Some(lender) = &self.lender else {
-            return verify();
-        };
-        let (word, bit) = (&lender.intact[region][index(unit / 64)], 1 << (unit % 64));
-        let known = word.load(Relaxed) & bit != 0;
-        if !known && verify() {
-            word.fetch_or(bit, Relaxed);
-            return true;
-        }
-        known
     }
 }

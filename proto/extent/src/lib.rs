@@ -58,17 +58,16 @@ pub mod socket;
 pub mod testing;
 
 pub use anonymous::AnonymousMap;
-pub use attached::{Attached, Companion};
-pub use error::ExtentError;
+pub use attached::{Attached, Companion, Lent};
+pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
-pub use lend::Lent;
 pub use map::PagePreference;
 pub use pages::PageSize;
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
-pub use view::{CorruptRow, ExtentView};
+pub use view::ExtentView;
 
 /// Returns a number that differs between a process and a child it forked, if both call this
 /// function. It replaces `getpid` without a system call, so that every read can check it. Notices

@@ -7,17 +7,7 @@ use std::ops::Range;
 use crate::layout::{Layout, Placed, index, indices};
 use crate::map::ReadMap;
 use crate::rows::RowSource;
-use crate::{ExtentId, PageSize};
-
-/// A row does not have the checksum computed when it was filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("row {row} of region {region} does not have the checksum it was filled with")]
-pub struct CorruptRow {
-    /// Index of the region.
-    pub region: usize,
-    /// Index of the row (of [`Region::Blocks`](crate::Region::Blocks): of the block).
-    pub row: u64,
-}
+use crate::{CorruptRow, ExtentId, PageSize};
 
 /// The contents of a sealed extent, mapped and faulted in. [`Sealed`](crate::Sealed) and
 /// [`Attached`](crate::Attached) both deref to it.

@@ -17,6 +17,8 @@
 //! All of it is computed from the plan and the position, so a mixture is resumed, shared among ranks
 //! and proved complete as a single view is.
 
+mod interleave;
+
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,9 +27,9 @@ use arc_swap::ArcSwapOption;
 use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::interleave::Interleaving;
 use super::plan::KeyUse;
 use super::{EpochDigest, Error, Order, PlanId, Shuffle, View};
+use interleave::Interleaving;
 
 /// How long an epoch of a mixture is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -2,11 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Error, PlanId, text::Fields};
-
-/// The name of a `Locality` of the client: equal for two exactly when they divide batches alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LocalityId(u128);
+use super::{Error, LocalityId, PlanId, text::Fields};
 
 /// The order that all ranks walk, and by what they divide each global batch: ranks that call their
 /// pass differently lose and repeat rows.
@@ -19,20 +15,6 @@ pub struct LocalityId(u128);
 pub struct PassName {
     plan: PlanId,
     locality: Option<LocalityId>,
-}
-
-impl LocalityId {
-    /// The name with this hash.
-    #[must_use]
-    pub fn from_u128(hash: u128) -> Self {
-        Self(hash)
-    }
-
-    /// The hash it is made of.
-    #[must_use]
-    pub fn to_u128(self) -> u128 {
-        self.0
-    }
 }
 
 impl PassName {
@@ -71,12 +53,6 @@ impl PassName {
     }
 }
 
-impl fmt::Display for LocalityId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
 impl fmt::Display for PassName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.plan)?;
@@ -91,7 +67,8 @@ impl FromStr for PassName {
         let wanted = "the name of a pass: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION[/LOCALITY]";
         let mut fields = Fields::new(text, wanted);
         let plan = PlanId::read(&mut fields)?;
-        let locality = if fields.has_more() { Some(LocalityId(fields.hex()?)) } else { None };
+        let locality =
+            if fields.has_more() { Some(LocalityId::from_u128(fields.hex()?)) } else { None };
         fields.end()?;
         Ok(Self { plan, locality })
     }

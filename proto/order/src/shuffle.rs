@@ -2,9 +2,6 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
-
-use super::{Error, text};
 
 /// Shards of a window unless memory is too small for it: 4 GiB in play at the default shard size.
 ///
@@ -57,26 +54,6 @@ impl fmt::Display for Shuffle {
             Self::None => f.write_str("none"),
             Self::Window { shards } => write!(f, "window:{shards}"),
             Self::Global => f.write_str("global"),
-        }
-    }
-}
-
-impl FromStr for Shuffle {
-    type Err = Error;
-
-    /// Reads `none`, `global`, `window` (of the default size) or `window:SHARDS`.
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "none" => Ok(Self::None),
-            "global" => Ok(Self::Global),
-            "window" => Ok(Self::Window { shards: WINDOW_SHARDS_DEFAULT }),
-            _ => text
-                .strip_prefix("window:")
-                .and_then(text::number)
-                .map(|shards| Self::Window { shards })
-                .ok_or_else(|| {
-                    text::refused("a shuffle: none, window, window:SHARDS or global", text)
-                }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::str::{FromStr, Split};
 
-use super::Error;
+use super::{Error, Shuffle, WINDOW_SHARDS_DEFAULT};
 
 /// Characters of a refused text that an error repeats.
 const QUOTED_CHARS_MAX: usize = 120;
@@ -71,4 +71,22 @@ pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
 /// The error for `text`, which is not `wanted`.
 pub(super) fn refused(wanted: &'static str, text: &str) -> Error {
     Error::Text { wanted, text: text.chars().take(QUOTED_CHARS_MAX).collect() }
+}
+
+impl FromStr for Shuffle {
+    type Err = Error;
+
+    /// Reads `none`, `global`, `window` (of the default size) or `window:SHARDS`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "none" => Ok(Self::None),
+            "global" => Ok(Self::Global),
+            "window" => Ok(Self::Window { shards: WINDOW_SHARDS_DEFAULT }),
+            _ => text
+                .strip_prefix("window:")
+                .and_then(number)
+                .map(|shards| Self::Window { shards })
+                .ok_or_else(|| refused("a shuffle: none, window, window:SHARDS or global", text)),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Which samples of a snapshot an epoch declares.
 
+mod split;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -42,6 +42,7 @@
 mod codec;
 mod error;
 mod header;
+mod kind;
 
 mod hello;
 
@@ -62,9 +63,10 @@ pub use attach::{
 pub use error::WireError;
 pub use failure::ErrorReply;
 pub use gather::{Gather, GatherEnd, GatherParts, RowRef};
-pub use header::{FRAME_HEADER_BYTES, FrameHeader, Kind};
+pub use header::{FRAME_HEADER_BYTES, FrameHeader};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};
+pub use kind::Kind;
 pub use part::{Part, ReadPart};
 pub use rows::{Data, DataPiece, DataRun};
 pub use shards::DistinctShards;

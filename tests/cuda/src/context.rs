@@ -18,13 +18,6 @@ thread_local! {
     static STACK: Cell<([u64; STACK_MAX], usize)> = const { Cell::new(([0; STACK_MAX], 0)) };
 }
 
-/// The primary context of a device.
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) handle: u64,
-    pub(crate) retained: u64,
-}
-
 /// The handle of the thread's current context, or 0.
 pub(crate) fn current_handle() -> u64 {
     let (stack, depth) = STACK.get();

@@ -2,24 +2,21 @@
 //!
 //! [`State::copy`] looks up both ends of each row, judges the row against earlier uses of the same
 //! bytes, and queues one task. A row from page-locked or registered memory reads its source when
-//! the task runs. A row from pageable memory takes the bytes at the call (`moves`).
+//! the task runs. A row from pageable memory takes the bytes at the call (`state::moves`).
 //! Thread rule: under the state's mutex, but [`Move::run`] runs outside of it.
 //! Non-goals: reads and writes by host code.
 
-mod moves;
-
 use std::sync::Arc;
 
-pub(crate) use self::moves::{Fill, Move};
-use self::moves::{Source, Target};
 use crate::codes::{self, Code};
 use crate::memory::{PORTABLE, Place, READ_ONLY};
 use crate::mistakes;
-use crate::order::uses::{Access, Use};
 use crate::order::{Found, offset};
 use crate::pages;
 use crate::state::State;
-use crate::stream::Work;
+use crate::state::moves::{Fill, Move, Source, Target};
+use crate::state::queue::Work;
+use crate::state::uses::{Access, Use};
 
 /// One contiguous copy.
 #[derive(Debug, Clone, Copy)]

@@ -4,12 +4,11 @@
 //! failures, and answers with the sticky error of a lost device. Only then does a call's body run.
 //! Thread rule: a forked child is refused before any lock. Non-goals: the bodies, in `api`.
 
-use std::cell::Cell;
-
 use crate::codes::{self, Code};
 use crate::mistakes;
 use crate::report;
 use crate::state::{self, Held, State};
+use crate::stream::IS_STREAM;
 
 /// Event queries that a program may make after it has seen the sticky error.
 const POLLS_AFTER_LOSS_MAX: u64 = 200;
@@ -22,11 +21,6 @@ const SYMBOLS: &[(&str, i32)] = &[
     ("cuMemcpyBatchAsync", 12080),
     ("cuEventElapsedTime_v2", 12080),
 ];
-
-thread_local! {
-    /// Set in stream threads: host functions must not call the driver.
-    pub(crate) static IS_STREAM: Cell<bool> = const { Cell::new(false) };
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {

@@ -11,60 +11,15 @@ use std::sync::Arc;
 
 use crate::codes::{self, Code};
 use crate::mistakes;
-use crate::order::clock::{Clock, Tick};
-use crate::order::uses::Uses;
 use crate::pages::{Rights, Twin, rights};
 use crate::state::State;
+use crate::state::blocks::{Block, Kind, Registration, Unfinished};
+use crate::state::uses::Uses;
 
 /// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`.
 pub(crate) const PORTABLE: u32 = 1;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 pub(crate) const READ_ONLY: u32 = 8;
-
-/// Copies that use some memory and that the host may not have waited for.
-#[derive(Debug, Default)]
-pub(crate) struct Unfinished(Vec<Tick>);
-
-impl Unfinished {
-    /// Adds a copy and forgets copies that the host has waited for.
-    pub(crate) fn add(&mut self, tick: Tick, host: &Clock) {
-        if self.0.len() == self.0.capacity() {
-            self.0.retain(|tick| !host.saw(*tick));
-        }
-        self.0.push(tick);
-    }
-
-    fn count(&self, host: &Clock) -> usize {
-        self.0.iter().filter(|tick| !host.saw(**tick)).count()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Device,
-    PageLocked,
-}
-
-/// Memory that the stand-in allocated.
-#[derive(Debug)]
-pub(crate) struct Block {
-    pub(crate) kind: Kind,
-    /// The device that holds the memory, or whose context was current.
-    pub(crate) device: usize,
-    pub(crate) flags: u32,
-    pub(crate) twin: Arc<Twin>,
-    pub(crate) uses: Uses,
-    pub(crate) unfinished: Unfinished,
-}
-
-/// Memory of the program that is registered.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    pub(crate) device: usize,
-    pub(crate) flags: u32,
-    pub(crate) bytes: usize,
-    pub(crate) unfinished: Unfinished,
-}
 
 /// The owner of an address range. The numbers are addresses of blocks and registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

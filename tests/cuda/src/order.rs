@@ -4,15 +4,12 @@
 //! conflicts with an earlier use outside of that clock is a mistake, even if the bytes come out
 //! right. Thread rule: under the state's mutex. Non-goals: uses by host code.
 
-pub(crate) mod clock;
-pub(crate) mod uses;
-
 use std::ops::Range;
 
 use crate::memory::Place;
 use crate::mistakes;
 use crate::state::State;
-use uses::{Access, Conflict, Use};
+use crate::state::uses::{Access, Conflict, Use};
 
 /// Mistakes of one call: the first of each kind.
 #[derive(Debug, Default)]

@@ -24,10 +24,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::memory::Kind;
 use crate::mistakes;
-use crate::state::{Counts, State, driver, lock, used_driver};
-use crate::stream;
+use crate::state::blocks::Kind;
+use crate::state::{Counts, State, driver, lock, queue, used_driver};
 
 /// Calls of a forked child. The parent never locks it, so the child cannot inherit a held lock.
 static AFTER_FORK: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -133,7 +132,7 @@ impl State {
     /// Things that the program has not given back.
     fn left(&self) -> Value {
         let blocks = |kind| self.blocks.values().filter(|block| block.kind == kind).count();
-        let created = |kind| matches!(kind, stream::Kind::Blocking | stream::Kind::NonBlocking);
+        let created = |kind| matches!(kind, queue::Kind::Blocking | queue::Kind::NonBlocking);
         let streams = self.streams.values().filter(|s| created(s.kind) && !s.destroyed).count();
         json!({
             "streams": streams,

@@ -1,18 +1,24 @@
 //! All that the stand-in knows, under one mutex.
 //!
-//! Other modules add methods to [`State`] beside their types. Thread rule: [`lock`] gives access;
-//! [`until`] waits on one condition variable that each finished piece of work notifies.
+//! The modules below it define the types that it holds. Other modules add methods to [`State`].
+//! Thread rule: [`lock`] gives access; [`until`] waits on one condition variable that each finished
+//! piece of work notifies.
 //! Non-goals: behaviour of single calls.
+
+pub(crate) mod blocks;
+pub(crate) mod clock;
+pub(crate) mod moves;
+pub(crate) mod queue;
+pub(crate) mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::codes::Code;
-use crate::context::Context;
-use crate::memory::{Block, Registration};
-use crate::order::clock::Clock;
 use crate::settings::Settings;
-use crate::stream::{Event, Stream};
+use blocks::{Block, Registration};
+use clock::Clock;
+use queue::{Event, Stream};
 
 /// Mistakes that a report keeps; it counts the others.
 const MISTAKES_MAX: usize = 100;
@@ -53,6 +59,13 @@ pub(crate) struct Counts {
     pub(crate) device_bytes_max: usize,
     pub(crate) pinned_bytes_max: usize,
     pub(crate) registered_bytes_max: usize,
+}
+
+/// The primary context of a device.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) handle: u64,
+    pub(crate) retained: u64,
 }
 
 #[derive(Debug)]

@@ -10,93 +10,21 @@
 
 mod worker;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::c_void;
-use std::sync::{Arc, Condvar, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Condvar};
 
 use crate::codes::{self, Code};
-use crate::copies::{Fill, Move};
-use crate::order::clock::{Clock, Tick};
+use crate::state::clock::{Clock, Tick};
+use crate::state::queue::{Kind, Stream, Task, Work};
 use crate::state::{Held, State, until};
 
 /// Tasks that a stream queues; a call waits for room beyond.
 const QUEUE_MAX: usize = 1024;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Legacy,
-    /// The per-thread default stream of one thread.
-    PerThread(std::thread::ThreadId),
-    Blocking,
-    NonBlocking,
-}
-
-#[derive(Debug)]
-pub(crate) struct Stream {
-    /// The context's device.
-    pub(crate) device: usize,
-    pub(crate) kind: Kind,
-    pub(crate) destroyed: bool,
-    /// Wakes the thread when there is a task.
-    pub(crate) wake: Arc<Condvar>,
-    pub(crate) clock: Clock,
-    submitted: u64,
-    completed: u64,
-    queue: VecDeque<Task>,
-    /// Ticks that the next task must wait for.
-    waits: Vec<Tick>,
-}
-
-#[derive(Debug)]
-struct Task {
-    after: Vec<Tick>,
-    work: Work,
-}
-
-/// The time at which an event was reached.
-pub(crate) type Stamp = Arc<OnceLock<Instant>>;
-/// A host function: `CUhostFn`.
-pub(crate) type HostFunction = extern "C" fn(*mut c_void);
-
-#[derive(Debug)]
-pub(crate) enum Work {
-    Copy {
-        call: &'static str,
-        moves: Vec<Move>,
-    },
-    Fill(Fill),
-    Stamp(Stamp),
-    /// The address is the host function's argument. The clock is the stream's at this task.
-    Host {
-        function: HostFunction,
-        argument: usize,
-        clock: Clock,
-    },
-    /// Only waits.
-    Wait,
-}
-
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) device: usize,
-    pub(crate) timed: bool,
-    pub(crate) recorded: Option<Recorded>,
-}
-
-/// The last record of an event.
-#[derive(Debug, Clone)]
-pub(crate) struct Recorded {
-    pub(crate) tick: Tick,
-    pub(crate) clock: Clock,
-    pub(crate) stamp: Stamp,
-}
-
-impl Stream {
-    /// The newest work.
-    fn last(&self, handle: u64) -> Tick {
-        Tick { stream: handle, index: self.submitted }
-    }
+thread_local! {
+    /// Set in stream threads: host functions must not call the driver.
+    pub(crate) static IS_STREAM: Cell<bool> = const { Cell::new(false) };
 }
 
 impl State {

@@ -6,10 +6,12 @@
 
 mod answer;
 mod corrupt;
+mod honest;
 mod plan;
 mod script;
 
-pub(crate) use answer::{Action, Honest, spoil};
+pub(crate) use answer::{Action, spoil};
+pub(crate) use honest::Honest;
 pub use plan::FaultPlan;
 pub(crate) use plan::Injection;
 pub(crate) use script::{Script, Step};

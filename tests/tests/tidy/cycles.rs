@@ -5,27 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::modules::{Crate, Edges, File};
 use super::source::sources;
 
-/// Circles that are still there, each by its first file.
-const STILL_THERE: &[&str] = &[
-    "client/src: loader/layout.rs -> ",
-    "client/src: module cluster -> ",
-    "client/src: module dataset -> ",
-    "client/cli/src: args.rs -> ",
-    "client/cli/src: module args -> ",
-    "client/python/src: dataset.rs -> ",
-    "client/python/src: module dataset -> ",
-    "proto/extent/src: attached.rs -> ",
-    "proto/extent/src: rows.rs -> ",
-    "proto/extent/src: module attached -> ",
-    "proto/extent/src: module rows -> ",
-    "proto/order/src: error.rs -> ",
-    "proto/order/src: module error -> ",
-    "proto/wire/src: data/admit.rs -> ",
-    "tests/cuda/src: context.rs -> ",
-    "tests/cuda/src: module context -> ",
-    "tests/origin/src: fault/answer.rs -> ",
-];
-
 /// All circles of all crates, between top-level modules and between files.
 pub(crate) fn cycles() -> Vec<String> {
     let mut crates: BTreeMap<String, Vec<File>> = BTreeMap::new();
@@ -44,7 +23,6 @@ pub(crate) fn cycles() -> Vec<String> {
             circles_of(&files).into_iter().map(|circle| format!("{folder}/src: {circle}"));
         found.extend(circles);
     }
-    found.retain(|circle| !STILL_THERE.iter().any(|known| circle.starts_with(known)));
     found
 }
 

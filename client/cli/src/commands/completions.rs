@@ -1,9 +1,9 @@
 //! `larder completions SHELL`.
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{args::Cli, context::Context, error::Failure};
+use crate::{context::Context, error::Failure};
 
 /// Prints a completion script.
 ///
@@ -18,9 +18,13 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(
+    context: &Context,
+    arguments: &Arguments,
+    mut program: Command,
+) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "larder", &mut script);
+    clap_complete::generate(arguments.shell, &mut program, "larder", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     if context.output.is_json() {
         let shell = arguments.shell.to_string();

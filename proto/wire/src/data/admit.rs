@@ -2,7 +2,7 @@
 
 use larder_base::{Ticket, head, limits};
 
-use super::{Kind, WireError, codec};
+use super::{Kind, WireError, codec, header};
 
 /// ADMIT: adds a prefix that may be read, too. Answered by ADMITTED or ERROR: only a node that was
 /// started to take prefixes from its owner accepts it.
@@ -22,7 +22,7 @@ impl Admit {
     /// Appends the frame. Cuts an address that is too long, so the caller must check it.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let prefix = head(&self.prefix, Kind::Admit.body_bytes_max());
-        codec::frame(Kind::Admit, request, 0, out, |body| {
+        header::frame(Kind::Admit, request, 0, out, |body| {
             body.extend_from_slice(prefix.as_bytes());
         });
     }
@@ -60,14 +60,14 @@ pub struct Admitted {
 }
 
 const FIXED_BYTES: u32 = 16 + 8 + 4 + 4;
-
-pub(super) const ADMITTED_BYTES_MAX: u32 = FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX;
+const _: () =
+    assert!(FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX == Kind::Admitted.body_bytes_max());
 
 impl Admitted {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let control = head(&self.control, limits::CONTROL_ADDRESS_BYTES_MAX);
-        codec::frame(Kind::Admitted, request, 0, out, |body| {
+        header::frame(Kind::Admitted, request, 0, out, |body| {
             body.extend_from_slice(self.ticket.as_bytes());
             body.extend_from_slice(&self.memory_bytes.to_le_bytes());
             body.extend_from_slice(&self.pid.to_le_bytes());

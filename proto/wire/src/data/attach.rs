@@ -2,7 +2,7 @@
 
 use larder_base::SnapshotId;
 
-use super::{Kind, WireError, codec};
+use super::{Kind, WireError, codec, header};
 
 macro_rules! shard_message {
     ($(#[$doc:meta])* $name:ident) => {
@@ -25,7 +25,7 @@ macro_rules! shard_message {
         impl $name {
             /// Appends the frame.
             pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-                codec::frame(Kind::$name, request, 0, out, |body| {
+                header::frame(Kind::$name, request, 0, out, |body| {
                     body.extend_from_slice(self.snapshot.as_bytes());
                     body.extend_from_slice(&self.shard.to_le_bytes());
                     body.extend_from_slice(&[0; 4]);
@@ -73,7 +73,7 @@ macro_rules! empty_message {
         impl $name {
             /// Appends the frame.
             pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-                codec::frame(Kind::$name, request, 0, out, |_| ());
+                header::frame(Kind::$name, request, 0, out, |_| ());
             }
 
             /// Decodes a body, which is empty.
@@ -119,7 +119,7 @@ pub struct AttachManifest {
 impl AttachManifest {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::AttachManifest, request, 0, out, |body| {
+        header::frame(Kind::AttachManifest, request, 0, out, |body| {
             body.extend_from_slice(self.snapshot.as_bytes());
         });
     }
@@ -152,7 +152,7 @@ pub struct Attached {
 impl Attached {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::Attached, request, 0, out, |body| {
+        header::frame(Kind::Attached, request, 0, out, |body| {
             body.extend_from_slice(&self.extent);
         });
     }
@@ -199,7 +199,7 @@ impl Pending {
             PendingState::Filling => 1,
             PendingState::Queued => 2,
         };
-        codec::frame(Kind::Pending, request, 0, out, |body| {
+        header::frame(Kind::Pending, request, 0, out, |body| {
             body.extend_from_slice(&state.to_le_bytes());
             body.extend_from_slice(&[0; 6]);
         });

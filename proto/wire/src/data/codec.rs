@@ -1,6 +1,6 @@
 //! Fixed-width little-endian fields: decoded with bounds checks, encoded in bulk.
 
-use super::{FRAME_HEADER_BYTES, FrameHeader, Kind, WireError};
+use super::{Kind, WireError};
 
 /// Fields taken one by one from the front of a body. Allocates nothing. A body that ends too soon
 /// is an error, and so are bytes left over at [`Fields::end`].
@@ -73,22 +73,6 @@ impl<'a> Fields<'a> {
     pub(super) fn end(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes follow its end")) }
     }
-}
-
-/// Appends one frame, with a body appended by `fill`. The caller keeps the body within its kind's
-/// limit.
-pub(super) fn frame(
-    kind: Kind,
-    request: u64,
-    payload_bytes: u64,
-    out: &mut Vec<u8>,
-    fill: impl FnOnce(&mut Vec<u8>),
-) {
-    let start = out.len();
-    out.resize(start + FRAME_HEADER_BYTES, 0);
-    fill(out);
-    let (header, body) = out[start..].split_at_mut(FRAME_HEADER_BYTES);
-    header.copy_from_slice(&FrameHeader::seal(kind, request, payload_bytes, body));
 }
 
 /// Appends numbers, little-endian, as one block.

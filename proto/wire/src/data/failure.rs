@@ -2,7 +2,7 @@
 
 use larder_base::{Error, ErrorKind, head, limits};
 
-use super::{Kind, WireError, codec};
+use super::{Kind, WireError, codec, header};
 
 /// ERROR: why a request ends without its answer.
 ///
@@ -22,7 +22,7 @@ impl ErrorReply {
     /// Appends the frame. A longer message is cut.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let message = head(self.error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
-        codec::frame(Kind::Error, request, 0, out, |body| {
+        header::frame(Kind::Error, request, 0, out, |body| {
             body.extend_from_slice(&self.error.kind().number().to_le_bytes());
             body.extend_from_slice(&[0; 2]);
             body.extend_from_slice(message.as_bytes());

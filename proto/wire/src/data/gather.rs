@@ -2,7 +2,7 @@
 
 use larder_base::{SnapshotId, limits};
 
-use super::{Kind, WireError, codec};
+use super::{Kind, WireError, codec, header};
 
 /// A row of a shard. The shard is counted in the manifest, the row in the shard, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ impl GatherParts<'_> {
         let row_count = counted(rows.len(), limits::GATHER_ROWS_MAX);
         let tensor_count = counted(tensors.len(), limits::GATHER_TENSORS_MAX);
         let tensor_count = u16::try_from(tensor_count).expect("the limit on tensors has 16 bits");
-        codec::frame(Kind::Gather, request, 0, out, |body| {
+        header::frame(Kind::Gather, request, 0, out, |body| {
             body.reserve(32 + 2 * tensors.len() + 8 * rows.len());
             body.extend_from_slice(snapshot.as_bytes());
             body.extend_from_slice(&row_count.to_le_bytes());
@@ -179,7 +179,7 @@ pub struct GatherEnd {
 impl GatherEnd {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::GatherEnd, request, 0, out, |body| {
+        header::frame(Kind::GatherEnd, request, 0, out, |body| {
             body.extend_from_slice(&self.rows_memory.to_le_bytes());
             body.extend_from_slice(&self.rows_origin.to_le_bytes());
             body.extend_from_slice(&self.ring_version.to_le_bytes());

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use larder_base::{BootId, Error, ErrorKind, Ticket, head, limits};
 
-use super::{Kind, WireError, codec};
+use super::{Kind, WireError, codec, header};
 
 /// The protocol versions of this build.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 1..=1;
@@ -147,7 +147,7 @@ impl Hello {
     /// Appends the frame. A longer name is cut.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let name = head(&self.client_name, limits::CLIENT_NAME_BYTES_MAX);
-        codec::frame(Kind::Hello, request, 0, out, |body| {
+        header::frame(Kind::Hello, request, 0, out, |body| {
             body.extend_from_slice(&self.versions.start().to_le_bytes());
             body.extend_from_slice(&self.versions.end().to_le_bytes());
             body.extend_from_slice(&(if self.tls { TLS } else { 0 }).to_le_bytes());
@@ -249,7 +249,7 @@ impl HelloOk {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
         let node_id = head(&self.node_id, limits::MEMBER_ID_BYTES_MAX);
-        codec::frame(Kind::HelloOk, request, 0, out, |body| {
+        header::frame(Kind::HelloOk, request, 0, out, |body| {
             body.extend_from_slice(&self.version.to_le_bytes());
             body.extend_from_slice(&[0; 2]);
             self.limits.put(body);

@@ -6,7 +6,7 @@
 
 use larder_base::{SnapshotId, limits};
 
-use super::{FrameHeader, Kind, WireError, codec};
+use super::{FrameHeader, Kind, WireError, codec, header};
 
 /// READ_PART: requests bytes of one tensor of a resident shard. A node without the shard answers
 /// NOT_FOUND and does not begin to fill it.
@@ -37,7 +37,7 @@ pub struct ReadPart {
 impl ReadPart {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::ReadPart, request, 0, out, |body| {
+        header::frame(Kind::ReadPart, request, 0, out, |body| {
             body.extend_from_slice(self.snapshot.as_bytes());
             codec::put_u32s(body, &[self.shard, self.tensor]);
             body.extend_from_slice(&self.offset.to_le_bytes());
@@ -91,7 +91,7 @@ pub struct Part {
 impl Part {
     /// Appends header and body; `payload_bytes` of payload must follow on the socket.
     pub fn encode(&self, request: u64, payload_bytes: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::Part, request, payload_bytes, out, |body| {
+        header::frame(Kind::Part, request, payload_bytes, out, |body| {
             body.extend_from_slice(&self.digest.to_le_bytes());
             codec::put_u32s(body, &[self.crc32c, self.rests]);
         });

@@ -21,7 +21,7 @@
 
 use larder_base::limits;
 
-use super::{FrameHeader, Kind, WireError, codec};
+use super::{FrameHeader, Kind, WireError, codec, header};
 
 const RAGGED: u16 = 1;
 const PIECE: u16 = 2;
@@ -53,7 +53,7 @@ impl DataRun<'_> {
         let count = count.expect("a run has rows, and not more than a gather");
         assert!(self.lengths.is_none_or(|lengths| lengths.len() == self.crcs.len()));
         let flags = if self.lengths.is_some() { RAGGED } else { 0 };
-        codec::frame(Kind::Data, request, self.payload_bytes, out, |body| {
+        header::frame(Kind::Data, request, self.payload_bytes, out, |body| {
             body.extend_from_slice(&self.tensor_slot.to_le_bytes());
             body.extend_from_slice(&flags.to_le_bytes());
             body.extend_from_slice(&self.first.to_le_bytes());
@@ -83,7 +83,7 @@ pub struct DataPiece {
 impl DataPiece {
     /// Appends header and body; `payload_bytes` of payload must follow on the socket.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        codec::frame(Kind::Data, request, self.payload_bytes, out, |body| {
+        header::frame(Kind::Data, request, self.payload_bytes, out, |body| {
             body.extend_from_slice(&self.tensor_slot.to_le_bytes());
             body.extend_from_slice(&PIECE.to_le_bytes());
             codec::put_u32s(body, &[self.row, 1, self.offset, self.crc]);

@@ -9,8 +9,9 @@ use std::ffi::c_uint;
 use super::Out;
 use crate::codes::{self, Code};
 use crate::gate::{call, release};
+use crate::state::queue::{Event, Recorded, Stamp, Work};
 use crate::state::{Held, State, until};
-use crate::stream::{Event, Recorded, Stamp, Work, room};
+use crate::stream::room;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;

@@ -8,8 +8,9 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::Out;
 use crate::codes::{self, Code};
 use crate::gate::{call, release};
-use crate::memory::{Kind, Place};
+use crate::memory::Place;
 use crate::state::State;
+use crate::state::blocks::Kind;
 
 /// Free and total bytes of the current device.
 #[unsafe(no_mangle)]

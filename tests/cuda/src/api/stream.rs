@@ -9,8 +9,9 @@ use super::Out;
 use super::event::wait_for_event;
 use crate::codes::{self, Code};
 use crate::gate::{call, release};
+use crate::state::queue::{HostFunction, Kind, Work};
 use crate::state::{Held, State};
-use crate::stream::{HostFunction, Kind, Work, room, synchronize};
+use crate::stream::{room, synchronize};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;

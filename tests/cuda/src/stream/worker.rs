@@ -8,10 +8,10 @@
 use std::sync::{Condvar, PoisonError};
 use std::time::Instant;
 
-use super::{Stream, Work};
-use crate::copies::Move;
-use crate::gate::IS_STREAM;
+use super::IS_STREAM;
 use crate::mistakes;
+use crate::state::moves::Move;
+use crate::state::queue::{Stream, Work};
 use crate::state::{Held, State, driver, lock, wait};
 
 /// Ends the process when a stream's thread panics. Its waiters would wait for ever.

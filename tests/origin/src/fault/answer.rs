@@ -1,26 +1,17 @@
 //! From the honest answer to the faulty one: another answer for hyper, or a script for the bare socket.
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use hyper::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
     LOCATION, RETRY_AFTER,
 };
-use hyper::{HeaderMap, Response, StatusCode};
-use s3s::{Body, HttpError, HttpResponse};
+use hyper::{Response, StatusCode};
+use s3s::Body;
 
+use super::honest::Honest;
 use super::plan::Injection;
 use super::script::{self, Script};
 use super::{Fault, corrupt};
-use crate::objects::ObjectRead;
-
-/// The answer that a read would have got, in full.
-pub(crate) struct Honest {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) read: ObjectRead,
-}
 
 /// What happens instead.
 pub(crate) enum Action {
@@ -31,16 +22,6 @@ pub(crate) enum Action {
 }
 
 impl Honest {
-    /// Takes the whole body into memory: what a test reads in one go.
-    pub(crate) async fn collect(
-        response: HttpResponse,
-        read: ObjectRead,
-    ) -> Result<Self, HttpError> {
-        let (head, body) = response.into_parts();
-        let pieces: Vec<Bytes> = body.try_collect().await.map_err(HttpError::new)?;
-        Ok(Self { status: head.status, headers: head.headers, body: pieces.concat().into(), read })
-    }
-
     /// `self` with a header set to `value`, or without it.
     fn header(mut self, name: HeaderName, value: Option<&str>) -> Self {
         let value =

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::answer::Honest;
+use super::honest::Honest;
 
 /// Pieces that are swapped or repeated, as a reader's own parts or pages would be.
 const PIECE_BYTES: usize = 4096;

@@ -7,7 +7,7 @@ use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 
 use super::Fault;
-use super::answer::Honest;
+use super::honest::Honest;
 use super::plan::Injection;
 
 /// What is done on the socket, in order; after the last step the connection is closed.

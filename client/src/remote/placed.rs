@@ -63,7 +63,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Where the rows of a tensor begin, if it is ragged and that was said.
-    pub(super) fn begins(self, slot: usize) -> Option<&'a [usize]> {
+    pub(crate) fn begins(self, slot: usize) -> Option<&'a [usize]> {
         self.begins.get(slot).copied().flatten()
     }
 
@@ -74,7 +74,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Whether buffers for `room` rows are what these go into.
-    pub(super) fn fits(self, room: usize) -> bool {
+    pub(crate) fn fits(self, room: usize) -> bool {
         match self.places {
             None => self.rows.len() == room,
             Some(places) => places.last().is_none_or(|&last| (last as usize) < room),
@@ -82,7 +82,7 @@ impl<'a> Placed<'a> {
     }
 
     /// By place, the row that goes there. At places that nothing goes to stands the first row of all.
-    pub(super) fn by_place(self) -> Cow<'a, [RowRef]> {
+    pub(crate) fn by_place(self) -> Cow<'a, [RowRef]> {
         let Some(places) = self.places else { return Cow::Borrowed(self.rows) };
         let room = places.last().map_or(0, |&last| last as usize + 1);
         let mut rows = vec![RowRef { shard: 0, row: 0 }; room];

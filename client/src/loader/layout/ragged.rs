@@ -11,12 +11,12 @@ use std::sync::Arc;
 use larder_base::limits;
 use larder_dataset::Manifest;
 
-use super::layout::{Column, Layout};
+use super::{Column, Layout};
 use crate::{Error, RowRef, buffer::ALIGNMENT, fetch};
 
 /// The ragged rows of a batch, by column of its layout; empty if none are.
 #[derive(Debug, Default)]
-pub(super) struct Ragged {
+pub(in crate::loader) struct Ragged {
     columns: Box<[Option<RaggedRows>]>,
     /// Where in the buffer the last of them ends.
     end: usize,
@@ -24,23 +24,23 @@ pub(super) struct Ragged {
 
 /// The rows of one ragged tensor.
 #[derive(Debug)]
-pub(super) struct RaggedRows {
+pub(in crate::loader) struct RaggedRows {
     /// Where in the buffer the first begins.
-    pub(super) at: usize,
+    pub(in crate::loader) at: usize,
     /// From there on, where each begins and the last ends.
-    pub(super) begins: Box<[usize]>,
+    pub(in crate::loader) begins: Box<[usize]>,
     /// The same in elements.
-    pub(super) offsets: Arc<[i64]>,
+    pub(in crate::loader) offsets: Arc<[i64]>,
 }
 
 impl RaggedRows {
     /// Bytes of all of them.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::loader) fn bytes(&self) -> usize {
         self.begins.last().copied().unwrap_or(0)
     }
 
     /// Elements of all of them.
-    pub(super) fn elements(&self) -> u64 {
+    pub(in crate::loader) fn elements(&self) -> u64 {
         self.offsets.last().map_or(0, |end| end.unsigned_abs())
     }
 }
@@ -51,7 +51,7 @@ impl Ragged {
     ///
     /// # Errors
     /// `ResourceExhausted` for more bytes than a batch may have.
-    pub(super) fn new<'a>(
+    pub(in crate::loader) fn new<'a>(
         layout: &Layout,
         rows: usize,
         row_at: impl Fn(usize) -> (&'a Manifest, &'a [usize], RowRef),
@@ -82,29 +82,29 @@ impl Ragged {
     }
 
     /// The rows of a column, if it is a ragged one.
-    pub(super) fn of(&self, column: usize) -> Option<&RaggedRows> {
+    pub(in crate::loader) fn of(&self, column: usize) -> Option<&RaggedRows> {
         self.columns.get(column)?.as_ref()
     }
 
     /// Where the rows of a column begin, as a gather wants it said.
-    pub(super) fn begins(&self, column: usize) -> Option<&[usize]> {
+    pub(in crate::loader) fn begins(&self, column: usize) -> Option<&[usize]> {
         self.of(column).map(|of| &*of.begins)
     }
 
     /// Bytes of a buffer for them and for the other tensors.
-    pub(super) fn buffer_bytes(&self, layout: &Layout) -> usize {
+    pub(in crate::loader) fn buffer_bytes(&self, layout: &Layout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { with_slack(self.end) }
     }
 
     /// Where the last of them ends in a buffer; without any, the other tensors.
-    pub(super) fn end(&self, layout: &Layout) -> usize {
+    pub(in crate::loader) fn end(&self, layout: &Layout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { self.end }
     }
 }
 
 /// Bytes of a buffer for a batch of ragged rows. Batches differ, so that a buffer which is a little larger
 /// serves the next one too.
-pub(super) fn with_slack(bytes: usize) -> usize {
+pub(in crate::loader) fn with_slack(bytes: usize) -> usize {
     let slack = (bytes / 8).next_power_of_two();
     bytes.next_multiple_of(slack.max(ALIGNMENT))
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::mistakes;
-use crate::order::clock::{Clock, Tick};
+use crate::state::clock::{Clock, Tick};
 
 /// One use of memory by queued work.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +130,7 @@ mod tests {
 
     use super::{Access, Use, Uses};
     use crate::mistakes::{WRITE_BEFORE_READ, WRITE_BEFORE_WRITE};
-    use crate::order::clock::{Clock, Tick};
+    use crate::state::clock::{Clock, Tick};
 
     /// The kind of mistake of a use by a stream that is ordered after itself only.
     fn note(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::pages::{self, Twin};
 
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Bytes that were read at the call.
     Taken(Vec<u8>),
     Memory {
@@ -22,7 +22,7 @@ pub(super) enum Source {
 }
 
 #[derive(Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Memory { twin: Arc<Twin>, offset: usize },
     Host(u64),
 }
@@ -30,9 +30,9 @@ pub(super) enum Target {
 /// The bytes of a row on their way.
 #[derive(Debug)]
 pub(crate) struct Move {
-    pub(super) from: Source,
-    pub(super) to: Target,
-    pub(super) bytes: usize,
+    pub(crate) from: Source,
+    pub(crate) to: Target,
+    pub(crate) bytes: usize,
 }
 
 impl Move {
@@ -68,10 +68,10 @@ impl Move {
 /// A range of device memory that gets one byte's value.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    pub(super) twin: Arc<Twin>,
-    pub(super) offset: usize,
-    pub(super) byte: u8,
-    pub(super) bytes: usize,
+    pub(crate) twin: Arc<Twin>,
+    pub(crate) offset: usize,
+    pub(crate) byte: u8,
+    pub(crate) bytes: usize,
 }
 
 impl Fill {

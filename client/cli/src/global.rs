@@ -1,0 +1,51 @@
+//! The options that every command has.
+
+use clap::{Args, ValueEnum};
+
+/// Options of every command; shown after its own.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Global {
+    /// How results are printed: a table for people or JSON for programs
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this host, if one runs;
+    /// 'none' asks no node. Without an address only for 'larder demo --cluster'
+    #[arg(
+        long,
+        global = true,
+        env = "LARDER_CLUSTER",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
+    pub(crate) cluster: Option<Option<String>>,
+
+    /// When to colour what is printed
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Colour,
+
+    /// Print results and errors only: no progress, no notes
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables, with rules on a terminal and plain when piped.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// When output is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Also when piped.
+    Always,
+    /// Not at all.
+    Never,
+}
