@@ -1,7 +1,7 @@
-//! What the server did, counted where it was done.
+//! Counts of the server's work.
 //!
-//! A request is counted before it is answered and bytes as they are handed to the connection, so that a client that
-//! has its answer finds it in the counts. One lock, held for nanoseconds.
+//! A request counts before its answer, and bytes count when the connection takes them. So a client
+//! that has its answer finds it in the counts. One lock guards the counts for nanoseconds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,52 +11,52 @@ use serde::Serialize;
 
 use crate::fault::Fault;
 
-/// Ranges remembered in all; later ones are only counted, in [`ObjectReads::forgotten`]. About 24 MB.
+/// Ranges in memory, about 24 MB. Later ones only count in [`ObjectReads::forgotten`].
 const RANGES_MAX: usize = 1_000_000;
 
-/// What the server did since it started or since the last reset.
+/// The server's work since its start or the last reset.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// HTTP requests of any kind, refused ones included.
     pub requests: u64,
-    /// Those with the method GET: object reads and lists.
+    /// GET requests: object reads and lists.
     pub get_requests: u64,
-    /// GETs that were answered with an object's bytes (200 or 206), faulty answers included.
+    /// GETs answered with an object's bytes (200 or 206), faulty answers included.
     pub object_reads: u64,
     /// Body bytes handed to connections, of any answer.
     pub bytes_sent: u64,
     /// Faults injected, by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Which bytes of which objects were read.
+    /// The bytes that were read, by object.
     #[serde(skip)]
     pub reads: ObjectReads,
 }
 
 impl Counts {
-    /// Faults injected, of all kinds.
+    /// Returns the number of injected faults of all kinds.
     #[must_use]
     pub fn faults_injected(&self) -> u64 {
         self.faults.values().sum()
     }
 }
 
-/// The ranges that were asked for and granted, by object (`bucket/key`), in order of arrival.
+/// The requested and granted ranges, by object (`bucket/key`), in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectReads {
     ranges: BTreeMap<String, Vec<Range<u64>>>,
     remembered: usize,
-    /// Reads that came after the limit and were not remembered; a test that proves something asserts 0.
+    /// Reads after the limit, without a stored range. A test that proves something asserts 0.
     pub forgotten: u64,
 }
 
 impl ObjectReads {
-    /// The ranges read of one object, named `bucket/key`.
+    /// Returns the ranges read of one object, named `bucket/key`.
     #[must_use]
     pub fn of(&self, object: &str) -> &[Range<u64>] {
         self.ranges.get(object).map_or(&[], Vec::as_slice)
     }
 
-    /// Bytes of an object that were read more than once.
+    /// Returns the number of bytes of an object that were read more than once.
     #[must_use]
     pub fn again(&self, object: &str) -> u64 {
         let mut reads = self.of(object).to_vec();
@@ -70,12 +70,12 @@ impl ObjectReads {
         reads.into_iter().map(overlap).sum()
     }
 
-    /// All objects that were read.
+    /// Returns all objects that were read.
     pub fn objects(&self) -> impl Iterator<Item = (&str, &[Range<u64>])> {
         self.ranges.iter().map(|(object, ranges)| (object.as_str(), ranges.as_slice()))
     }
 
-    /// Bytes read more than once, each further time counted: 0 when every byte was read at most once.
+    /// Returns the bytes read more than once, counting each repetition. 0: no byte was read twice.
     #[must_use]
     pub fn bytes_read_again(&self) -> u64 {
         self.ranges.values().map(|ranges| overlap_bytes(ranges)).sum()
@@ -94,7 +94,7 @@ impl ObjectReads {
     }
 }
 
-/// Bytes of `ranges` beyond their union.
+/// Returns the bytes of `ranges` beyond their union.
 fn overlap_bytes(ranges: &[Range<u64>]) -> u64 {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable_by_key(|range| range.start);
@@ -119,7 +119,7 @@ impl Counters {
         self.lock().clone()
     }
 
-    /// The counts without the list of ranges, which may be long.
+    /// Returns the counts without the list of ranges, which may be long.
     pub(crate) fn summary(&self) -> Counts {
         let counts = self.lock();
         Counts { faults: counts.faults.clone(), reads: ObjectReads::default(), ..*counts }

@@ -1,8 +1,9 @@
-//! The demo's data set: crops of two real photographs, written by Hugging Face's own `safetensors` crate.
+//! The demo's dataset: crops of two real photographs, written by Hugging Face's own `safetensors`
+//! crate.
 //!
-//! A sample is an image, `u8` of shape 224 x 224 x 3 (150,528 bytes), and a label, `i64`, which is the sample's own
-//! number, so that an epoch shows by its labels whether each sample came exactly once. [`sample`] is a pure function:
-//! whoever received a sample can check it against the source without having stored it.
+//! A sample is an image, `u8` of shape 224 x 224 x 3 (150,528 bytes), and a label, `i64`. The label
+//! is the sample's own number, so the labels of an epoch show whether each sample came exactly
+//! once. [`sample`] is a pure function: a receiver can check a sample without a stored copy.
 
 use std::fs;
 use std::io;
@@ -20,7 +21,8 @@ pub const CHANNELS: usize = 3;
 /// Bytes of an image.
 pub const IMAGE_BYTES: usize = SIDE * SIDE * CHANNELS;
 
-/// The photographs, as the Python safetensors package wrote them; origin and terms in `fixtures/README.md`.
+/// The photographs as the Python safetensors package wrote them. `fixtures/README.md` has their
+/// source and terms.
 static PHOTOS: &[u8] = include_bytes!("../fixtures/photos.safetensors");
 
 struct Photo {
@@ -44,7 +46,8 @@ fn photos() -> &'static [Photo] {
     })
 }
 
-/// The image (height, width, channel; row by row) and the label of sample `index`, of any number of samples.
+/// Returns the image (height, width, channel; row by row) and the label of sample `index`. Any
+/// index is valid.
 #[must_use]
 pub fn sample(index: u64) -> (Vec<u8>, i64) {
     let mut image = Vec::with_capacity(IMAGE_BYTES);
@@ -56,7 +59,8 @@ fn label(index: u64) -> i64 {
     i64::try_from(index).expect("fewer samples than labels")
 }
 
-/// Appends the image of sample `index`: a crop of a photograph, mirrored or not, upside down or not.
+/// Appends the image of sample `index`: a crop of a photograph, perhaps mirrored, perhaps upside
+/// down.
 fn write_image(index: u64, image: &mut Vec<u8>) {
     let mut random = fastrand::Rng::with_seed(index);
     let photo = &photos()[usize::from(index % 2 == 1)];
@@ -75,19 +79,20 @@ fn write_image(index: u64, image: &mut Vec<u8>) {
     }
 }
 
-/// What [`write()`] wrote.
+/// The result of [`write()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// Files, and so objects.
+    /// Number of files, and so of objects.
     pub files: u64,
-    /// Samples over all files.
+    /// Samples in all files.
     pub samples: u64,
-    /// Bytes over all files.
+    /// Bytes in all files.
     pub bytes: u64,
 }
 
-/// Writes samples `0..samples` into `directory` as `part-00000.safetensors` and so on, `per_file` samples each (the last
-/// may hold fewer), with the tensors `image` and `label`. Each file appears whole, by a rename.
+/// Writes samples `0..samples` into `directory` as `part-00000.safetensors` and so on. Each file
+/// has `per_file` samples (the last may have fewer) with the tensors `image` and `label`. A rename
+/// makes each file appear complete.
 ///
 /// # Errors
 /// When a file can't be written, or `per_file` is 0.
@@ -115,7 +120,7 @@ pub fn write(directory: &Path, samples: u64, per_file: u64) -> io::Result<Writte
     Ok(written)
 }
 
-/// One file with samples `first..next`.
+/// Returns one file with samples `first..next`.
 fn part(first: u64, next: u64) -> io::Result<Vec<u8>> {
     let count = usize::try_from(next - first).map_err(io::Error::other)?;
     let bytes = count.checked_mul(IMAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;

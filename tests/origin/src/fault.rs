@@ -1,8 +1,9 @@
-//! What can go wrong between an object store and its reader, kind by kind.
+//! Faults between an object store and its reader, by kind.
 //!
-//! A fault spoils the answer to one granted read of an object (one that was signed rightly and would have been 200 or
-//! 206 with at least one byte). Most are told to hyper as another answer; those that break HTTP itself are played onto
-//! the bare socket by the connection. [`FaultPlan`] says which read meets which fault.
+//! A fault changes the answer to one granted read of an object. Such a read has a valid signature
+//! and would have got status 200 or 206 with at least one byte. Most faults are other answers that
+//! hyper sends. For faults that break HTTP itself, the connection writes to the bare socket.
+//! [`FaultPlan`] maps reads to faults.
 
 mod answer;
 mod corrupt;
@@ -16,16 +17,16 @@ pub use plan::FaultPlan;
 pub(crate) use plan::Injection;
 pub(crate) use script::{Script, Step};
 
-/// What a right client makes of a fault.
+/// The correct reaction of a client to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultClass {
-    /// Odd but legal, and the bytes are right: taking them is right, and so is trying again.
+    /// Odd but legal, with the right bytes: the client may accept them or retry.
     Harmless,
-    /// Can be seen to be wrong, or asks to come back: trying again gets the right bytes.
+    /// Visibly wrong, or a request to come back: a retry gets the right bytes.
     Transient,
-    /// Says, taken at its word, that trying again is of no use: a clear error is the right answer.
+    /// Says that a retry is of no use: a clear error is the right answer.
     Permanent,
-    /// Looks right in every respect but the bytes: only a checksum that was known before can tell.
+    /// Only the bytes are wrong: only a checksum that was known before shows it.
     Silent,
 }
 
@@ -42,7 +43,7 @@ macro_rules! faults {
             /// Every kind.
             pub const ALL: &'static [Fault] = &[$($(Fault::$name,)+)+];
 
-            /// What a right client makes of it.
+            /// Returns the correct reaction of a client.
             #[must_use]
             pub fn class(self) -> FaultClass {
                 match self {
@@ -50,7 +51,7 @@ macro_rules! faults {
                 }
             }
 
-            /// Its name, as in the source.
+            /// Returns its name, as in the source.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -67,9 +68,10 @@ faults! {
         LateAnswer,
         /// The right body in small pieces with pauses, over half a second in all.
         Trickle,
-        /// A 100 Continue that nobody asked for, then the right answer.
+        /// An unrequested 100 Continue, then the right answer.
         ContinueFirst,
-        /// The right answer, `Connection: close`, and a connection that closes a quarter of a second later.
+        /// The right answer, `Connection: close`, and a connection that closes after a quarter of a
+        /// second.
         LateClose,
     }
     Transient {
@@ -93,15 +95,15 @@ faults! {
         PartialErrorDocument,
         /// 200 with the whole object: the Range was ignored.
         RangeIgnored,
-        /// 206 with the whole object and the Content-Range that says so.
+        /// 206 with the whole object and a matching Content-Range.
         RangeWidened,
-        /// 206 with the first half of the range and the Content-Range that says so.
+        /// 206 with the first half of the range and a matching Content-Range.
         RangeShortened,
-        /// 206 with more bytes than asked for, up to and past the object's end, and a Content-Range that says so.
+        /// 206 with bytes up to and past the object's end, and a matching Content-Range.
         RangePastEnd,
-        /// Content-Range starts one byte later than asked for; length and bytes are as asked for.
+        /// Content-Range starts one byte too late; length and bytes are as requested.
         ContentRangeStartWrong,
-        /// Content-Range ends one byte later than asked for.
+        /// Content-Range ends one byte too late.
         ContentRangeEndWrong,
         /// Content-Range states another total.
         ContentRangeTotalWrong,
@@ -113,19 +115,19 @@ faults! {
         ContentRangeGarbled,
         /// A 206 of `multipart/byteranges` with one part.
         MultipartRanges,
-        /// The right bytes under `Content-Encoding: gzip`, which they are not.
+        /// The right bytes, uncompressed, under `Content-Encoding: gzip`.
         GzipLie,
         /// No ETag.
         EtagMissing,
         /// 206 with Content-Length 0 and no bytes.
         BodyEmpty,
-        /// Content-Length ten less than the range, and so many bytes.
+        /// Content-Length is ten less than the range, and so is the body.
         ContentLengthShort,
-        /// Content-Length ten more than the body, which then ends.
+        /// Content-Length is ten more than the body.
         ContentLengthLong,
         /// Two Content-Length headers that disagree.
         ContentLengthTwice,
-        /// More bytes on the connection than Content-Length said: a piece of the body once again.
+        /// More bytes on the connection than Content-Length says: a piece of the body repeats.
         BodyTooLong,
         /// The body ends half-way; Content-Length stays.
         BodyCutHalf,
@@ -133,17 +135,19 @@ faults! {
         BodyCutAfterFirstByte,
         /// The body lacks its last byte; Content-Length stays.
         BodyCutLastByte,
-        /// The right body in chunks: legal, but S3 always states a Content-Length and clients count on it.
+        /// The right body in chunks. Legal, but S3 always sends a Content-Length, and clients rely
+        /// on it.
         ChunkedBody,
-        /// The right body without Content-Length, ended by closing the connection: legal, but not what S3 does.
+        /// The right body without Content-Length, ended by closing the connection. Legal, but S3
+        /// does not do it.
         CloseDelimitedBody,
-        /// No Content-Length, and the connection closes half-way: no sign of the end in HTTP.
+        /// No Content-Length, and the connection closes half-way: HTTP shows no end.
         CloseDelimitedCut,
         /// Chunks that stop half-way without the last chunk.
         ChunkedCut,
         /// Chunks that end properly after half the bytes.
         ChunkedShort,
-        /// A chunk whose size is not a number.
+        /// A chunk with a size that is not a number.
         ChunkedGarbled,
         /// The connection closes without an answer.
         CloseBeforeHeaders,
@@ -155,11 +159,11 @@ faults! {
         ResetAfterHeaders,
         /// The connection is reset in the middle of the body.
         ResetInBody,
-        /// Nothing is answered for as long as the plan says, then the connection closes.
+        /// No answer for the plan's stall time, then the connection closes.
         StallBeforeHeaders,
-        /// Headers, then nothing for as long as the plan says, then the connection closes.
+        /// Headers, then nothing for the plan's stall time, then the connection closes.
         StallAfterHeaders,
-        /// Half the body, then nothing for as long as the plan says, then the connection closes.
+        /// Half the body, then nothing for the plan's stall time, then the connection closes.
         StallInBody,
         /// A status line that is not HTTP.
         StatusLineGarbage,
@@ -169,7 +173,8 @@ faults! {
         HeaderHuge,
         /// A header line without a colon and with control characters.
         HeaderGarbage,
-        /// The right answer twice on one connection, which stays open: the second is in the way of the next request.
+        /// The right answer twice on one connection, which stays open. The second one collides with
+        /// the next request.
         AnswerTwice,
     }
     Permanent {
@@ -201,19 +206,19 @@ faults! {
         TailZeroed,
         /// Two pieces of the body have changed places.
         PiecesSwapped,
-        /// A piece of the body comes twice, in place of the one after it; the length is right.
+        /// A piece of the body repeats in place of the next one; the length is right.
         PieceRepeated,
-        /// The bytes of a range a little further on (or back), under the Content-Range asked for.
+        /// The bytes of a range a little further on (or back), under the requested Content-Range.
         RangeShifted,
-        /// The bytes of another object of the same directory.
+        /// The bytes of another object in the same directory.
         OtherObject,
-        /// The bytes of an earlier version, under the present ETag.
+        /// The bytes of an earlier version, under the current ETag.
         StaleBytes,
     }
 }
 
 impl Fault {
-    /// Whether only a checksum known before the read can tell that the bytes are wrong.
+    /// Returns whether only a checksum known before the read shows that the bytes are wrong.
     #[must_use]
     pub fn needs_checksum(self) -> bool {
         self.class() == FaultClass::Silent

@@ -1,11 +1,17 @@
-//! Objects: `s3s-fs` for what it does well, and this crate's own reads, conditions and ETags.
+//! Objects: `s3s-fs` with this crate's own reads, conditions and ETags.
 //!
-//! `s3s-fs` hashes a file that was put into its directory by other means on every GET, and reads it in 4 KiB pieces,
-//! each through a thread pool; it lists objects without ETags and checks the condition of a PUT before it writes with
-//! nothing in between. So reads, HEAD, lists' ETags and conditions are done here; the rest is handed on.
+//! `s3s-fs` has four weaknesses:
 //!
-//! An ETag is the MD5 of the content, whatever way the object came about, and is remembered by the file's identity.
-//! Overwrite an object by PUT or by renaming a file over it: a file changed in place is changed under its readers.
+//! * It hashes a file that was put into its directory by other means on every GET.
+//! * It reads that file in 4 KiB pieces, each through a thread pool.
+//! * It lists objects without ETags.
+//! * It checks the condition of a PUT and then writes, without a lock around both.
+//!
+//! So this module does reads, HEAD, the ETags of lists, and conditions. `s3s-fs` does the rest.
+//!
+//! An ETag is the MD5 of the content for every kind of object. The file's identity is the key of
+//! its cache. Overwrite an object by PUT or by renaming a file over it: a change in place reaches
+//! running readers.
 
 mod etag;
 mod read;
@@ -24,7 +30,7 @@ use etag::ETags;
 pub(crate) use read::ObjectRead;
 use read::{Opened, body, open};
 
-/// Locks that keep a condition and its write together; keys share them by hash.
+/// Locks that make a condition and its write atomic. Keys share locks by hash.
 const KEY_LOCKS: usize = 64;
 
 /// The S3 operations over one directory of buckets.
@@ -36,7 +42,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Over the buckets in `root`, which must exist.
+    /// Serves the buckets in `root`, which must exist.
     pub(crate) fn new(root: &Path) -> std::io::Result<Self> {
         let files =
             FileSystem::new(root).map_err(|error| std::io::Error::other(format!("{error:?}")))?;
@@ -48,7 +54,7 @@ impl Objects {
         })
     }
 
-    /// The file of an object. A key that is not a plain relative path names no object here.
+    /// Returns the file of an object. A key that is not a plain relative path names no object.
     fn path(&self, bucket: &str, key: &str) -> S3Result<PathBuf> {
         let relative = Path::new(key);
         let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
@@ -185,7 +191,7 @@ impl Objects {
         let mut response = self.files.list_objects_v2(req).await?;
         for object in response.output.contents.iter_mut().flatten() {
             let key = object.key.as_deref().unwrap_or_default();
-            // An object deleted since it was listed is listed without an ETag, as it would be were it read first.
+            // An object that was deleted after the listing is listed without an ETag.
             if let Ok(opened) = self.open(&bucket, key).await {
                 object.e_tag = Some(ETag::Strong(opened.etag));
             }
@@ -215,7 +221,7 @@ fn names(condition: &ETagCondition, etag: &str) -> bool {
     }
 }
 
-/// The conditions of a GET or HEAD: 412 or 304 when they do not hold.
+/// Checks the conditions of a GET or HEAD: 412 or 304 when they do not hold.
 fn check_read(
     opened: &Opened,
     if_match: Option<&ETagCondition>,
@@ -230,7 +236,8 @@ fn check_read(
     Ok(())
 }
 
-/// The conditions of a PUT: as S3 answers, 412 when they do not hold and 404 for `If-Match` on nothing.
+/// Checks the conditions of a PUT as S3 does: 412 when they do not hold, 404 for `If-Match` without
+/// an object.
 fn check_write(
     present: Option<&Opened>,
     if_match: Option<&ETagCondition>,
@@ -248,7 +255,7 @@ fn check_write(
     }
 }
 
-/// Writes S3 methods out: `name(Input) -> Output` and who answers it.
+/// Writes S3 methods: `name(Input) -> Output` and the answering side.
 macro_rules! methods {
     ($($method:ident($input:ident) -> $output:ident => $answerer:ident;)+) => {
         impl S3 for Objects {

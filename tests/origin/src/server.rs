@@ -20,17 +20,18 @@ use crate::{ACCESS_KEY, REGION, SECRET_KEY};
 use connection::{serve, serve_counts};
 use service::Service;
 
-/// Connections served at once; further ones wait in the listener's backlog.
+/// Connections served at once; more wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// How the server is run.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The port on 127.0.0.1; 0 for any.
     pub port: u16,
-    /// The port on 127.0.0.1 where `GET /_counts` answers with the counts as JSON; `None` for no such port.
+    /// The port on 127.0.0.1 for `GET /_counts`, which returns the counts as JSON; `None` for no
+    /// port.
     pub counts_port: Option<u16>,
-    /// Added before each answer, as a far store would.
+    /// The delay before each answer, like that of a distant store.
     pub latency: Duration,
 }
 
@@ -70,13 +71,14 @@ impl S3Server {
         Ok(Self { directory, address, counts_address, service, stop, thread: Some(thread) })
     }
 
-    /// The directory the buckets lie in.
+    /// Returns the directory of the buckets.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Makes a bucket, if it is not there yet, and returns its directory: files in it are its objects.
+    /// Makes a bucket, if it does not exist, and returns its directory. Files in it are its
+    /// objects.
     ///
     /// # Errors
     /// When the directory can't be made.
@@ -86,25 +88,25 @@ impl S3Server {
         Ok(bucket)
     }
 
-    /// Where it listens.
+    /// Returns the address of its listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL that clients are given.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where the counts are to be had over HTTP, if asked for.
+    /// Returns the URL of the counts, if the options have a port for them.
     #[must_use]
     pub fn counts_endpoint(&self) -> Option<String> {
         self.counts_address.map(|address| format!("http://{address}/_counts"))
     }
 
-    /// The usual AWS variables that make a client use this server.
+    /// Returns the usual AWS variables that point a client at this server.
     #[must_use]
     pub fn env(&self) -> Vec<(String, String)> {
         [
@@ -118,28 +120,28 @@ impl S3Server {
         .to_vec()
     }
 
-    /// What the server did so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.service.counters.snapshot()
     }
 
-    /// Starts the counts again from nothing.
+    /// Resets the counts to zero.
     pub fn reset_counts(&self) {
         self.service.counters.reset();
     }
 
-    /// From now on, reads meet the faults of `plan`, instead of those of the plan before.
+    /// Applies the faults of `plan` to later reads, in place of the plan before.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.service.set_plan(Some(plan));
     }
 
-    /// From now on, reads meet no faults. Answers that were spoilt already stay so.
+    /// Stops injecting faults. Answers that are already changed stay so.
     pub fn clear_faults(&self) {
         self.service.set_plan(None);
     }
 
-    /// Stops: when this returns, the port refuses connections and the open ones have been reset.
+    /// Stops. Afterwards the port refuses connections and the open ones have been reset.
     pub fn stop(mut self) {
         self.close();
     }
@@ -147,7 +149,7 @@ impl S3Server {
     fn close(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // A panic of the server's thread has been printed; stopping has nothing to add.
+            // A panic of the server's thread has been printed already.
             let _ = thread.join();
         }
     }
@@ -159,14 +161,14 @@ impl Drop for S3Server {
     }
 }
 
-/// Binds without a runtime, so that a server can be started from async code too.
+/// Binds without a runtime, so async code can start a server too.
 fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Serves until told to stop; both listeners are closed and all connections gone when it returns.
+/// Serves until told to stop. Then both listeners are closed and all connections are gone.
 fn run(
     runtime: Runtime,
     listener: TcpListener,
@@ -181,7 +183,7 @@ fn run(
         });
         accept(tokio::net::TcpListener::from_std(listener)?, service, stopped.clone()).await;
         if let Some(counts) = counts {
-            // It ends by the same signal; had it panicked, that has been printed.
+            // It ends by the same signal; a panic in it has been printed.
             let _ = counts.await;
         }
         io::Result::Ok(())
@@ -189,7 +191,7 @@ fn run(
     if let Err(error) = served {
         tracing::error!(%error, "the server could not use its listener");
     }
-    // What still runs now is file work without a connection to answer to.
+    // Only file work without a connection still runs now.
     runtime.shutdown_background();
 }
 
@@ -210,7 +212,7 @@ async fn accept(
             Ok((socket, _)) => {
                 connections.spawn(serve(socket, Arc::clone(service), stopped.clone()));
             }
-            // Out of descriptors, or a client that left in the queue: the next one may do better.
+            // Out of descriptors, or a client that left the queue: the next one may succeed.
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(Duration::from_millis(10)).await;

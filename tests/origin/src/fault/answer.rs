@@ -1,4 +1,5 @@
-//! From the honest answer to the faulty one: another answer for hyper, or a script for the bare socket.
+//! Turns the honest answer into the faulty one: another answer for hyper, or a script for the
+//! socket.
 
 use bytes::Bytes;
 use hyper::header::{
@@ -13,16 +14,16 @@ use super::plan::Injection;
 use super::script::{self, Script};
 use super::{Fault, corrupt};
 
-/// What happens instead.
+/// The action that replaces the honest answer.
 pub(crate) enum Action {
-    /// Another answer, sent by hyper; the connection lives on.
+    /// Another answer, sent by hyper; the connection stays in use.
     Reply(Response<Body>),
-    /// Bytes, pauses and an end, played onto the socket; the connection dies with them.
+    /// Bytes, pauses and an end, written to the bare socket; the connection ends with them.
     Play(Script),
 }
 
 impl Honest {
-    /// `self` with a header set to `value`, or without it.
+    /// Returns `self` with a header set to `value`, or without it.
     fn header(mut self, name: HeaderName, value: Option<&str>) -> Self {
         let value =
             value.map(|value| HeaderValue::from_str(value).expect("faults write visible ASCII"));
@@ -33,14 +34,14 @@ impl Honest {
         self
     }
 
-    /// `self` with another body and the Content-Length that fits it.
+    /// Returns `self` with another body and the Content-Length that fits it.
     fn body(mut self, body: Bytes) -> Self {
         let length = body.len().to_string();
         self.body = body;
         self.header(CONTENT_LENGTH, Some(&length))
     }
 
-    /// Other bytes of the object; none where the file has been cut since.
+    /// Returns other bytes of the object; none if the file was truncated meanwhile.
     fn bytes(&self, start: u64, end: u64) -> Bytes {
         corrupt::bytes_at(&self.read.path, start..end).unwrap_or_default().into()
     }
@@ -49,7 +50,7 @@ impl Honest {
         Self { status, ..self }
     }
 
-    /// A 206 that says it carries `start..end` of `total`.
+    /// Makes it a 206 that claims `start..end` of `total`.
     fn partial(self, start: u64, end: u64, total: &str) -> Self {
         let content_range = format!("bytes {start}-{}/{total}", end.saturating_sub(1));
         self.status(StatusCode::PARTIAL_CONTENT).header(CONTENT_RANGE, Some(&content_range))
@@ -63,7 +64,7 @@ impl Honest {
     }
 }
 
-/// Turns the honest answer into what `injection` says. Blocks for file reads.
+/// Turns the honest answer into the fault of `injection`. Blocks for file reads.
 pub(crate) fn spoil(honest: Honest, injection: Injection) -> Action {
     if let Some(response) = refused(injection.fault).or_else(|| document(&honest, injection.fault))
     {
@@ -99,7 +100,7 @@ fn error(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     response(status, "application/xml", error_document(code, message))
 }
 
-/// Answers that refuse: a status other than 200 and 206.
+/// Returns answers that refuse: a status other than 200 and 206.
 fn refused(fault: Fault) -> Option<Response<Body>> {
     let with = |mut response: Response<Body>, name: HeaderName, value: &'static str| {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -153,7 +154,7 @@ fn refused(fault: Fault) -> Option<Response<Body>> {
     })
 }
 
-/// Answers that say 200 or 206 and carry a document instead of the object.
+/// Returns answers with status 200 or 206 and a document instead of the object.
 fn document(honest: &Honest, fault: Fault) -> Option<Response<Body>> {
     let document = error_document("InternalError", "We encountered an internal error.");
     match fault {
@@ -189,7 +190,7 @@ fn document(honest: &Honest, fault: Fault) -> Option<Response<Body>> {
     }
 }
 
-/// Answers of another range than was asked for, or that are silent or wrong about theirs.
+/// Returns answers with another range, or with a missing or wrong statement of the range.
 fn altered(honest: Honest, fault: Fault) -> Honest {
     let (start, end, total) = (honest.read.range.start, honest.read.range.end, honest.read.total);
     let stated = total.to_string();
@@ -238,7 +239,7 @@ fn altered(honest: Honest, fault: Fault) -> Honest {
     }
 }
 
-/// The right bytes with another label.
+/// Returns the right bytes with another label.
 fn relabelled(honest: Honest, fault: Fault) -> Honest {
     let etag =
         honest.headers.get(ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or("\"\"").to_owned();

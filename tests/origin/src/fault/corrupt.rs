@@ -1,4 +1,4 @@
-//! Wrong bytes of the right length. Each function returns bytes that differ from what it was given.
+//! Wrong bytes of the right length. Each function returns bytes that differ from its input.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::honest::Honest;
 
-/// Pieces that are swapped or repeated, as a reader's own parts or pages would be.
+/// The size of swapped or repeated pieces, like a reader's own parts or pages.
 const PIECE_BYTES: usize = 4096;
 
 pub(super) fn bit_flipped(body: &Bytes, seed: u64) -> Bytes {
@@ -42,7 +42,7 @@ pub(super) fn piece_repeated(body: &Bytes, seed: u64) -> Bytes {
     differing(wrong, body, seed)
 }
 
-/// The bytes of the range one row of 4 KiB further on, or further back, or turned round when it is the whole object.
+/// Returns the range 4 KiB further on, or further back, or rotated if it is the whole object.
 pub(super) fn range_shifted(honest: &Honest, seed: u64) -> Bytes {
     let Range { start, end } = honest.read.range;
     let step = u64::try_from(PIECE_BYTES).expect("a small constant");
@@ -56,7 +56,8 @@ pub(super) fn range_shifted(honest: &Honest, seed: u64) -> Bytes {
     differing(wrong, &honest.body, seed)
 }
 
-/// The same range of another file of the directory, or its bytes turned over where there is none that long.
+/// Returns the same range of another file of the directory, or inverted bytes if no file is that
+/// long.
 pub(super) fn of_other_object(honest: &Honest, seed: u64) -> Bytes {
     let neighbours = honest.read.path.parent().and_then(|directory| directory.read_dir().ok());
     let other = neighbours.into_iter().flatten().flatten().find_map(|entry| {
@@ -67,7 +68,7 @@ pub(super) fn of_other_object(honest: &Honest, seed: u64) -> Bytes {
     differing(wrong, &honest.body, seed)
 }
 
-/// As an earlier version might have been: every sixteenth byte another one.
+/// Changes every sixteenth byte, like an earlier version of the object.
 pub(super) fn stale(body: &Bytes) -> Bytes {
     body.iter()
         .enumerate()
@@ -75,14 +76,14 @@ pub(super) fn stale(body: &Bytes) -> Bytes {
         .collect()
 }
 
-/// `range` of a file, when it has those bytes.
+/// Returns `range` of a file, if the file has those bytes.
 pub(super) fn bytes_at(path: &Path, range: Range<u64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(range.end - range.start).ok()?];
     File::open(path).ok()?.read_exact_at(&mut bytes, range.start).ok()?;
     Some(bytes)
 }
 
-/// `wrong`, made to differ where chance had it equal to the right bytes.
+/// Returns `wrong`, changed where it happens to equal the right bytes.
 fn differing(wrong: Vec<u8>, right: &Bytes, seed: u64) -> Bytes {
     if wrong == *right { bit_flipped(right, seed) } else { wrong.into() }
 }

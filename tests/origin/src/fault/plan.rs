@@ -1,16 +1,16 @@
-//! Which read meets which fault: decided by a seed and the read's number, so that a run can be repeated.
+//! Assigns faults to reads by a seed and the read's number, so a run can be repeated.
 
 use std::time::Duration;
 
 use super::Fault;
 
-/// How long a stall lasts unless the plan says otherwise.
+/// The length of a stall, unless the plan sets another.
 const STALL: Duration = Duration::from_secs(30);
 
-/// What the reads of some objects meet.
+/// The faults for the reads of some objects.
 ///
-/// The plan counts the reads it applies to; the n-th meets the fault that the seed, n and the odds decide, whoever asked
-/// for it. Reads that run in parallel get their numbers in order of arrival.
+/// The plan counts the reads that it applies to, from all clients together. The seed, the read's
+/// number and the odds decide its fault. Parallel reads get their numbers in order of arrival.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     seed: u64,
@@ -21,7 +21,7 @@ pub struct FaultPlan {
     reads: u64,
 }
 
-/// One fault to be met now.
+/// One fault for the current read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injection {
     pub(crate) fault: Fault,
@@ -31,7 +31,7 @@ pub(crate) struct Injection {
 }
 
 impl FaultPlan {
-    /// A plan without faults, to add odds to.
+    /// Makes a plan without faults, to add odds to.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self {
@@ -44,19 +44,19 @@ impl FaultPlan {
         }
     }
 
-    /// Every read meets `fault`.
+    /// Makes a plan in which every read meets `fault`.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self::seeded(0).with(fault, 1.0)
     }
 
-    /// The first read meets `fault`, later ones none.
+    /// Makes a plan in which only the first read meets `fault`.
     #[must_use]
     pub fn once(fault: Fault) -> Self {
         Self::always(fault).limit(1)
     }
 
-    /// Adds: a read meets `fault` with this probability.
+    /// Adds a fault that a read meets with this probability.
     ///
     /// # Panics
     /// When the probabilities added so far exceed 1.
@@ -68,7 +68,7 @@ impl FaultPlan {
         self
     }
 
-    /// Adds: a read meets one of `faults`, all alike, with this probability in all.
+    /// Adds `faults` that a read meets with this probability in all, each equally likely.
     ///
     /// # Panics
     /// When the probabilities added so far exceed 1.
@@ -78,33 +78,33 @@ impl FaultPlan {
         faults.iter().fold(self, |plan, fault| plan.with(*fault, probability / count))
     }
 
-    /// Only for objects whose `bucket/key` contains `part`.
+    /// Limits the plan to objects with a `bucket/key` that contains `part`.
     #[must_use]
     pub fn keys_containing(mut self, part: &str) -> Self {
         part.clone_into(&mut self.keys);
         self
     }
 
-    /// At most `count` faults in all.
+    /// Limits the plan to `count` faults in all.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.injections_left = count;
         self
     }
 
-    /// How long stalls last (a client that hangs up ends them); 30 s unless told.
+    /// Sets the length of stalls (default 30 s). A client that hangs up ends a stall.
     #[must_use]
     pub fn stall(mut self, duration: Duration) -> Self {
         self.stall = duration;
         self
     }
 
-    /// What the next read, of `object`, meets.
+    /// Returns the fault for the next read, which is of `object`.
     pub(crate) fn next(&mut self, object: &str) -> Option<Injection> {
         if self.injections_left == 0 || !object.contains(&self.keys) {
             return None;
         }
-        // Two draws a read, from a generator of the read's own.
+        // Two draws a read, from a generator for this read.
         let mut random =
             fastrand::Rng::with_seed(self.seed ^ self.reads.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.reads += 1;

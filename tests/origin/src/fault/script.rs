@@ -1,4 +1,4 @@
-//! Answers that hyper would not send: bytes, pauses and an end, to be played onto the bare socket.
+//! Answers that hyper cannot send: bytes, pauses and an end, written to the bare socket.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::Fault;
 use super::honest::Honest;
 use super::plan::Injection;
 
-/// What is done on the socket, in order; after the last step the connection is closed.
+/// The steps on the socket, in order; after the last one the connection closes.
 pub(crate) type Script = Vec<Step>;
 
-/// One thing done on the socket.
+/// One step on the socket.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Send these bytes.
@@ -26,17 +26,17 @@ pub(crate) enum Step {
     Reset,
 }
 
-/// The pieces of a trickle, and how long it takes in all.
+/// The number of pieces of a trickle, and the pause between them.
 const TRICKLE_PIECES: usize = 16;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(32);
-/// By how much `LateAnswer` and `LateClose` are late.
+/// The delay of `LateAnswer` and `LateClose`.
 const LATE: Duration = Duration::from_millis(250);
-/// Between bytes and a reset, so that the bytes are under way before it.
+/// The pause between bytes and a reset, so that the bytes are on their way first.
 const BEFORE_RESET: Duration = Duration::from_millis(20);
 /// Longer than any client's header buffer.
 const HEADER_BYTES: usize = 1 << 20;
 
-/// Writes the script of a fault; `None` for one that hyper can send.
+/// Returns the script of a fault; `None` if hyper can send it.
 pub(super) fn write(honest: &Honest, injection: Injection) -> Option<Script> {
     let head = head(honest, &honest.headers);
     let body = &honest.body;
@@ -69,7 +69,7 @@ pub(super) fn write(honest: &Honest, injection: Injection) -> Option<Script> {
     })
 }
 
-/// Faults in the headers that frame the body, and in the frames.
+/// Returns scripts for faults in the framing headers and in the frames.
 fn reframed(honest: &Honest, fault: Fault, half: &Bytes) -> Option<Script> {
     let body = &honest.body;
     let mut open = honest.headers.clone();
@@ -109,7 +109,8 @@ fn send(parts: &[&[u8]]) -> Step {
     Step::Send(parts.concat().into())
 }
 
-/// Status line and headers, with `Connection: close`, since the connection ends with the script.
+/// Returns status line and headers with `Connection: close`, since the connection ends with the
+/// script.
 fn head(honest: &Honest, headers: &HeaderMap) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {}\r\n", honest.status).into_bytes();
     for (name, value) in headers {
@@ -122,19 +123,19 @@ fn head(honest: &Honest, headers: &HeaderMap) -> Vec<u8> {
     head
 }
 
-/// The same, of a connection that stays open.
+/// Returns the same for a connection that stays open.
 fn head_alive(honest: &Honest) -> Vec<u8> {
     let head = head(honest, &honest.headers);
     let end = head.len() - b"connection: close\r\n\r\n".len();
     [&head[..end], b"\r\n"].concat()
 }
 
-/// `head` with one more header line.
+/// Returns `head` with one more header line.
 fn with_header(head: &[u8], line: &[u8]) -> Vec<u8> {
     [&head[..head.len() - 2], line, b"\r\n"].concat()
 }
 
-/// `bytes` in up to three chunks, without the last, empty one.
+/// Returns `bytes` in up to three chunks, without the last, empty one.
 fn chunks(bytes: &Bytes) -> Vec<u8> {
     let mut framed = Vec::with_capacity(bytes.len() + 64);
     for chunk in bytes.chunks(bytes.len().div_ceil(3).max(1)) {

@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use s3s::crypto::{Checksum, Md5};
 
-/// Files remembered; past it all are forgotten and hashed again when next asked for.
+/// The number of files in the cache. Past it the cache is emptied.
 const FILES_MAX: usize = 100_000;
-/// A file changed this recently may change again without its time stamp telling: its hash is not kept.
+/// A file changed this recently may change again under the same time stamp, so its hash is not
+/// kept.
 const SETTLED_AFTER: Duration = Duration::from_millis(50);
 
-/// What tells one version of a file from the next.
+/// The metadata that distinguishes one version of a file from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     inode: u64,
@@ -36,12 +37,13 @@ impl Version {
     }
 }
 
-/// ETags of the files seen so far.
+/// ETags of the known files.
 #[derive(Debug, Default)]
 pub(super) struct ETags(Mutex<HashMap<PathBuf, (Version, String)>>);
 
 impl ETags {
-    /// The ETag of `file`, open at its start, that lies at `path`; hashes it when this version was not seen before.
+    /// Returns the ETag of `file`, which is open at its start and has the path `path`. Hashes a
+    /// version that it has not seen.
     pub(super) fn of(
         &self,
         path: &Path,

@@ -15,10 +15,10 @@ use s3s::{Body, S3Result, s3_error};
 
 use super::etag::ETags;
 
-/// Bytes read at a time; a range up to this size is one read and one body frame.
+/// Bytes a read; a range up to this size is one read and one body frame.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// An object's file, open, with what its headers say.
+/// The open file of an object, with the values of its headers.
 pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) file: File,
@@ -27,14 +27,14 @@ pub(super) struct Opened {
     pub(super) modified: SystemTime,
 }
 
-/// A read that was granted; rides with the response for the counters and the faults.
+/// A granted read. It travels with the response, for the counters and the faults.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectRead {
     /// `bucket/key`.
     pub(crate) object: String,
-    /// Where its bytes lie.
+    /// The path of its file.
     pub(crate) path: PathBuf,
-    /// The bytes asked for, in the object.
+    /// The requested bytes of the object.
     pub(crate) range: Range<u64>,
     /// The object's size in bytes.
     pub(crate) total: u64,
@@ -53,7 +53,7 @@ pub(super) fn open(path: &Path, etags: &ETags) -> S3Result<Opened> {
     Ok(Opened { path: path.to_owned(), file, bytes: metadata.len(), etag, modified })
 }
 
-/// The body that carries `range` of `file`. Blocks for one piece at most.
+/// Returns the body with `range` of `file`. Blocks for one piece at most.
 pub(super) fn body(file: File, range: Range<u64>) -> S3Result<StreamingBlob> {
     if range.end - range.start <= PIECE_BYTES {
         let piece = piece(&file, range).map_err(|error| s3_error!(error, InternalError))?;

@@ -1,7 +1,8 @@
-//! One connection: hyper, until it ends, a fault takes the socket over, or the server stops.
+//! One connection. hyper serves it until it ends, a fault takes the socket over, or the server
+//! stops.
 //!
-//! A fault that breaks HTTP is handed over by the service while hyper waits for its answer, which never comes: the
-//! socket is taken out of hyper and the fault's script is played onto it.
+//! For a fault that breaks HTTP, hyper waits for an answer that never comes. The service hands over
+//! the fault's script, and the connection takes the socket out of hyper and plays the script.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 use super::service::Service;
 use crate::fault::{Script, Step};
 
-/// How long a connection that was closed by us waits for the client to close it too.
+/// How long a connection that the server closed waits for the client to close it too.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 enum End {
@@ -55,7 +56,7 @@ pub(super) async fn serve(
         biased;
         _ = stopped.wait_for(|stopped| *stopped) => End::Stopped,
         Some(script) = scripts.recv() => End::Fault(script),
-        // What ended it, the client has seen too.
+        // The client has seen the same end.
         _ = &mut connection => End::Over,
     };
     match end {
@@ -79,7 +80,8 @@ fn reset_on_drop(socket: &TcpStream) {
     }
 }
 
-/// Plays a script; true when it asks for a reset at its end. A client that hangs up ends it early.
+/// Plays a script. Returns true when it asks for a reset at its end. A client that hangs up ends it
+/// early.
 async fn play(socket: &mut TcpStream, script: Script) -> bool {
     for step in script {
         match step {
@@ -94,7 +96,7 @@ async fn play(socket: &mut TcpStream, script: Script) -> bool {
         }
     }
     if socket.shutdown().await.is_ok() {
-        // Closing with unread bytes would be a reset, which can overtake what was sent.
+        // A close with unread bytes would be a reset, which can overtake the sent bytes.
         let mut rest = [0; 1024];
         let drain = async { while socket.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
         drop(timeout(CLOSE_WAIT, drain).await);
@@ -122,7 +124,7 @@ pub(super) async fn serve_counts(
             http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), answer);
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            // A client that says nothing must not keep the others out.
+            // A silent client must not block the others.
             _ = timeout(CLOSE_WAIT, connection) => {}
         }
     }

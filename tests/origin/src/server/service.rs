@@ -1,4 +1,4 @@
-//! The HTTP layer round the S3 service: counts, latency, faults.
+//! The HTTP layer around the S3 service: counts, latency, faults.
 
 use std::future::pending;
 use std::io;
@@ -21,7 +21,7 @@ use crate::fault::{Action, FaultPlan, Honest, Injection, Script, Step, spoil};
 use crate::objects::{ObjectRead, Objects};
 use crate::{ACCESS_KEY, SECRET_KEY};
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Service {
     s3: S3Service,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{PATIENCE, talk};
 
 #[test]
-fn the_program_says_where_it_is_writes_the_data_and_ends_with_its_input() {
+fn program_prints_its_address_and_ends_with_its_input() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_larder-demo-origin"))
         .arg("--dir")

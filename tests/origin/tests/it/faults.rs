@@ -256,7 +256,7 @@ fn chunked(answer: &Answer) -> Option<(Vec<u8>, bool)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_kind_of_fault_does_what_it_says_once_and_then_no_more() {
+async fn every_fault_shows_on_the_wire_exactly_once() {
     let (site, whole) = site();
     let url = presigned(&site.server, "/bucket/dir/object").await;
     let right = &whole[START..END];
@@ -291,7 +291,7 @@ async fn read(site: &Site, retries: usize) -> Option<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn harmless_faults_give_the_right_bytes_and_silent_ones_wrong_bytes_without_an_error() {
+async fn harmless_faults_keep_bytes_and_silent_ones_change_them() {
     let (site, whole) = site();
     for &fault in Fault::ALL {
         site.server.set_faults(FaultPlan::once(fault).stall(STALL));
@@ -309,7 +309,7 @@ async fn harmless_faults_give_the_right_bytes_and_silent_ones_wrong_bytes_withou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_that_ask_to_come_back_are_retried_and_final_ones_are_not() {
+async fn client_retries_transient_refusals_and_no_final_ones() {
     let (site, whole) = site();
     for fault in
         [Fault::SlowDown, Fault::InternalError, Fault::ResetBeforeHeaders, Fault::BodyCutHalf]
@@ -324,7 +324,7 @@ async fn refusals_that_ask_to_come_back_are_retried_and_final_ones_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_of_a_byte_and_whole_objects_meet_every_fault_without_harm_to_the_server() {
+async fn server_survives_every_fault_on_one_byte_and_whole_objects() {
     let (site, whole) = site();
     let url = presigned(&site.server, "/bucket/dir/object").await;
     for &fault in Fault::ALL {
