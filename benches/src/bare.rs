@@ -1,9 +1,10 @@
 //! The baseline of every remote figure: a bare TCP row server in a process of its own.
 //!
-//! It knows one matrix of equal rows in its memory. A request is `count: u32` and `count` row ids (u32); the
-//! answer is those rows back to back, with no header, no checksum and no lookup. Large rows go out by vectored
-//! writes from where they lie; rows under 8 KiB are first copied into one piece, which measured better. So this is
-//! about what plain sockets can do for the same bytes, not a straw man.
+//! It knows one matrix of equal rows in its memory. A request is `count: u32` and `count` row ids
+//! (u32); the answer is those rows back to back, with no header, no checksum and no lookup. Large
+//! rows go out by vectored writes from where they lie; rows under 8 KiB are first copied into one
+//! piece, which measured better. So this is about what plain sockets can do for the same bytes, not
+//! a straw man.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +18,8 @@ const SLICES_PER_WRITE: usize = 512;
 /// No benchmark asks for more rows at once.
 const ROWS_PER_REQUEST_MAX: usize = 1 << 16;
 
-/// Serves a matrix, each client on a thread of its own, until standard input closes, and then ends the process. Its
-/// address is printed first.
+/// Serves a matrix, each client on a thread of its own, until standard input closes, and then ends
+/// the process. Its address is printed first.
 pub(crate) fn serve(matrix: &Matrix) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     crate::net::use_loss_based_congestion(&listener);

@@ -1,4 +1,5 @@
-//! The processes that serve: a release `larder-node` and the bare row server. Both end with this process.
+//! The processes that serve: a release `larder-node` and the bare row server. Both end with this
+//! process.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -96,7 +97,8 @@ impl Node {
         Ok(Dataset::open(uri, Some(&self.address))?)
     }
 
-    /// Opens a dataset, waits until all of it is resident (and mapped, if `local`), and compares one batch.
+    /// Opens a dataset, waits until all of it is resident (and mapped, if `local`), and compares
+    /// one batch.
     pub(crate) fn open(&self, data: &Path, local: bool, matrix: &Matrix) -> Result<Dataset, Error> {
         let options = Dataset::options().cluster(&self.address).local(local);
         let dataset = options.open(&format!("file://{}", data.display()))?;

@@ -1,9 +1,10 @@
-//! Cold epochs: an S3 server of others (garage) behind one node, against plain ranged GETs of the same bytes from the
-//! same server in the same run.
+//! Cold epochs: an S3 server of others (garage) behind one node, against plain ranged GETs of the
+//! same bytes from the same server in the same run.
 //!
-//! Every cold round starts a node that holds nothing; garage stays, so that what it has read before lies in the page
-//! cache for all contenders alike. The last core is garage's alone and the others are for the node and the client, as if
-//! the store were another machine: else whoever uses less CPU gets more of the server's.
+//! Every cold round starts a node that holds nothing; garage stays, so that what it has read before
+//! lies in the page cache for all contenders alike. The last core is garage's alone and the others
+//! are for the node and the client, as if the store were another machine: else whoever uses less
+//! CPU gets more of the server's.
 //!
 //! Non-goals: what a real store or a real network does; disks.
 

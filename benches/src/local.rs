@@ -1,4 +1,5 @@
-//! Rows of mapped extents against the same rows of a mapped `.npy`, in the same order, on one thread.
+//! Rows of mapped extents against the same rows of a mapped `.npy`, in the same order, on one
+//! thread.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! Which share of their rows ranks read on their own host, with global batches divided by locality and
-//! in slices; and what it takes to divide one. Counts of one whole epoch: the same in every run, whatever
-//! else the machine does. Only the times at the end depend on it.
+//! Which share of their rows ranks read on their own host, with global batches divided by locality
+//! and in slices; and what it takes to divide one. Counts of one whole epoch: the same in every
+//! run, whatever else the machine does. Only the times at the end depend on it.
 //!
-//! The placement is that of a plan for nodes of equal weight, one a host. Expected without locality is
-//! one row of as many as there are hosts; the most that any division can have local is less than all
-//! where a batch has more rows of one host than its ranks take.
+//! The placement is that of a plan for nodes of equal weight, one a host. Expected without locality
+//! is one row of as many as there are hosts; the most that any division can have local is less than
+//! all where a batch has more rows of one host than its ranks take.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;

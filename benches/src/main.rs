@@ -1,8 +1,10 @@
-//! Figures of the data path, each as a ratio to a baseline that alternates with it in the same run: `make bench`.
+//! Figures of the data path, each as a ratio to a baseline that alternates with it in the same run:
+//! `make bench`.
 //!
-//! Matrices of random bytes lie as `.npy` files in memory (`/dev/shm`); a release `larder-node` with them as its origin
-//! and the baselines run as children of this process, on loopback. Everything is resident before a clock starts, and
-//! what a contender delivers is compared with the files once. Cold epochs stand apart, in [`cold`].
+//! Matrices of random bytes lie as `.npy` files in memory (`/dev/shm`); a release `larder-node`
+//! with them as its origin and the baselines run as children of this process, on loopback.
+//! Everything is resident before a clock starts, and what a contender delivers is compared with the
+//! files once. Cold epochs stand apart, in [`cold`].
 //!
 //! Non-goals: absolute figures (compare the columns, not the days).
 

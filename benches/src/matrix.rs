@@ -1,4 +1,5 @@
-//! A matrix of equal rows of random bytes in `.npy` files: what is measured, for us and for every baseline.
+//! A matrix of equal rows of random bytes in `.npy` files: what is measured, for us and for every
+//! baseline.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -22,7 +23,8 @@ pub(crate) struct Shape {
     rows_per_file: u32,
 }
 
-/// 147 KiB is an image of 224 x 224 x 3; the matrices have 512 MiB and more, 16 times the largest cache of a laptop.
+/// 147 KiB is an image of 224 x 224 x 3; the matrices have 512 MiB and more, 16 times the largest
+/// cache of a laptop.
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape { batch: 256, row_bytes: 150_528, rows_per_file: 512 },
     Shape { batch: 1024, row_bytes: 4096, rows_per_file: 1 << 14 },

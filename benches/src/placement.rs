@@ -1,7 +1,8 @@
-//! Placement at its largest: a million shards on a thousand members. How long a plan takes, how long a lookup.
+//! Placement at its largest: a million shards on a thousand members. How long a plan takes, how
+//! long a lookup.
 //!
-//! The baseline of lookups is what a client would need without a ring: a hash map of all shards, 18 bytes each and
-//! more. Plans have none; what they move stands beside the ideal.
+//! The baseline of lookups is what a client would need without a ring: a hash map of all shards, 18
+//! bytes each and more. Plans have none; what they move stands beside the ideal.
 
 use std::collections::HashMap;
 use std::hint::black_box;

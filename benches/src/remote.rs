@@ -1,4 +1,5 @@
-//! Batches of random rows over TCP, two outstanding: ours by two threads, the baseline by one pipelined connection.
+//! Batches of random rows over TCP, two outstanding: ours by two threads, the baseline by one
+//! pipelined connection.
 
 use std::path::Path;
 

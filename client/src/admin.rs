@@ -1,5 +1,6 @@
 //! What tools for operators need besides the data path, in one place: indexing and reading datasets
-//! on their origin, what nodes say about themselves, changing a cluster, and what a host gives to extents.
+//! on their origin, what nodes say about themselves, changing a cluster, and what a host gives to
+//! extents.
 //!
 //! Training code has no use for any of it.
 
@@ -56,7 +57,8 @@ pub fn index_prefix(
     indexed.map_err(|error| index_error(prefix, error))
 }
 
-/// The address of a prefix. One that ends like a tag is refused: whoever opens it would be taken to mean that tag.
+/// The address of a prefix. One that ends like a tag is refused: whoever opens it would be taken to
+/// mean that tag.
 fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
     let prefix = parse_uri(uri)?;
     let Some((before, tag)) = uri.rsplit_once('@').filter(|(_, tag)| !tag.contains('/')) else {

@@ -1,16 +1,17 @@
-//! Memory for batches: aligned to pages and used again instead of being given back; or the caller's own.
+//! Memory for batches: aligned to pages and used again instead of being given back; or the caller's
+//! own.
 //!
-//! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is more
-//! than copying the row; in pages of 2 MiB there are few, so these are asked for where a buffer
-//! has some. Still, a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
-//! next batch is written into pages that are already there. The pool bounds only what lies idle: how
-//! many buffers are in use is bounded by how far the loader fetches ahead, and by how many batches
-//! the caller keeps. Memory that the caller gave is dropped with its buffer, and never pooled.
+//! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is
+//! more than copying the row; in pages of 2 MiB there are few, so these are asked for where a
+//! buffer has some. Still, a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
+//! next batch is written into pages that are already there. The pool bounds only what lies idle:
+//! how many buffers are in use is bounded by how far the loader fetches ahead, and by how many
+//! batches the caller keeps. Memory that the caller gave is dropped with its buffer, and never
+//! pooled.
 //!
-//! Thread rule: shared freely. The one lock is tried a few times and never waited for: in a forked child
-//! it may be held for ever by a thread that the child does not have. Who can't have it allocates, or
-//! frees.
-//! Non-goals: page-locking, which is up to who gives memory.
+//! Thread rule: shared freely. The one lock is tried a few times and never waited for: in a forked
+//! child it may be held for ever by a thread that the child does not have. Who can't have it
+//! allocates, or frees. Non-goals: page-locking, which is up to who gives memory.
 
 use std::{
     fmt, hint,
@@ -28,7 +29,8 @@ pub(crate) const ALIGNMENT: usize = 4096;
 /// Buffers from here on ask for huge pages, as numpy's arrays do.
 const HUGE_FROM_BYTES: usize = 4 << 20;
 
-/// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not used again.
+/// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not
+/// used again.
 const LOCK_TRIES: u32 = 64;
 
 /// Buffers: of one size for batches of one size, and else of those that were asked for.
@@ -111,7 +113,8 @@ impl BufferPool {
         memory
     }
 
-    /// `None` when the lock is held by somebody else, and for longer than a buffer is taken or kept.
+    /// `None` when the lock is held by somebody else, and for longer than a buffer is taken or
+    /// kept.
     fn with_idle<T>(&self, change: impl FnOnce(&mut Vec<Memory>) -> T) -> Option<T> {
         let mut idle = (0..LOCK_TRIES).find_map(|_| match self.idle.try_lock() {
             Ok(idle) => Some(idle),
@@ -140,8 +143,8 @@ impl Memory {
         if bytes < HUGE_FROM_BYTES { Self::on_heap(bytes) } else { Self::mapped(bytes) }
     }
 
-    /// Who asks for zeros can't be told that there is no memory, and the process ends; so the same is asked
-    /// for without them before.
+    /// Who asks for zeros can't be told that there is no memory, and the process ends; so the same
+    /// is asked for without them before.
     fn on_heap(bytes: usize) -> Result<Self, Error> {
         let with_room = bytes.saturating_add(ALIGNMENT);
         let mut tried = Vec::<u8>::new();

@@ -1,16 +1,15 @@
 //! The nodes of a cluster as this process sees them: the ring, who is up, and the control calls.
 //!
-//! Any node tells the ring; after that every member is known by its control address. As long as none
-//! of the addresses answers there is no ring and no member: they are asked again in the background,
-//! ever more rarely. A member that failed a read is marked down and passed over; once its time has
-//! come the next use of it sends a probe in the background, and a member that answers is up again.
-//! Nobody ever waits for a probe. Each dataset goes over to a newer ring when it knows the exceptions
-//! to it ([`Guide`]).
+//! Any node tells the ring; after that every member is known by its control address. As long as
+//! none of the addresses answers there is no ring and no member: they are asked again in the
+//! background, ever more rarely. A member that failed a read is marked down and passed over; once
+//! its time has come the next use of it sends a probe in the background, and a member that answers
+//! is up again. Nobody ever waits for a probe. Each dataset goes over to a newer ring when it knows
+//! the exceptions to it ([`Guide`]).
 //!
-//! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what the
-//! data path asks here (guides, health) takes no lock and waits for nothing. A forked child makes its
-//! own channels.
-//! Non-goals: no rows (see `remote` and `local`), no membership of its own.
+//! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what
+//! the data path asks here (guides, health) takes no lock and waits for nothing. A forked child
+//! makes its own channels. Non-goals: no rows (see `remote` and `local`), no membership of its own.
 
 mod control;
 mod guide;
@@ -284,8 +283,8 @@ impl Cluster {
         Ok((node, open))
     }
 
-    /// Calls members in an order that depends on the dataset only, those that are up first, until one
-    /// does not fail in a way that the next may mend.
+    /// Calls members in an order that depends on the dataset only, those that are up first, until
+    /// one does not fail in a way that the next may mend.
     fn on_any<T>(
         &self,
         name: &DatasetName,
@@ -320,7 +319,8 @@ impl Member {
 }
 
 impl View {
-    /// The members of a ring that a node told; those that were known before keep what was seen of them.
+    /// The members of a ring that a node told; those that were known before keep what was seen of
+    /// them.
     fn new(ring: Arc<Ring>, told_by: &str, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_base::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
@@ -334,8 +334,8 @@ impl View {
         Self { ring, members, told_by: told_by.to_owned() }
     }
 
-    /// Whether a ring is newer than this one; or is the same, and has another address for a member that
-    /// is down.
+    /// Whether a ring is newer than this one; or is the same, and has another address for a member
+    /// that is down.
     fn is_outdone_by(&self, ring: &Ring) -> bool {
         let moved = |member: &Arc<Member>| {
             let told = ring.member(&member.id);

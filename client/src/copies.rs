@@ -1,9 +1,9 @@
 //! How often bytes were copied on their way to the user: what "zero copy" is held to.
 //!
-//! Counted is every time this library moves a byte of a row, the receiving from a socket included: 0
-//! for a view of a mapped extent, 1 out of a mapped extent into a batch, 1 from a node into a batch
-//! (2 where short rows go through a staging piece), 3 from the origin (received, collected, put into
-//! place). Not counted is what is read ahead with a frame's header, at most 8 KiB a frame.
+//! Counted is every time this library moves a byte of a row, the receiving from a socket included:
+//! 0 for a view of a mapped extent, 1 out of a mapped extent into a batch, 1 from a node into a
+//! batch (2 where short rows go through a staging piece), 3 from the origin (received, collected,
+//! put into place). Not counted is what is read ahead with a frame's header, at most 8 KiB a frame.
 //!
 //! Thread rule: the counters of the process are atomics, added to once a gather and once a view.
 

@@ -1,4 +1,5 @@
-//! A dataset: one snapshot or some of its samples, opened through a node or straight from the origin.
+//! A dataset: one snapshot or some of its samples, opened through a node or straight from the
+//! origin.
 //!
 //! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
 //! host then as an extent that all processes share. Without a cluster, or when none of its nodes
@@ -31,8 +32,8 @@ mod path;
 pub use indexed::IndexedNow;
 pub(crate) use origin::index_error;
 
-/// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split) make
-/// of it. Cheap to clone; what is made of it shares its connections and maps.
+/// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split)
+/// make of it. Cheap to clone; what is made of it shares its connections and maps.
 #[derive(Clone)]
 pub struct Dataset {
     name: DatasetName,
@@ -60,8 +61,8 @@ impl OpenOptions {
         Self { cluster: Some(addresses.into()), ..self }
     }
 
-    /// Reads through the node of this host, which is started if it does not run, unless a cluster is
-    /// named.
+    /// Reads through the node of this host, which is started if it does not run, unless a cluster
+    /// is named.
     pub fn host_node(self, options: HostOptions) -> Self {
         Self { host: Some(options), ..self }
     }
@@ -297,8 +298,8 @@ impl Dataset {
         self.indexed_now.as_deref()
     }
 
-    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until nodes
-    /// of the cluster answer.
+    /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until
+    /// nodes of the cluster answer.
     #[must_use]
     pub fn opened_by_node(&self) -> bool {
         self.opened_by_node
@@ -346,7 +347,8 @@ impl Dataset {
         Ok(begins.last().copied().unwrap_or(0))
     }
 
-    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their own.
+    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their
+    /// own.
     ///
     /// # Errors
     /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
@@ -376,8 +378,8 @@ impl Dataset {
         loader::take(self.manifest(), &self.gather(), &samples, tensors, cancel)
     }
 
-    /// As [`take`](Self::take), if nobody has to be asked for it: `None` if not all of it is mapped, or
-    /// if it is nothing that can be taken.
+    /// As [`take`](Self::take), if nobody has to be asked for it: `None` if not all of it is
+    /// mapped, or if it is nothing that can be taken.
     #[must_use]
     pub fn take_mapped(
         &self,
@@ -395,8 +397,8 @@ impl Dataset {
         self.take_unless(samples, tensors, &cancel).ok()
     }
 
-    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows of
-    /// one shard in the memory of a node on this host, else as [`take`](Self::take).
+    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows
+    /// of one shard in the memory of a node on this host, else as [`take`](Self::take).
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -424,7 +426,8 @@ impl Dataset {
         }
     }
 
-    /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is mapped.
+    /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is
+    /// mapped.
     ///
     /// # Errors
     /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
@@ -507,10 +510,10 @@ impl Dataset {
         }
     }
 
-    /// By what the ranks of a job can divide its batches, as the cluster places its shards now. `ranks`
-    /// names for each rank the nodes on its host: what [`Dataset::nodes_here`] is there, or a node's id
-    /// or the host that the ring knows it on. Ranks with a name in common are on one host; those without
-    /// any are on a host without a node.
+    /// By what the ranks of a job can divide its batches, as the cluster places its shards now.
+    /// `ranks` names for each rank the nodes on its host: what [`Dataset::nodes_here`] is there, or
+    /// a node's id or the host that the ring knows it on. Ranks with a name in common are on one
+    /// host; those without any are on a host without a node.
     ///
     /// To be made by one process, for all: see [`Locality`].
     ///
@@ -521,8 +524,9 @@ impl Dataset {
         Locality::of(&[self.fetcher()], ranks)
     }
 
-    /// The nodes of its cluster that are on the host of this process, by id: those whose socket answers
-    /// here. Asks every node where its socket is, and waits no longer than two seconds for that.
+    /// The nodes of its cluster that are on the host of this process, by id: those whose socket
+    /// answers here. Asks every node where its socket is, and waits no longer than two seconds for
+    /// that.
     #[must_use]
     pub fn nodes_here(&self) -> Vec<String> {
         self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())

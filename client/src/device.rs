@@ -10,9 +10,9 @@
 //! implement it: [`host`], whose device memory is memory of this process, and `cuda`. The rules of
 //! order and lifetime stand in [`pump`] and the modules below it, which know only the seam.
 //!
-//! Thread rule: everything is `Send + Sync`. A device belongs to the process that opened it: a forked
-//! child calls no driver function, and frees nothing.
-//! Non-goals: kernels, copies between devices, copies to other hosts.
+//! Thread rule: everything is `Send + Sync`. A device belongs to the process that opened it: a
+//! forked child calls no driver function, and frees nothing. Non-goals: kernels, copies between
+//! devices, copies to other hosts.
 
 mod blocks;
 #[cfg(feature = "cuda")]
@@ -90,8 +90,8 @@ impl Device {
         Err(without_cuda(&format!("device 'cuda:{ordinal}' can't be used")))
     }
 
-    /// The GPUs of this host: none where there is no driver. A process that asks for them can't fork children
-    /// that use one.
+    /// The GPUs of this host: none where there is no driver. A process that asks for them can't
+    /// fork children that use one.
     ///
     /// # Errors
     /// `NotFound` for a driver that is too old, or is none.
@@ -209,8 +209,8 @@ pub(crate) trait Driver: Send + Sync {
     /// Device memory, aligned to 256 bytes at least.
     fn memory(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error>;
 
-    /// Has the device read the pages of an extent where they lie, until the result is dropped. That must be
-    /// before the extent is.
+    /// Has the device read the pages of an extent where they lie, until the result is dropped. That
+    /// must be before the extent is.
     ///
     /// # Errors
     /// The reason for which the driver refuses.

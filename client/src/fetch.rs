@@ -15,9 +15,9 @@
 //! patience ends.
 //!
 //! Thread rule: a [`Fetcher`] is shared by all threads that read; each call works on its caller's
-//! thread. Sockets, locks and threads behind it are those of one process: a forked child starts with
-//! none at its first call.
-//! Non-goals: which rows are wanted when (see the sampler and the loader).
+//! thread. Sockets, locks and threads behind it are those of one process: a forked child starts
+//! with none at its first call. Non-goals: which rows are wanted when (see the sampler and the
+//! loader).
 
 mod check;
 mod gather;
@@ -130,8 +130,9 @@ impl Fetcher {
         tensors.iter().map(of).collect()
     }
 
-    /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says what
-    /// it waited for longest. Rows with places go there, and the rest of the buffers is left alone.
+    /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says
+    /// what it waited for longest. Rows with places go there, and the rest of the buffers is left
+    /// alone.
     pub(crate) fn gather_unless(
         &self,
         placed: Placed<'_>,
@@ -177,8 +178,8 @@ impl Fetcher {
         Ok(gathered)
     }
 
-    /// Learns which nodes own which shards, so that the first rows are asked for at the right ones; what
-    /// can't be learned now is learned in the background when rows are read.
+    /// Learns which nodes own which shards, so that the first rows are asked for at the right ones;
+    /// what can't be learned now is learned in the background when rows are read.
     pub(crate) fn learn_owners(&self) {
         if let Some(cluster) = &self.target.cluster {
             let _ = runtime::block_on(self.target.guide.learn(cluster));

@@ -1,5 +1,5 @@
-//! Whether this process can open files at all. A socket is one too: who has no descriptor left finds every node and
-//! the origin away, and would wait for them in vain.
+//! Whether this process can open files at all. A socket is one too: who has no descriptor left
+//! finds every node and the origin away, and would wait for them in vain.
 
 use std::{fs::File, io};
 
@@ -8,7 +8,8 @@ use nix::errno::Errno;
 
 use crate::{Error, ErrorKind};
 
-/// Whether as many descriptors are left as opening a dataset takes, or the first call of a forked child.
+/// Whether as many descriptors are left as opening a dataset takes, or the first call of a forked
+/// child.
 ///
 /// # Errors
 /// `ResourceExhausted` if not.

@@ -1,5 +1,5 @@
-//! What to do about an error, where nothing is said of that yet: a node's errors bring no hints, and are often those
-//! of the origin that it asked.
+//! What to do about an error, where nothing is said of that yet: a node's errors bring no hints,
+//! and are often those of the origin that it asked.
 
 use larder_dataset::OriginUri;
 

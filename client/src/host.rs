@@ -1,5 +1,5 @@
-//! One node a host: the processes of a user start it when the first of them needs it, share it, and the
-//! last one out stops it a minute later.
+//! One node a host: the processes of a user start it when the first of them needs it, share it, and
+//! the last one out stops it a minute later.
 //!
 //! ```text
 //!   connect to the socket ──▶ ADMIT our prefix ──▶ attached; the connection is the lease
@@ -10,16 +10,17 @@
 //! ```
 //!
 //! Nothing is believed that could be stale: whether a node runs is whether its socket answers, and
-//! whether one may be started is whether the lock is free. The kernel ends both with the process, so
-//! neither a killed starter nor a killed node stands in anybody's way. The lock is one on the folder
-//! itself; the node keeps it for its life, as its standard input.
+//! whether one may be started is whether the lock is free. The kernel ends both with the process,
+//! so neither a killed starter nor a killed node stands in anybody's way. The lock is one on the
+//! folder itself; the node keeps it for its life, as its standard input.
 //!
-//! Which node: one for each user, and for each set of `AWS_*`, `GOOGLE_*` and `AZURE_*` variables. They say
-//! where an address leads and as whom it is read, and the node has those of the process that started
-//! it. See `settings`.
+//! Which node: one for each user, and for each set of `AWS_*`, `GOOGLE_*` and `AZURE_*` variables.
+//! They say where an address leads and as whom it is read, and the node has those of the process
+//! that started it. See `settings`.
 //!
-//! Thread rule: starting and attaching block the caller, for up to a minute if a node is just stopping.
-//! A forked child attaches for itself. Non-goals: nodes that other hosts use ([`serve`] starts one).
+//! Thread rule: starting and attaching block the caller, for up to a minute if a node is just
+//! stopping. A forked child attaches for itself. Non-goals: nodes that other hosts use ([`serve`]
+//! starts one).
 
 mod binary;
 mod folder;
@@ -52,8 +53,8 @@ pub struct HostOptions {
     /// Memory for shards, such as `8GiB` or `50%` of what is available when it starts. Else
     /// `LARDER_MEMORY`, else half. Not looked at when a node runs already.
     pub memory: Option<String>,
-    /// How long the node goes on when no process uses it any more, so that a job that is started again
-    /// finds its data warm. Else `LARDER_HOST_NODE_LINGER`, else a minute.
+    /// How long the node goes on when no process uses it any more, so that a job that is started
+    /// again finds its data warm. Else `LARDER_HOST_NODE_LINGER`, else a minute.
     pub linger: Option<Duration>,
     /// Where the program `larder-node` is, unless `LARDER_NODE_BIN` says so. Else it is looked for
     /// beside the program that runs, and in `PATH`.

@@ -1,20 +1,22 @@
 //! The client: hands the rows of a dataset to a training process from the nearest place that has
 //! them, as single samples or as shuffled batches.
 //!
-//! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes loaders.
+//! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes
+//!   loaders.
 //! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
 //! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
 //! - [`Locality`]: by what ranks divide a batch, so that each reads what its host holds.
 //! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
 //! - [`host`]: the node that the processes of this host start and share.
-//! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the origin.
+//! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the
+//!   origin.
 //! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
 //! - [`Error`]: what went wrong, why, and what to do about it.
 //!
-//! Thread rule: everything public is `Send + Sync` and may be used from several threads at once. The
-//! data path is blocking sockets on the caller's thread; only the control channel and the fallback
-//! to the origin use an async runtime, which lives on threads of its own. After a `fork()` the child
-//! opens connections of its own at its first call and never uses its parent's.
+//! Thread rule: everything public is `Send + Sync` and may be used from several threads at once.
+//! The data path is blocking sockets on the caller's thread; only the control channel and the
+//! fallback to the origin use an async runtime, which lives on threads of its own. After a `fork()`
+//! the child opens connections of its own at its first call and never uses its parent's.
 //!
 //! Non-goals: writing data, keeping anything on disk.
 

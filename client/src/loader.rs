@@ -101,8 +101,8 @@ impl Loader {
         Ok(Self { job, fetcher, ahead, pass, resumed, progress, slowest })
     }
 
-    /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if it
-    /// stands in this epoch. Fetching begins at once.
+    /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if
+    /// it stands in this epoch. Fetching begins at once.
     ///
     /// The loader's state, digest and counts are from now on those of this epoch. An epoch begun
     /// before may still be iterated; it is just no longer the one that the loader speaks of.
@@ -113,9 +113,9 @@ impl Loader {
         Epoch::on_host(self.start(epoch)?, None)
     }
 
-    /// As [`epoch`](Self::epoch), for batches in memory of the caller's: a device's framework may want them in
-    /// memory of its own kind. Each batch is gathered into what was given for it, also one whose rows could be
-    /// seen where they lie.
+    /// As [`epoch`](Self::epoch), for batches in memory of the caller's: a device's framework may
+    /// want them in memory of its own kind. Each batch is gathered into what was given for it, also
+    /// one whose rows could be seen where they lie.
     ///
     /// ```no_run
     /// # use larder_client::{Batch, Error, GivenMemory, Loader};
@@ -142,8 +142,8 @@ impl Loader {
         Ok(PreparedEpoch::<OnHost>::new(self.start(epoch)?))
     }
 
-    /// What copies this loader's batches to a device: its own stream, and page-locked buffers for as many
-    /// batches as are fetched at once, and two. To be made once.
+    /// What copies this loader's batches to a device: its own stream, and page-locked buffers for
+    /// as many batches as are fetched at once, and two. To be made once.
     ///
     /// # Errors
     /// The driver's.
@@ -151,8 +151,8 @@ impl Loader {
         Pump::new(device, way, self.ahead.threads, self.ahead.batches())
     }
 
-    /// As [`epoch`](Self::epoch), for batches in the memory of a device. Each is copied there while the program uses
-    /// those before it. A program has its streams wait for a batch by
+    /// As [`epoch`](Self::epoch), for batches in the memory of a device. Each is copied there while
+    /// the program uses those before it. A program has its streams wait for a batch by
     /// [`DeviceSlice::begin_use`](crate::DeviceSlice::begin_use).
     ///
     /// ```no_run
@@ -209,9 +209,9 @@ impl Loader {
     }
 
     /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
-    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become those
-    /// of the state. It may have been saved with another world size or batch size; nothing is lost or
-    /// repeated as long as all ranks resume it.
+    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become
+    /// those of the state. It may have been saved with another world size or batch size; nothing is
+    /// lost or repeated as long as all ranks resume it.
     ///
     /// # Errors
     /// `InvalidArgument` for a state of another snapshot, selection or order version; then nothing
@@ -225,8 +225,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and shuffle
-    /// are those of the state; the loader itself stays where it is.
+    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and
+    /// shuffle are those of the state; the loader itself stays where it is.
     ///
     /// # Errors
     /// `InvalidArgument` for a state of another snapshot, selection or order version.
@@ -234,8 +234,8 @@ impl Loader {
         Ok(Schedule::new(self.job.pass(state)?))
     }
 
-    /// Where the job stands after the batch that was handed out last, whatever was fetched ahead. At
-    /// the end of an epoch: at the start of the next.
+    /// Where the job stands after the batch that was handed out last, whatever was fetched ahead.
+    /// At the end of an epoch: at the start of the next.
     ///
     /// A program that holds on to batches (copies to a device run behind) saves
     /// [`Batch::state`] of the batch it used last instead.
@@ -265,8 +265,8 @@ impl Loader {
         self.progress.load().stats
     }
 
-    /// The slowest batches since the loader was built, the slowest first, with what each waited for:
-    /// at most 32.
+    /// The slowest batches since the loader was built, the slowest first, with what each waited
+    /// for: at most 32.
     #[must_use]
     pub fn slowest(&self) -> Vec<SlowBatch> {
         self.slowest.list()

@@ -1,11 +1,11 @@
-//! Which hosts hold the shards that a job reads, and which ranks run there: what the ranks divide each
-//! global batch by, so that each reads as many rows as can be from the memory of its own host.
+//! Which hosts hold the shards that a job reads, and which ranks run there: what the ranks divide
+//! each global batch by, so that each reads as many rows as can be from the memory of its own host.
 //!
-//! Ranks that divide a batch by different tables lose rows and repeat others. So one process makes one
-//! [`Locality`] from what it sees of the cluster, and hands its bytes to all: a ring may change, and
-//! two processes learn of that at different times. It stays what it is for as long as a loader uses it.
-//! Where the cluster has changed meanwhile rows are read from elsewhere; nothing is lost by that but
-//! speed.
+//! Ranks that divide a batch by different tables lose rows and repeat others. So one process makes
+//! one [`Locality`] from what it sees of the cluster, and hands its bytes to all: a ring may
+//! change, and two processes learn of that at different times. It stays what it is for as long as a
+//! loader uses it. Where the cluster has changed meanwhile rows are read from elsewhere; nothing is
+//! lost by that but speed.
 //!
 //! Thread rule: immutable; a clone is a reference count.
 //! Non-goals: which rank gets which row (see [`RankHosts`]), and bringing the bytes to the ranks.

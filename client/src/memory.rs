@@ -1,8 +1,8 @@
 //! Memory that is handed to another language: where it lies, and what keeps it there.
 //!
-//! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`] is an
-//! address and an owner, with no way to the bytes from here: once it is made, this library neither
-//! reads nor writes them, until the last clone is dropped.
+//! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`] is
+//! an address and an owner, with no way to the bytes from here: once it is made, this library
+//! neither reads nor writes them, until the last clone is dropped.
 //!
 //! Thread rule: plain data, shared and dropped from any thread.
 //! Non-goals: devices; memory that is read-only to its holder.
@@ -86,8 +86,8 @@ impl Memory {
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
     }
 
-    /// The [`GivenMemory`](crate::GivenMemory) that it is in and at which byte of that it begins, if it is a part of
-    /// what the caller gave.
+    /// The [`GivenMemory`](crate::GivenMemory) that it is in and at which byte of that it begins,
+    /// if it is a part of what the caller gave.
     #[must_use]
     pub fn given(&self) -> Option<(&dyn Any, usize)> {
         match &self.block.owner {
@@ -130,8 +130,8 @@ pub struct HostTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
-    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all rows,
-    /// then the shape of an element.
+    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
+    /// rows, then the shape of an element.
     pub shape: Vec<u64>,
     /// Its elements.
     pub memory: Memory,

@@ -14,10 +14,10 @@ use crate::{
 
 /// Several datasets of which every batch has its share.
 ///
-/// An epoch draws a fixed number of samples from each dataset; [`Stop`] says how many. A dataset that
-/// is used up begins anew in another order, and goes on from where it stands in the next epoch, so
-/// that its samples come equally often to within one, however long one trains. A state of its loader
-/// is as small as that of a single dataset, and resumes at any world size.
+/// An epoch draws a fixed number of samples from each dataset; [`Stop`] says how many. A dataset
+/// that is used up begins anew in another order, and goes on from where it stands in the next
+/// epoch, so that its samples come equally often to within one, however long one trains. A state of
+/// its loader is as small as that of a single dataset, and resumes at any world size.
 ///
 /// ```no_run
 /// use larder_client::{Dataset, Mixture, sampler::Stop};
@@ -39,11 +39,11 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// A mixture of `datasets`, each with its weight: its share of all samples is its weight divided
-    /// by the sum of all. `seed` chooses among the equally even ways to interleave them.
+    /// A mixture of `datasets`, each with its weight: its share of all samples is its weight
+    /// divided by the sum of all. `seed` chooses among the equally even ways to interleave them.
     ///
-    /// They need one tensor in common, with the same name, elements and shape. A loader has those that all
-    /// have, unless it is told which.
+    /// They need one tensor in common, with the same name, elements and shape. A loader has those
+    /// that all have, unless it is told which.
     ///
     /// # Errors
     /// `InvalidArgument` for weights that say no mixture, see [`sampler::Mixture::new`]; and for datasets that have
@@ -82,7 +82,8 @@ impl Mixture {
         self.mixture.draws()
     }
 
-    /// A loader of its batches; see [`Loader`](crate::Loader). `shuffle` is that within each dataset.
+    /// A loader of its batches; see [`Loader`](crate::Loader). `shuffle` is that within each
+    /// dataset.
     pub fn loader(&self) -> LoaderBuilder {
         let sources = self.datasets.iter().map(Dataset::source).collect();
         LoaderBuilder::mixed(sources, self.mixture.clone())

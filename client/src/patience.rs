@@ -23,8 +23,8 @@ use larder_base::limits;
 use crate::{Error, ErrorKind, process};
 
 /// Says to reads that nobody needs them any more: they end with an error within about a tenth of a
-/// second, whatever they wait for (within a second if that is a host that does not answer). Clones are
-/// the same token.
+/// second, whatever they wait for (within a second if that is a host that does not answer). Clones
+/// are the same token.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     /// Absent in a token that is never used.

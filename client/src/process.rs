@@ -62,8 +62,8 @@ impl<T> PerProcess<T> {
     }
 
     /// This process's value, made now if there is none. `make` may run in several threads at once,
-    /// of which one wins; it is handed what the parent process had, if this is the first use since a
-    /// fork.
+    /// of which one wins; it is handed what the parent process had, if this is the first use since
+    /// a fork.
     pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> Arc<Owned<T>> {
         let Ok(owned) = self.try_get(|parents| Ok::<T, Infallible>(make(parents)));
         owned

@@ -1,7 +1,7 @@
 //! Rows from a node over its data connections.
 //!
-//! - [`Connection`]: one socket that said HELLO. One gather at a time goes over it, and its rows are
-//!   received straight into the batch.
+//! - [`Connection`]: one socket that said HELLO. One gather at a time goes over it, and its rows
+//!   are received straight into the batch.
 //! - [`Pool`]: the few connections kept to one node. A read takes one, or waits for one.
 //! - [`Failure`]: what can go wrong with a node, by what is to be done about it.
 //!

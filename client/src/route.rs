@@ -1,9 +1,9 @@
 //! Which node is asked for which row: pure arithmetic on the placement and on who is up.
 //!
-//! The first owner of a shard is asked for rows: it fills what nobody has, so that several owners do not
-//! each read one shard of the origin. Where it is down or has failed this read, the next member on the
-//! shard's walk is asked: another owner, then those that fill in an owner's place. Where none is left the
-//! origin is asked.
+//! The first owner of a shard is asked for rows: it fills what nobody has, so that several owners
+//! do not each read one shard of the origin. Where it is down or has failed this read, the next
+//! member on the shard's walk is asked: another owner, then those that fill in an owner's place.
+//! Where none is left the origin is asked.
 //!
 //! For its memory an owner on this host is asked, whichever it is: it lends what it has.
 //!
@@ -50,8 +50,8 @@ impl Router {
         self.placement.ring().version()
     }
 
-    /// The member to ask for rows of a shard, as an index into the ring's members: its first owner, else the
-    /// first on the walk that is `usable`. `None` when no member is.
+    /// The member to ask for rows of a shard, as an index into the ring's members: its first owner,
+    /// else the first on the walk that is `usable`. `None` when no member is.
     pub(crate) fn pick(
         &self,
         shard: u32,

@@ -25,7 +25,8 @@ pub struct ClientOptions<'a> {
     pub batch_size: u32,
     /// S3 settings, for the fallback.
     pub env: Vec<(String, String)>,
-    /// Further words: `--child`, `--remote-only`, `--over-network NODE`, `--impatient`, `--until FILE`.
+    /// Further words: `--child`, `--remote-only`, `--over-network NODE`, `--impatient`, `--until
+    /// FILE`.
     pub args: &'a [&'a str],
     /// A program and its arguments to run it under, such as `unshare ...`.
     pub wrapper: &'a [&'a str],

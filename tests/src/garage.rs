@@ -1,8 +1,8 @@
-//! garage, an S3 server that others wrote, as a child process: to see that Larder speaks S3 and not the dialect of one
-//! library, and for cold figures, which the server in process is too slow for.
+//! garage, an S3 server that others wrote, as a child process: to see that Larder speaks S3 and not
+//! the dialect of one library, and for cold figures, which the server in process is too slow for.
 //!
-//! Nothing here builds it: `make test-full` and `make bench-cold` do, `make test` never. It is found by `LARDER_GARAGE`,
-//! in `target/tools/bin`, or on the `PATH`. It is only run, never linked.
+//! Nothing here builds it: `make test-full` and `make bench-cold` do, `make test` never. It is
+//! found by `LARDER_GARAGE`, in `target/tools/bin`, or on the `PATH`. It is only run, never linked.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -57,8 +57,9 @@ pub fn find() -> Result<PathBuf, String> {
 }
 
 impl Garage {
-    /// Starts the server with its files under `parent` and waits until its bucket is there. `wrapper` is a program and
-    /// its arguments to run it under, such as `taskset -c 1`; it must become the server, as that does.
+    /// Starts the server with its files under `parent` and waits until its bucket is there.
+    /// `wrapper` is a program and its arguments to run it under, such as `taskset -c 1`; it must
+    /// become the server, as that does.
     ///
     /// # Errors
     /// When the program is not there, or does not come up within a minute; with the end of its log.
@@ -115,7 +116,8 @@ impl Garage {
         &self.endpoint
     }
 
-    /// A plain client of its bucket, for what is not Larder's work: to upload data, or to be compared with.
+    /// A plain client of its bucket, for what is not Larder's work: to upload data, or to be
+    /// compared with.
     ///
     /// # Errors
     /// When it can't be set up.

@@ -27,9 +27,9 @@ pub struct Read {
 }
 
 impl Load {
-    /// Starts `readers` of them, each with a seed of its own; every other one maps nothing. All have read a batch when
-    /// this returns. `program` is `env!("CARGO_BIN_EXE_larder-test-client")` in a test of this crate; `env` has the S3
-    /// settings.
+    /// Starts `readers` of them, each with a seed of its own; every other one maps nothing. All
+    /// have read a batch when this returns. `program` is `env!("CARGO_BIN_EXE_larder-test-client")`
+    /// in a test of this crate; `env` has the S3 settings.
     #[must_use]
     pub fn start(
         readers: u64,

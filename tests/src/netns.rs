@@ -1,8 +1,8 @@
-//! Networks of a test's own: each node in a network namespace, joined by a bridge in another, so that any of them can be
-//! cut off. Needs root and `ip`.
+//! Networks of a test's own: each node in a network namespace, joined by a bridge in another, so
+//! that any of them can be cut off. Needs root and `ip`.
 //!
-//! Thread rule: [`Network::new`] moves the calling thread into the namespace of the bridge; what that thread starts,
-//! threads and processes, is there too.
+//! Thread rule: [`Network::new`] moves the calling thread into the namespace of the bridge; what
+//! that thread starts, threads and processes, is there too.
 
 use std::process::Command;
 
@@ -56,7 +56,8 @@ impl Network {
         (address, wrapper.to_vec())
     }
 
-    /// Cuts a host off from all others, or joins it to them again. Counted from 0, in the order they were added.
+    /// Cuts a host off from all others, or joins it to them again. Counted from 0, in the order
+    /// they were added.
     ///
     /// # Panics
     /// When `ip` refuses.

@@ -1,4 +1,5 @@
-//! Ports for programs that are told before they start where they listen, and that come back to the same ports.
+//! Ports for programs that are told before they start where they listen, and that come back to the
+//! same ports.
 
 use std::net::TcpListener;
 use std::ops::Range;
@@ -6,17 +7,19 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Below the ports that Linux gives to whoever wants any, unless told otherwise: nobody gets them while their program is
-/// away.
+/// Below the ports that Linux gives to whoever wants any, unless told otherwise: nobody gets them
+/// while their program is away.
 const PORTS: Range<u16> = 20_000..30_000;
 
-/// Each process begins elsewhere: what a test that was killed has left behind may still look for its peers.
+/// Each process begins elsewhere: what a test that was killed has left behind may still look for
+/// its peers.
 const STEP: u32 = 37;
 
 /// What keeps other tests from ports that this process has given out.
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Ports that are free, and stay so for as long as this process lives and its programs leave them free.
+/// Ports that are free, and stay so for as long as this process lives and its programs leave them
+/// free.
 ///
 /// # Panics
 /// When there are not so many.

@@ -1,4 +1,5 @@
-//! A node that says of its cluster what a test wants it to say, and remembers what it was told: for tools of operators.
+//! A node that says of its cluster what a test wants it to say, and remembers what it was told: for
+//! tools of operators.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::node::binary;
 
-/// Runs `larder` in a folder against the nodes at `cluster`, with the cluster's token in its environment if there is one.
+/// Runs `larder` in a folder against the nodes at `cluster`, with the cluster's token in its
+/// environment if there is one.
 ///
 /// # Panics
 /// When it does not start.

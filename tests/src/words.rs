@@ -1,12 +1,14 @@
-//! A dataset in which every byte says where it belongs, so that a wrong one is seen at once: word `j` (u32) of sample
-//! `i` is `i * 2654435761 + j * 40503`, modulo 2^32. Python writes it, Rust checks it.
+//! A dataset in which every byte says where it belongs, so that a wrong one is seen at once: word
+//! `j` (u32) of sample `i` is `i * 2654435761 + j * 40503`, modulo 2^32. Python writes it, Rust
+//! checks it.
 
 use std::path::Path;
 
 /// The tensor's name.
 pub const TENSOR: &str = "words";
 
-/// `files` safetensors files of `rows` samples of `words` u32 each, written by Python into `folder`.
+/// `files` safetensors files of `rows` samples of `words` u32 each, written by Python into
+/// `folder`.
 pub fn write(folder: &Path, files: u32, rows: u32, words: u32) {
     std::fs::create_dir_all(folder).expect("a folder for data");
     let folder = folder.to_str().expect("a UTF-8 path");

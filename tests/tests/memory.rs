@@ -1,4 +1,5 @@
-//! A node in a memory cgroup that is only a little larger than its budget, under load: never killed for memory.
+//! A node in a memory cgroup that is only a little larger than its budget, under load: never killed
+//! for memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

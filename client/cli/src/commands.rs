@@ -34,8 +34,8 @@ pub(crate) enum Command {
     Explain(explain::Arguments),
     /// Check this host, the origin and the nodes: what is missing, why it matters, what to do
     Doctor(doctor::Arguments),
-    /// Show it all at work: an S3 server, two nodes, three shuffled epochs, every byte checked; with
-    /// --cluster a ring that changes while it is read
+    /// Show it all at work: an S3 server, two nodes, three shuffled epochs, every byte checked;
+    /// with --cluster a ring that changes while it is read
     Demo(demo::Arguments),
     /// Measure a dataset of yours: from the origin, over the network, from memory on this host
     Bench(bench::Arguments),

@@ -1,4 +1,5 @@
-//! Which nodes a command reads through: those that are named, else the node of this host, if it runs.
+//! Which nodes a command reads through: those that are named, else the node of this host, if it
+//! runs.
 
 use std::{fmt, sync::Arc};
 

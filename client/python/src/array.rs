@@ -118,8 +118,8 @@ impl Array {
         self.memory.len()
     }
 
-    /// The tensor that was allocated for its batch and at which byte of that it begins; none if it is in other
-    /// memory.
+    /// The tensor that was allocated for its batch and at which byte of that it begins; none if it
+    /// is in other memory.
     #[getter]
     fn given(&self, py: Python<'_>) -> Option<(Py<PyAny>, usize)> {
         let (memory, offset) = self.memory.given()?;

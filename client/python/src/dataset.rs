@@ -26,8 +26,8 @@ impl Dataset {
     }
 }
 
-/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample; the first dimension of ragged
-/// rows is none.
+/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample; the first dimension of
+/// ragged rows is none.
 pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
 
 /// What is told of each tensor of a snapshot.
@@ -40,8 +40,9 @@ pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
 
 #[pymethods]
 impl Dataset {
-    /// Opens a dataset; `patience` is in seconds. Without a cluster it is read through the node of this
-    /// host, which is started from `node_bin` if there is none; with the cluster `none`, directly.
+    /// Opens a dataset; `patience` is in seconds. Without a cluster it is read through the node of
+    /// this host, which is started from `node_bin` if there is none; with the cluster `none`,
+    /// directly.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -132,9 +133,9 @@ impl Dataset {
         facts(self.inner.tensors())
     }
 
-    /// Chosen samples of the named tensors, or of all: one array a tensor, and two of a ragged one: its
-    /// elements, and where in them each row begins. What is mapped is copied on the spot; only for the
-    /// rest is there a wait.
+    /// Chosen samples of the named tensors, or of all: one array a tensor, and two of a ragged one:
+    /// its elements, and where in them each row begins. What is mapped is copied on the spot; only
+    /// for the rest is there a wait.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -158,8 +159,8 @@ impl Dataset {
         larder_client::Dataset::check_slice(samples).or_raise(py)
     }
 
-    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if they
-    /// are rows of one shard in the memory of a node on this host.
+    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if
+    /// they are rows of one shard in the memory of a node on this host.
     fn slice<'py>(
         &self,
         py: Python<'py>,
@@ -171,8 +172,8 @@ impl Dataset {
         arrays(py, tensors)
     }
 
-    /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a ragged
-    /// tensor is one array.
+    /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a
+    /// ragged tensor is one array.
     fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
         let mut tensors = self.rows(py, index..index.saturating_add(1), None)?;
         for tensor in &mut tensors {
@@ -204,8 +205,8 @@ impl Dataset {
 }
 
 impl Dataset {
-    /// Consecutive samples. What is mapped is handed out on the spot, which takes microseconds; only
-    /// for the rest is there a wait.
+    /// Consecutive samples. What is mapped is handed out on the spot, which takes microseconds;
+    /// only for the rest is there a wait.
     fn rows(
         &self,
         py: Python<'_>,

@@ -55,8 +55,8 @@ impl Request {
 }
 
 /// Indexes what lies under a prefix. `progress`, if given, is called with what is being done, how
-/// much of it is done and how much there is, of which the last is absent where it is not known. What
-/// it raises ends the indexing.
+/// much of it is done and how much there is, of which the last is absent where it is not known.
+/// What it raises ends the indexing.
 #[pyfunction]
 pub(crate) fn index<'py>(
     py: Python<'py>,

@@ -1,13 +1,15 @@
 //! Iterators that one thread at a time advances.
 //!
-//! A generator that two threads advance raises in one of them; without a GIL it may end the program instead.
+//! A generator that two threads advance raises in one of them; without a GIL it may end the program
+//! instead.
 //!
-//! It is the last thing that a batch passes on its way to the loop, and it is native so that nothing comes between:
-//! a signal handler runs between two steps of Python's, and there are none here. So a batch that is counted is one
-//! that a `for` loop has, also where Ctrl-C ends it. (After a call of `next` Python looks for signals once more.)
+//! It is the last thing that a batch passes on its way to the loop, and it is native so that
+//! nothing comes between: a signal handler runs between two steps of Python's, and there are none
+//! here. So a batch that is counted is one that a `for` loop has, also where Ctrl-C ends it. (After
+//! a call of `next` Python looks for signals once more.)
 //!
-//! Thread rule: any thread may ask; if another one is waiting already, that is an error. Nobody waits, so a child
-//! that is forked meanwhile does not either.
+//! Thread rule: any thread may ask; if another one is waiting already, that is an error. Nobody
+//! waits, so a child that is forked meanwhile does not either.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -110,8 +110,8 @@ impl Loader {
 
 #[pymethods]
 impl Loader {
-    /// Begins an epoch, where a resume stands if it stands in this one. If there is an `allocate`, each batch is
-    /// gathered into a tensor that it makes of a number of bytes.
+    /// Begins an epoch, where a resume stands if it stands in this one. If there is an `allocate`,
+    /// each batch is gathered into a tensor that it makes of a number of bytes.
     fn epoch(
         &self,
         py: Python<'_>,
@@ -139,8 +139,9 @@ impl Loader {
         Ok(Pump::new(pump.or_raise(py)?))
     }
 
-    /// Begins an epoch whose batches are copied to a device. If there is a `place`, each is copied into a block that
-    /// its `allocate` makes of a number of bytes, and the stream that its `stream` names waits for it.
+    /// Begins an epoch whose batches are copied to a device. If there is a `place`, each is copied
+    /// into a block that its `allocate` makes of a number of bytes, and the stream that its
+    /// `stream` names waits for it.
     fn epoch_on(
         &self,
         py: Python<'_>,
@@ -165,7 +166,8 @@ impl Loader {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says that the epoch of a turn could not begin: it comes next again, unless others came since.
+    /// Says that the epoch of a turn could not begin: it comes next again, unless others came
+    /// since.
     fn turn_back(&self, epoch: u64) {
         let next = epoch.wrapping_add(1);
         self.next.compare_exchange(next, epoch, Ordering::Relaxed, Ordering::Relaxed).ok();
@@ -368,8 +370,8 @@ impl Epoch {
         Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches }
     }
 
-    /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is fetched after it gets
-    /// its memory first.
+    /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is
+    /// fetched after it gets its memory first.
     fn wait(&self, py: Python<'_>, epoch: &mut InnerEpoch) -> PyResult<Option<Batch>> {
         epoch.give(py)?;
         loop {

@@ -5,8 +5,8 @@ use pyo3::{prelude::*, types::PyBytes};
 
 use crate::error::OrRaise;
 
-/// By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset or mixture, in one
-/// process, and handed to all. It pickles.
+/// By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset or
+/// mixture, in one process, and handed to all. It pickles.
 #[pyclass(frozen, eq, hash, module = "larder")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Locality {

@@ -64,7 +64,8 @@ impl Pump {
     }
 }
 
-/// Device memory that the program's framework allocates for batches: an object with `allocate` and `stream`.
+/// Device memory that the program's framework allocates for batches: an object with `allocate` and
+/// `stream`.
 pub(crate) struct Place {
     place: Py<PyAny>,
     pump: Arc<Inner>,
@@ -106,8 +107,8 @@ impl Place {
     }
 }
 
-/// The tensors of a batch by name, and the block of the framework's that they are in. Then each is a tuple of
-/// where it begins, its bytes, its type and its shape.
+/// The tensors of a batch by name, and the block of the framework's that they are in. Then each is
+/// a tuple of where it begins, its bytes, its type and its shape.
 pub(crate) fn tensors_of<'py>(
     py: Python<'py>,
     batch: Batch<OnDevice>,

@@ -46,8 +46,9 @@ const MESSAGES_MAX: usize = 16;
 /// What work says its progress by.
 type Say<'a, P> = &'a (dyn Fn(P) + Send + Sync);
 
-/// As [`interruptible`], on a thread of its own always: what the work says of its progress is handed
-/// to `watch`, on the calling thread. What that raises is returned at once, and the work is told.
+/// As [`interruptible`], on a thread of its own always: what the work says of its progress is
+/// handed to `watch`, on the calling thread. What that raises is returned at once, and the work is
+/// told.
 pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&CancelToken, Say<'_, P>) -> Result<T, Error> + Send + 'static,

@@ -1,5 +1,5 @@
-//! What the client warns of, handed to Python's `logging`: an event from any thread, a record in a call that has
-//! the interpreter anyway.
+//! What the client warns of, handed to Python's `logging`: an event from any thread, a record in a
+//! call that has the interpreter anyway.
 //!
 //! ```text
 //! data thread ──tracing──▶ SLOTS, without a lock or the interpreter
@@ -7,12 +7,12 @@
 //! next batch, open, a read, the end of the program: hand_over() ──▶ logging.getLogger("larder")
 //! ```
 //!
-//! A thread that warns never waits: not for the interpreter, which may be held by whoever waits for that thread,
-//! and not for a lock, which a fork could leave locked for ever. What finds no room is counted and left out.
+//! A thread that warns never waits: not for the interpreter, which may be held by whoever waits for
+//! that thread, and not for a lock, which a fork could leave locked for ever. What finds no room is
+//! counted and left out.
 //!
-//! Thread rule: as above; any thread may warn and any may hand over. A forked child leaves out what its
-//! parent had not handed over: the parent does that.
-//! Non-goals: events below warnings; spans.
+//! Thread rule: as above; any thread may warn and any may hand over. A forked child leaves out what
+//! its parent had not handed over: the parent does that. Non-goals: events below warnings; spans.
 
 use std::{
     fmt::{self, Write as _},

@@ -100,8 +100,8 @@ impl Control {
         Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass::showing(ticket)) }
     }
 
-    /// The ring of a private node that has taken the place of an earlier one, whose channels and ticket
-    /// are forgotten.
+    /// The ring of a private node that has taken the place of an earlier one, whose channels and
+    /// ticket are forgotten.
     pub(super) async fn meet(&self, address: &str, ticket: Ticket) -> Result<Ring, Error> {
         self.pass.store(Arc::new(Pass::showing(ticket)));
         let channels = self.channels.get(|_| Mutex::default());

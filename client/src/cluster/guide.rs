@@ -1,9 +1,9 @@
 //! Whom to ask for which shard of one snapshot, as far as this process has learned it.
 //!
-//! The ring alone does not say it: some shards have other owners than its walk names, by a table for each
-//! snapshot and version of the ring. So a reader goes over to a newer ring only together with the table
-//! that belongs to it, and goes by what it had until then; where shards have several owners, once it is
-//! known which of them are on this host.
+//! The ring alone does not say it: some shards have other owners than its walk names, by a table
+//! for each snapshot and version of the ring. So a reader goes over to a newer ring only together
+//! with the table that belongs to it, and goes by what it had until then; where shards have several
+//! owners, once it is known which of them are on this host.
 //!
 //! ```text
 //!                         ┌───────────────────────────────────────────────────┐
@@ -12,9 +12,10 @@
 //!                         └─────────────────────────┘ nobody on it is up, and there is a newer one
 //! ```
 //!
-//! A shard that is asked for elsewhere than at its owner is served all the same: who learns late costs
-//! moves and balance, never rows. Hence nobody waits here but who opens a dataset: everything else is
-//! asked in the background, one call at a time in each process, ever more rarely while none is answered.
+//! A shard that is asked for elsewhere than at its owner is served all the same: who learns late
+//! costs moves and balance, never rows. Hence nobody waits here but who opens a dataset: everything
+//! else is asked in the background, one call at a time in each process, ever more rarely while none
+//! is answered.
 //!
 //! Thread rule: shared freely, without a lock. What was learned is inherited by a forked child.
 //! Non-goals: who is up (see `health`), planning.
@@ -89,8 +90,8 @@ impl Guide {
         Arc::new(Self { snapshot, shards, directory, answers, asking })
     }
 
-    /// Whom to ask now, if any node ever said who is there. What is missing of the newest is learned
-    /// in the background. Costs two loads when nothing is.
+    /// Whom to ask now, if any node ever said who is there. What is missing of the newest is
+    /// learned in the background. Costs two loads when nothing is.
     pub(crate) fn directory(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<Arc<Directory>> {
         let (newest, current) = (cluster.view()?, self.directory.load_full());
         let current = match current {
@@ -121,7 +122,8 @@ impl Guide {
                     // Of several owners the one on this host is asked.
                     cluster.locate_new(&view).await;
                 }
-                // If there is a newer ring by now that is learned next: to go over twice moves more.
+                // If there is a newer ring by now that is learned next: to go over twice moves
+                // more.
                 if cluster.view().is_some_and(|newest| Arc::ptr_eq(&newest, &view)) {
                     let directory = Directory { view, placement, is_settled: true };
                     self.directory.store(Some(Arc::new(directory)));
@@ -157,8 +159,8 @@ impl Guide {
         }
     }
 
-    /// The placement on a ring, as its members say. Where they answer, but with nothing of use, the ring
-    /// alone has to do: they may be of an earlier version, which knows no exceptions.
+    /// The placement on a ring, as its members say. Where they answer, but with nothing of use, the
+    /// ring alone has to do: they may be of an earlier version, which knows no exceptions.
     async fn ask(&self, cluster: &Cluster, view: &View) -> Result<Placement, Error> {
         let (mut useless, mut silent) = (None, None);
         for address in view.informants().take(INFORMANTS_MAX) {

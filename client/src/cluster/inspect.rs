@@ -1,5 +1,5 @@
-//! What every member says about itself, for operators' tools: all are asked at once, and one that is
-//! silent costs the others nothing.
+//! What every member says about itself, for operators' tools: all are asked at once, and one that
+//! is silent costs the others nothing.
 
 use std::{future::Future, sync::Arc};
 

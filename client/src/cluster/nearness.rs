@@ -1,11 +1,11 @@
 //! Which members are on the host of this process: those whose socket answers here.
 //!
-//! What a member calls its host says nothing sure about that. A list of members names addresses, a node
-//! behind another address is known by that, containers of one host have names of their own, and the same
-//! name may be given twice. A socket that can be connected to is on this host, and the id of the node's
-//! present start, which it tells there as by its control address, proves that it is this member's and
-//! not that of a node elsewhere with the same path. It is also just what matters: whoever answers there
-//! lends its memory.
+//! What a member calls its host says nothing sure about that. A list of members names addresses, a
+//! node behind another address is known by that, containers of one host have names of their own,
+//! and the same name may be given twice. A socket that can be connected to is on this host, and the
+//! id of the node's present start, which it tells there as by its control address, proves that it
+//! is this member's and not that of a node elsewhere with the same path. It is also just what
+//! matters: whoever answers there lends its memory.
 //!
 //! Thread rule: atomics only. Asking blocks nobody but who opens a dataset or wants to know.
 
@@ -62,7 +62,8 @@ impl Cluster {
         here.map(|member| member.id.clone()).collect()
     }
 
-    /// Finds out where those members are of which it is not known. One that does not answer stays so.
+    /// Finds out where those members are of which it is not known. One that does not answer stays
+    /// so.
     pub(super) async fn locate_new(&self, view: &View) {
         self.locate(view, |nearness| !nearness.is_known()).await;
     }

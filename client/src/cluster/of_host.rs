@@ -1,9 +1,9 @@
-//! The node of this host as a cluster of one: a process that uses it keeps it running, and starts it
-//! again when it ended before its time.
+//! The node of this host as a cluster of one: a process that uses it keeps it running, and starts
+//! it again when it ended before its time.
 //!
-//! A node that was killed takes its port and its tickets with it; the next one has others, and whoever
-//! attaches first starts it, so that all processes of the host meet on one node again. Until then rows
-//! come from the origin.
+//! A node that was killed takes its port and its tickets with it; the next one has others, and
+//! whoever attaches first starts it, so that all processes of the host meet on one node again.
+//! Until then rows come from the origin.
 
 use std::sync::{
     Arc,
@@ -33,8 +33,8 @@ pub(super) struct OfHost {
 }
 
 impl Cluster {
-    /// The node of this host, which is alone on its ring: started if it does not run, kept running for
-    /// as long as the cluster is used, and allowed to read `prefixes`.
+    /// The node of this host, which is alone on its ring: started if it does not run, kept running
+    /// for as long as the cluster is used, and allowed to read `prefixes`.
     ///
     /// # Errors
     /// Those of [`HostNode::start_or_attach`]; `Unavailable` when the node has ended meanwhile.

@@ -1,7 +1,8 @@
 //! An operator's calls to a cluster whose members can change: how it stands, plans, commands.
 //!
-//! Any node of the cluster answers. What only asks goes to the next node when one is silent; what changes something goes
-//! once, to a node that was just heard, so that what becomes of it is said by who did it.
+//! Any node of the cluster answers. What only asks goes to the next node when one is silent; what
+//! changes something goes once, to a node that was just heard, so that what becomes of it is said
+//! by who did it.
 //!
 //! Thread rule: shared freely; calls block the caller, each in bounded time.
 //! Non-goals: deciding; showing. The cluster does the one, a tool the other.
@@ -112,8 +113,8 @@ impl Operator {
         }))?
     }
 
-    /// Begins a change by a plan, or, with `check_only`, says what it does and whether it can be begun.
-    /// `rate` is bytes a second over all nodes.
+    /// Begins a change by a plan, or, with `check_only`, says what it does and whether it can be
+    /// begun. `rate` is bytes a second over all nodes.
     ///
     /// # Errors
     /// The node's, with `DataChanged` when the ring has moved on; `Unavailable` when none answers.
@@ -149,8 +150,8 @@ impl Operator {
         .map(drop)
     }
 
-    /// Makes the node called `on`, or the first that answers, the coordinator in place of one that is
-    /// lost for good.
+    /// Makes the node called `on`, or the first that answers, the coordinator in place of one that
+    /// is lost for good.
     ///
     /// # Errors
     /// `NotFound` when no node is called so; the node's.

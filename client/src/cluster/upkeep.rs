@@ -1,8 +1,8 @@
 //! Keeping what is known of a cluster true: who its members are, which of them answer, and what the
 //! user is told when all are gone and when they are back.
 //!
-//! Everything but [`Cluster::learn`] happens in the background, when it is due and somebody uses the
-//! cluster: a cluster that nobody uses is left alone.
+//! Everything but [`Cluster::learn`] happens in the background, when it is due and somebody uses
+//! the cluster: a cluster that nobody uses is left alone.
 
 use std::sync::{
     Arc,
@@ -76,7 +76,8 @@ impl Cluster {
         }
     }
 
-    /// A member has a ring that is newer than ours: it is asked for that, in the background and once.
+    /// A member has a ring that is newer than ours: it is asked for that, in the background and
+    /// once.
     pub(crate) fn heard_of_ring(self: &Arc<Self>, version: u64, member: &Arc<Member>) {
         if self.heard.fetch_max(version, AcqRel) < version {
             let member = Arc::clone(member);

@@ -1,12 +1,14 @@
-//! Device memory for batches: blocks of the loader's own, used again, or blocks that the caller gave.
+//! Device memory for batches: blocks of the loader's own, used again, or blocks that the caller
+//! gave.
 //!
 //! ```text
 //!  idle ──take──▶ Block ──send──▶ written ──users──▶ dropped ──▶ idle, until its users are done
 //! ```
 //!
-//! A block remembers the event after which its bytes are there, and an event for each use that ended.
-//! The next copy into the block waits for these on the device; no thread does. A block that the caller
-//! gave is held until its copy is done, and then dropped: its framework orders what comes after.
+//! A block remembers the event after which its bytes are there, and an event for each use that
+//! ended. The next copy into the block waits for these on the device; no thread does. A block that
+//! the caller gave is held until its copy is done, and then dropped: its framework orders what
+//! comes after.
 //!
 //! Thread rule: shared by the tensors of a batch, and dropped in any thread.
 //! Non-goals: queueing copies (see [`Pump`](super::Pump)).
@@ -25,8 +27,8 @@ use crate::{Error, ErrorKind, patience::CancelToken, process};
 /// How long a loader that finds the device full waits for memory under copies that still run.
 const PARKED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Device memory that the caller gives for one batch. Dropped when no copy writes to it and no tensor is
-/// in it any more, in any thread.
+/// Device memory that the caller gives for one batch. Dropped when no copy writes to it and no
+/// tensor is in it any more, in any thread.
 pub trait GivenBlock: Any + Send + Sync {
     /// The device address at which it begins: a multiple of 256.
     fn address(&self) -> u64;
@@ -110,8 +112,8 @@ impl Blocks {
         Ok(self.block(Home::Own(memory), address, bytes, until))
     }
 
-    /// A block of `bytes` bytes in memory that the caller gave, and that is free after `ready`. None if that is not
-    /// so large.
+    /// A block of `bytes` bytes in memory that the caller gave, and that is free after `ready`.
+    /// None if that is not so large.
     pub(super) fn given(
         self: &Arc<Self>,
         memory: Box<dyn GivenBlock>,
@@ -152,7 +154,8 @@ impl Blocks {
         made
     }
 
-    /// Keeps memory for the next block. Beyond `idle_max`, the smallest is freed after its last use.
+    /// Keeps memory for the next block. Beyond `idle_max`, the smallest is freed after its last
+    /// use.
     fn put_back(&self, memory: Arc<dyn DeviceMemory>, until: Vec<Event>) {
         let mut idle = self.lock();
         idle.push(Idle { memory, until });
@@ -211,8 +214,8 @@ impl Block {
         self.ready.clear();
     }
 
-    /// Has a stream of the program wait until the bytes are there. The program uses them on that stream until
-    /// [`end_use`](Self::end_use).
+    /// Has a stream of the program wait until the bytes are there. The program uses them on that
+    /// stream until [`end_use`](Self::end_use).
     ///
     /// # Errors
     /// The driver's.
@@ -245,8 +248,9 @@ impl Block {
         }
     }
 
-    /// The memory that the caller gave, if it is in that. Call this after each stream that uses it waits for the
-    /// copy: later work on those streams runs after the copy, so Larder need not hold the memory.
+    /// The memory that the caller gave, if it is in that. Call this after each stream that uses it
+    /// waits for the copy: later work on those streams runs after the copy, so Larder need not hold
+    /// the memory.
     pub(crate) fn release(mut self) -> Option<Box<dyn GivenBlock>> {
         match self.memory.take()? {
             Home::Caller(memory) => Some(memory),
@@ -257,7 +261,8 @@ impl Block {
         }
     }
 
-    /// The program queues no more work on these bytes on that stream. Called when the program drops what it had.
+    /// The program queues no more work on these bytes on that stream. Called when the program drops
+    /// what it had.
     pub(crate) fn end_use(&self, stream: ConsumerStream) {
         if !self.home.lot.is_of_this_process() {
             return;

@@ -1,7 +1,7 @@
 //! GPUs by the CUDA driver.
 //!
-//! The driver is found when a device is opened, and not before: without one everything else works. Each
-//! device is opened once in a process, in its primary context, which torch and JAX use too.
+//! The driver is found when a device is opened, and not before: without one everything else works.
+//! Each device is opened once in a process, in its primary context, which torch and JAX use too.
 //!
 //! [`Cuda::did`] looks at the result of each call. After a sticky error the device is lost: no call
 //! reaches the driver any more, not even to free memory.
@@ -34,8 +34,8 @@ use crate::{Error, ErrorKind, process::PerProcess};
 use library::{Fault, Library};
 use thread::{Entered, Restore};
 
-/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only read are
-/// registered.
+/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only
+/// read are registered.
 const REGISTERS_READ_ONLY: sys::CUdevice_attribute =
     sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
 
@@ -57,8 +57,8 @@ struct State {
     lost: OnceLock<Error>,
 }
 
-/// Something of the driver's, which is freed by its drop. In a forked child, and after the device was
-/// lost, it is left alone.
+/// Something of the driver's, which is freed by its drop. In a forked child, and after the device
+/// was lost, it is left alone.
 struct Guarded<T> {
     value: Option<T>,
     state: Arc<State>,

@@ -1,7 +1,7 @@
 //! A device that is none: its memory is memory of this process, its streams are threads.
 //!
-//! A copy runs on the thread of its stream and reads its source when it runs, as a device does. So memory
-//! that is rewritten too early shows as wrong bytes here as well.
+//! A copy runs on the thread of its stream and reads its source when it runs, as a device does. So
+//! memory that is rewritten too early shows as wrong bytes here as well.
 //!
 //! Thread rule: one thread a stream, which ends with it. Non-goals: speed.
 

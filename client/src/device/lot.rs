@@ -1,9 +1,9 @@
 //! Memory under copies that are still running: parked until the events of its copies are done.
 //!
-//! A loop may end, a batch may be dropped and an epoch may be left while the device still copies. The
-//! memory of such a copy goes to the lot. Threads that take memory sweep the lot: they free all memory
-//! whose copies are done. While anything is parked, a thread of the lot sweeps too. So a program that
-//! stops using Larder gets its memory back.
+//! A loop may end, a batch may be dropped and an epoch may be left while the device still copies.
+//! The memory of such a copy goes to the lot. Threads that take memory sweep the lot: they free all
+//! memory whose copies are done. While anything is parked, a thread of the lot sweeps too. So a
+//! program that stops using Larder gets its memory back.
 //!
 //! After the device was lost, or in a forked child, nothing is freed any more.
 //!
@@ -106,7 +106,8 @@ impl Lot {
         true
     }
 
-    /// Whether this process made it: a forked child has none of the threads, and maybe not the lock.
+    /// Whether this process made it: a forked child has none of the threads, and maybe not the
+    /// lock.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == fork_count()
     }

@@ -34,8 +34,8 @@ pub enum DeviceWay {
     Auto,
     /// Gathered into a page-locked buffer, and copied from there.
     Staged,
-    /// Copied from the pages of the cache, which the driver registers. Short rows are staged all the
-    /// same.
+    /// Copied from the pages of the cache, which the driver registers. Short rows are staged all
+    /// the same.
     Direct,
 }
 

@@ -1,12 +1,13 @@
-//! Registrations of mapped extents: the driver page-locks them where they lie, so that a device reads the
-//! cache itself.
+//! Registrations of mapped extents: the driver page-locks them where they lie, so that a device
+//! reads the cache itself.
 //!
-//! A batch asks for the registration of each extent that it reads. An extent without one is put in line,
-//! and the batch is staged. A thread registers one extent after the other. First it compares all checksums
-//! of the extent, because no code looks at the bytes later.
+//! A batch asks for the registration of each extent that it reads. An extent without one is put in
+//! line, and the batch is staged. A thread registers one extent after the other. First it compares
+//! all checksums of the extent, because no code looks at the bytes later.
 //!
-//! A registration is bound to its extent (see [`Attached::accompany`]): it ends before the extent is
-//! unmapped. Beyond a budget, the least recently used extents are unregistered, unless they are in use.
+//! A registration is bound to its extent (see [`Attached::accompany`]): it ends before the extent
+//! is unmapped. Beyond a budget, the least recently used extents are unregistered, unless they are
+//! in use.
 //!
 //! Thread rule: any thread asks. One thread registers, and ends when nothing is left in line.
 //! Non-goals: which rows pay to be copied directly.
@@ -25,7 +26,8 @@ use larder_extent::{Attached, Companion, fork_count};
 use super::Driver;
 use crate::{Error, ErrorKind, patience::CancelToken, process};
 
-/// An extent that was used within this time is not unregistered to make room: it would be next in line.
+/// An extent that was used within this time is not unregistered to make room: it would be next in
+/// line.
 const IN_USE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Registrar {

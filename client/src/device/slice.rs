@@ -58,8 +58,9 @@ impl DeviceSlice {
         self.block.ordinal()
     }
 
-    /// Has a stream of the program wait for the bytes, and the block's own stream too. Then hands the block back to
-    /// the caller that gave it. `None` if it is a block of Larder's own, or other slices of it are alive.
+    /// Has a stream of the program wait for the bytes, and the block's own stream too. Then hands
+    /// the block back to the caller that gave it. `None` if it is a block of Larder's own, or other
+    /// slices of it are alive.
     ///
     /// # Errors
     /// The driver's.
@@ -79,8 +80,8 @@ impl DeviceSlice {
         self.block.check()
     }
 
-    /// Has a stream of the program wait, on the device, until the bytes are there. Each such call needs an
-    /// [`end_use`](Self::end_use), if the block is one of Larder's own.
+    /// Has a stream of the program wait, on the device, until the bytes are there. Each such call
+    /// needs an [`end_use`](Self::end_use), if the block is one of Larder's own.
     ///
     /// # Errors
     /// The driver's.
@@ -88,8 +89,8 @@ impl DeviceSlice {
         self.block.begin_use(stream)
     }
 
-    /// Says that all uses on this stream are queued. Larder writes to the bytes after the stream is done with
-    /// them.
+    /// Says that all uses on this stream are queued. Larder writes to the bytes after the stream is
+    /// done with them.
     pub fn end_use(&self, stream: ConsumerStream) {
         self.block.end_use(stream);
     }

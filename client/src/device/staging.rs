@@ -1,10 +1,11 @@
 //! Page-locked buffers of one loader: a fixed number, each used again when its copy is done.
 //!
-//! Page-locking memory takes tens of milliseconds, so a buffer is kept for the life of the loader. The
-//! number of buffers bounds the page-locked memory: a thread that wants one more waits for a copy to end.
+//! Page-locking memory takes tens of milliseconds, so a buffer is kept for the life of the loader.
+//! The number of buffers bounds the page-locked memory: a thread that wants one more waits for a
+//! copy to end.
 //!
-//! Thread rule: threads that fetch take buffers; any thread drops them. The lock is held for moments.
-//! Non-goals: which copies read a buffer. The [`Lot`] holds it until they are done.
+//! Thread rule: threads that fetch take buffers; any thread drops them. The lock is held for
+//! moments. Non-goals: which copies read a buffer. The [`Lot`] holds it until they are done.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -132,7 +133,8 @@ impl DerefMut for Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         let memory = self.memory.take();
-        // In a forked child the lock may be held for ever, by a thread that the child does not have.
+        // In a forked child the lock may be held for ever, by a thread that the child does not
+        // have.
         if self.home.lot.is_of_this_process() {
             self.home.put_back(memory);
         } else {

@@ -18,7 +18,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A rig with the pump of a loader of so many threads, of which `ahead` batches may lie on the device.
+    /// A rig with the pump of a loader of so many threads, of which `ahead` batches may lie on the
+    /// device.
     ///
     /// # Errors
     /// The driver's.
@@ -32,7 +33,8 @@ impl Rig {
         &self.pump
     }
 
-    /// Sends bytes by way of a page-locked buffer, into a block that was given or one of the pump's.
+    /// Sends bytes by way of a page-locked buffer, into a block that was given or one of the
+    /// pump's.
     ///
     /// # Errors
     /// The driver's.
@@ -74,8 +76,8 @@ impl Rig {
     }
 }
 
-/// Reads a slice on a stream of the program's, as a kernel there would: it waits for nothing but what the stream
-/// was told to wait for.
+/// Reads a slice on a stream of the program's, as a kernel there would: it waits for nothing but
+/// what the stream was told to wait for.
 ///
 /// # Errors
 /// The driver's.
@@ -85,7 +87,8 @@ pub fn read_on(stream: &OwnStream, slice: &DeviceSlice) -> Result<Vec<u8>, Error
     Ok(bytes)
 }
 
-/// Writes to a slice on a stream of the program's, as a kernel there would, and does not wait for it.
+/// Writes to a slice on a stream of the program's, as a kernel there would, and does not wait for
+/// it.
 ///
 /// # Errors
 /// The driver's.

@@ -87,7 +87,8 @@ fn check_even(placed: Placed<'_>, tensor: &Tensor, out: usize) -> Result<usize, 
     refused(format!("{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"))
 }
 
-/// Bytes of all rows of a ragged tensor, and where each begins, if the buffer is for these very rows.
+/// Bytes of all rows of a ragged tensor, and where each begins, if the buffer is for these very
+/// rows.
 fn check_ragged<'a>(
     manifest: &Manifest,
     placed: Placed<'a>,

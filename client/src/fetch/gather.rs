@@ -154,8 +154,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 }
                 Event::Failed(lane, failure) => {
                     self.lane_failed(routes, *lane, &failure)?;
-                    // Asking a node that turns out to be silent too takes time, in which the others'
-                    // frames wait: done only when all others are known to be well.
+                    // Asking a node that turns out to be silent too takes time, in which the
+                    // others' frames wait: done only when all others are known to be well.
                     let others_well = match failure {
                         Failure::Silent => lanes.all_heard_since(process::now() - LATELY),
                         _ => true,
@@ -237,8 +237,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Opens the dataset on nodes of this host that could lend their memory and are asked for no rows. Nobody waits for
-    /// that.
+    /// Opens the dataset on nodes of this host that could lend their memory and are asked for no
+    /// rows. Nobody waits for that.
     fn open_lenders(&self, routes: &Routes, plan: &Plan) {
         let Means { target, session, .. } = self.means;
         if !routes.are_lenders_new() {
@@ -296,8 +296,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Asks for the shards of these rows whoever can lend them: the next time they are mapped. Else it is who is asked for
-    /// the rows that may stand in for the owner.
+    /// Asks for the shards of these rows whoever can lend them: the next time they are mapped. Else
+    /// it is who is asked for the rows that may stand in for the owner.
     fn ask_for_maps(&self, routes: &Routes, asked: &Node, jobs: &[Job]) {
         if asked.socket().is_none() && !routes.router.has_lenders() {
             return;

@@ -162,8 +162,8 @@ pub(super) struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    /// None yet. They go on until `cancel` is used. A node that brings no rows for `longest` counts as
-    /// silent, whatever signs of life it gives.
+    /// None yet. They go on until `cancel` is used. A node that brings no rows for `longest` counts
+    /// as silent, whatever signs of life it gives.
     pub(super) fn new(cancel: &'a CancelToken, longest: Duration) -> Self {
         Self { lanes: Vec::new(), cancel, longest }
     }
@@ -217,8 +217,8 @@ impl<'a> Lanes<'a> {
         None
     }
 
-    /// A lane that has a frame; or one that can't be asked or was silent for too long. A single lane
-    /// is read without polling first: its socket has the same timeout.
+    /// A lane that has a frame; or one that can't be asked or was silent for too long. A single
+    /// lane is read without polling first: its socket has the same timeout.
     fn next_ready(&mut self, wanted: &Wanted<'_, '_>) -> Result<usize, (usize, Failure)> {
         for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.asked) {
             lane.ask(wanted, self.cancel, self.longest).map_err(|failure| (index, failure))?;

@@ -1,4 +1,5 @@
-//! Rows of mapped shards, into the batch: each shard is looked up once, and what is copied is checked.
+//! Rows of mapped shards, into the batch: each shard is looked up once, and what is copied is
+//! checked.
 
 use std::sync::Arc;
 
@@ -104,9 +105,9 @@ fn copy_even(
     });
 }
 
-/// The same for rows that differ in length. Their checksums are those of blocks, of which a row is a
-/// part and which may have many rows: each is compared once a map, before the first of its bytes is
-/// copied.
+/// The same for rows that differ in length. Their checksums are those of blocks, of which a row is
+/// a part and which may have many rows: each is compared once a map, before the first of its bytes
+/// is copied.
 fn copy_ragged(
     manifest: &Manifest,
     maps: &[Map],

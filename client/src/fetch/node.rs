@@ -64,8 +64,8 @@ impl Node {
         self.socket.get()
     }
 
-    /// As [`open`](Self::open), for those who have somebody else to ask: a node that takes long is silent.
-    /// It goes on by itself, and whoever asks it later finds it done.
+    /// As [`open`](Self::open), for those who have somebody else to ask: a node that takes long is
+    /// silent. It goes on by itself, and whoever asks it later finds it done.
     pub(super) async fn open_soon(
         &self,
         target: &Target,
@@ -81,8 +81,8 @@ impl Node {
         }
     }
 
-    /// Opens the dataset here by itself, for the memory that this node can lend: rows come from others meanwhile, and if
-    /// nothing comes of it.
+    /// Opens the dataset here by itself, for the memory that this node can lend: rows come from
+    /// others meanwhile, and if nothing comes of it.
     pub(super) fn open_to_lend(self: &Arc<Self>, target: &Arc<Target>, slots: &Arc<Slots>) {
         let now = process::uptime();
         let [now, next] = [now, now + LEND_AGAIN].map(millis);

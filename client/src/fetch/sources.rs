@@ -4,8 +4,8 @@ use std::{ops::AddAssign, time::Duration};
 
 use crate::Copies;
 
-/// Where the rows of a gather came from, and what they cost. A row counts once, however many tensors
-/// it has. Those of several gathers add up with `+=`.
+/// Where the rows of a gather came from, and what they cost. A row counts once, however many
+/// tensors it has. Those of several gathers add up with `+=`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Copied out of extents mapped from a node on this host.

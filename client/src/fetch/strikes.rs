@@ -1,5 +1,5 @@
-//! What a node's failure means for the gather that met it: pure, so that the rules can be read in one
-//! place.
+//! What a node's failure means for the gather that met it: pure, so that the rules can be read in
+//! one place.
 
 use larder_base::{Advice, ErrorKind};
 

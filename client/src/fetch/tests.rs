@@ -110,8 +110,8 @@ fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
     }
 }
 
-/// A node may own none of the twelve shards: where a shard lies follows from its name, and that from
-/// the folder's, which is another one in each run.
+/// A node may own none of the twelve shards: where a shard lies follows from its name, and that
+/// from the folder's, which is another one in each run.
 #[test]
 fn each_owner_is_asked_once_and_its_rows_come_to_their_places() {
     let fixture = Fixture::new();

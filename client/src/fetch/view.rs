@@ -14,16 +14,16 @@ use crate::{CancelToken, Copies, Error, Memory, process};
 /// Whom to ask for a shard that is not mapped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asking<'a> {
-    /// The node that owns it, if it is on this host: one exchange over its socket, unless the token is
-    /// used first.
+    /// The node that owns it, if it is on this host: one exchange over its socket, unless the token
+    /// is used first.
     Node(&'a CancelToken),
     /// Nobody: what is not mapped can't be seen.
     Nobody,
 }
 
 impl Fetcher {
-    /// A row where it lies, if its shard is mapped or the node on this host hands it out at once. Its
-    /// checksum was compared. `None` says that the row has to be gathered.
+    /// A row where it lies, if its shard is mapped or the node on this host hands it out at once.
+    /// Its checksum was compared. `None` says that the row has to be gathered.
     pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowsView> {
         self.view_rows(row.shard, row.row..row.row.checked_add(1)?, tensor)
     }
@@ -85,8 +85,8 @@ impl Fetcher {
     }
 }
 
-/// Consecutive rows of one tensor where they lie in a mapped extent, which this keeps mapped. Derefs
-/// to their bytes.
+/// Consecutive rows of one tensor where they lie in a mapped extent, which this keeps mapped.
+/// Derefs to their bytes.
 #[derive(Debug, Clone)]
 pub struct RowsView {
     extent: Arc<Attached>,
@@ -117,14 +117,15 @@ impl Stretch {
 }
 
 impl RowsView {
-    /// Gets the extent ready to lend rows again that were given back. For threads that fetch ahead: it takes
-    /// some 0.3 ms for 40 MB, which the loop that is handed the rows would else wait for.
+    /// Gets the extent ready to lend rows again that were given back. For threads that fetch ahead:
+    /// it takes some 0.3 ms for 40 MB, which the loop that is handed the rows would else wait for.
     pub(crate) fn settle_loans(&self) {
         self.extent.settle_loans();
     }
 
     /// The same rows as memory for another language, which may write there and change nothing for
-    /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written to.
+    /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written
+    /// to.
     ///
     /// # Errors
     /// `ResourceExhausted` when they are to be copied and this process has no memory for that.

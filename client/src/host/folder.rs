@@ -1,8 +1,8 @@
 //! The folder in which the processes of a user find their node, and the lock on it.
 //!
-//! `$XDG_RUNTIME_DIR/larder`, or `/tmp/larder-UID` where that is not a folder of ours. Others may have
-//! made it first, or a link in its place, so it is opened once, without following links, and used only if
-//! what was opened is ours and nobody else may write there.
+//! `$XDG_RUNTIME_DIR/larder`, or `/tmp/larder-UID` where that is not a folder of ours. Others may
+//! have made it first, or a link in its place, so it is opened once, without following links, and
+//! used only if what was opened is ours and nobody else may write there.
 
 use std::{
     env,

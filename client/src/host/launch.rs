@@ -15,8 +15,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{HostOptions, binary, folder::Folder};
 use crate::{Error, process};
 
-/// So long a node that nobody uses keeps its data, when it was not told: a job that is started again
-/// by its launcher, or by hand after a look at the log, finds it warm.
+/// So long a node that nobody uses keeps its data, when it was not told: a job that is started
+/// again by its launcher, or by hand after a look at the log, finds it warm.
 const LINGER: &str = "60s";
 
 /// What the node takes of the memory that is available, when it was not told: the rest is for the

@@ -26,7 +26,8 @@ const STOP_TICK: Duration = Duration::from_millis(20);
 /// How [`serve`] starts a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Memory for shards, such as `8GiB` or `50%` of what is available. Else `LARDER_MEMORY`, else half.
+    /// Memory for shards, such as `8GiB` or `50%` of what is available. Else `LARDER_MEMORY`, else
+    /// half.
     pub memory: Option<String>,
     /// The prefixes it may read; at least one.
     pub origins: Vec<String>,
@@ -136,8 +137,8 @@ impl ServedNode {
             Error::new(ErrorKind::Internal, "the node did not stop in order").because(why)
         };
         drop(self.child.stdin.take().map(|mut stdin| stdin.flush()));
-        // Not waited for yet, so the number is surely still its own. A child that we forked may keep
-        // its standard input open, therefore the signal.
+        // Not waited for yet, so the number is surely still its own. A child that we forked may
+        // keep its standard input open, therefore the signal.
         if let Ok(pid) = i32::try_from(self.child.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }

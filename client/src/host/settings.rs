@@ -1,8 +1,9 @@
 //! Which settings of the environment two processes must have in common to share a node.
 //!
-//! The node reads an origin with the environment of the process that started it. Another endpoint is
-//! another bucket under the same address, another key or profile is somebody else: such processes must
-//! not be served by that node. Secrets are left out, as they change with the name that they belong to.
+//! The node reads an origin with the environment of the process that started it. Another endpoint
+//! is another bucket under the same address, another key or profile is somebody else: such
+//! processes must not be served by that node. Secrets are left out, as they change with the name
+//! that they belong to.
 
 use std::{env, fmt::Write as _};
 

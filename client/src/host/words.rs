@@ -1,8 +1,8 @@
-//! What a served node says on its standard error: kept until it has started, so that it can stand in the error if
-//! it does not; from then on passed on to our own.
+//! What a served node says on its standard error: kept until it has started, so that it can stand
+//! in the error if it does not; from then on passed on to our own.
 //!
-//! Thread rule: a thread of its own reads until the node ends, and never holds a lock while it writes, so that
-//! a child forked meanwhile finds none held.
+//! Thread rule: a thread of its own reads until the node ends, and never holds a lock while it
+//! writes, so that a child forked meanwhile finds none held.
 
 use std::{
     fs::File,

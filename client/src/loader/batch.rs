@@ -1,5 +1,5 @@
-//! A batch: rows of each tensor, side by side in one buffer or where they lie, and which samples they
-//! are.
+//! A batch: rows of each tensor, side by side in one buffer or where they lie, and which samples
+//! they are.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
     sampler::LoaderState,
 };
 
-/// The rows of some samples, in their order, in the memory of the host or of a device. Its memory goes
-/// back to the loader when it is dropped.
+/// The rows of some samples, in their order, in the memory of the host or of a device. Its memory
+/// goes back to the loader when it is dropped.
 pub struct Batch<P = OnHost> {
     pub(super) layout: Arc<Layout>,
     pub(super) ragged: Ragged,
@@ -68,7 +68,8 @@ impl<P> Batch<P> {
     }
 
     /// The number of each row's sample in its snapshot, whatever part of it the dataset is; padding
-    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it is.
+    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it
+    /// is.
     #[must_use]
     pub fn samples(&self) -> &[u64] {
         &self.samples.samples
@@ -80,9 +81,9 @@ impl<P> Batch<P> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
-    /// In a batch of a [`Mixture`](crate::Mixture), which pass over its dataset each row belongs to,
-    /// counted from 0 through all epochs: with dataset and sample it names what comes once in the life
-    /// of a job. In a batch of a single dataset the epoch is that pass.
+    /// In a batch of a [`Mixture`](crate::Mixture), which pass over its dataset each row belongs
+    /// to, counted from 0 through all epochs: with dataset and sample it names what comes once in
+    /// the life of a job. In a batch of a single dataset the epoch is that pass.
     #[must_use]
     pub fn passes(&self) -> Option<&[u64]> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.passes)
@@ -178,8 +179,9 @@ impl<P> fmt::Debug for Batch<P> {
     }
 }
 
-/// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at a
-/// multiple of 4096 bytes unless the batch is seen where it lies; in [given memory](crate::GivenMemory), at one of that.
+/// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at
+/// a multiple of 4096 bytes unless the batch is seen where it lies; in [given
+/// memory](crate::GivenMemory), at one of that.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,

@@ -124,40 +124,40 @@ impl LoaderBuilder {
     }
 
     /// Which tensors a batch has, in this order: by default all of the dataset's. The datasets of a
-    /// mixture must have the same, with the same elements and shape; by default those that all have.
+    /// mixture must have the same, with the same elements and shape; by default those that all
+    /// have.
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         Self { tensors: Some(names), ..self }
     }
 
-    /// Only samples of this range of the dataset's (of its view, if it is one): by default all. What
-    /// is mixed is selected from before: see [`Dataset::select`](crate::Dataset::select).
+    /// Only samples of this range of the dataset's (of its view, if it is one): by default all.
+    /// What is mixed is selected from before: see [`Dataset::select`](crate::Dataset::select).
     pub fn samples(self, samples: Range<u64>) -> Self {
         Self { samples: Some(samples), ..self }
     }
 
-    /// How many batches are fetched at once ahead, each on a thread of its own: 1 to 64, by default 2.
-    /// Two keep a network busy; more help where fetching times vary, and cost a batch of memory each.
-    /// Batches of up to 8 MiB also lie ready beside those, 8 MiB of them and at most eight.
+    /// How many batches are fetched at once ahead, each on a thread of its own: 1 to 64, by default
+    /// 2. Two keep a network busy; more help where fetching times vary, and cost a batch of memory
+    /// each. Batches of up to 8 MiB also lie ready beside those, 8 MiB of them and at most eight.
     pub fn prefetch(self, batches: usize) -> Self {
         Self { prefetch: batches, ..self }
     }
 
-    /// Goes on where a saved state stands. Seed and shuffle are then those of the state, whatever is
-    /// set here; batch size, rank and world may differ from those it was saved with.
+    /// Goes on where a saved state stands. Seed and shuffle are then those of the state, whatever
+    /// is set here; batch size, rank and world may differ from those it was saved with.
     pub fn resume(self, state: LoaderState) -> Self {
         Self { resume: Some(state), ..self }
     }
 
-    /// Divides each global batch among the ranks by where its rows are held, so that each rank reads as
-    /// many as can be from the memory of its own host; by default in consecutive slices. The samples of
-    /// a global batch, states and digests stay the same, and a state goes on with another locality or
-    /// with none.
+    /// Divides each global batch among the ranks by where its rows are held, so that each rank
+    /// reads as many as can be from the memory of its own host; by default in consecutive slices.
+    /// The samples of a global batch, states and digests stay the same, and a state goes on with
+    /// another locality or with none.
     ///
-    /// All ranks must have the same one, or rows are lost and repeated: it is made by one process, and
-    /// handed to all. See [`Loader::pass_name`]. To find its part each rank puts the whole global batch
-    /// in order: some 50 to 90 ns a row, on the threads
-    /// that fetch ahead.
+    /// All ranks must have the same one, or rows are lost and repeated: it is made by one process,
+    /// and handed to all. See [`Loader::pass_name`]. To find its part each rank puts the whole
+    /// global batch in order: some 50 to 90 ns a row, on the threads that fetch ahead.
     pub fn locality(self, locality: Locality) -> Self {
         Self { locality: Some(locality), ..self }
     }
@@ -230,8 +230,9 @@ impl LoaderBuilder {
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
-    /// What `auto` comes to: for several datasets the least that any of their clusters bears. The node of a host counts
-    /// for one rank only: of several some may be on another host, whose node has other memory.
+    /// What `auto` comes to: for several datasets the least that any of their clusters bears. The
+    /// node of a host counts for one rank only: of several some may be on another host, whose node
+    /// has other memory.
     fn auto(&self) -> Result<Shuffle, Error> {
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);
@@ -284,8 +285,8 @@ impl LoaderBuilder {
     }
 }
 
-/// How many batches may lie ready. Small ones are fetched in less time than it takes to wake a thread up, so threads
-/// that wait for each to be taken would mostly wait.
+/// How many batches may lie ready. Small ones are fetched in less time than it takes to wake a
+/// thread up, so threads that wait for each to be taken would mostly wait.
 fn ready_ahead(layout: &Layout) -> usize {
     const BYTES: usize = 8 << 20;
     const BATCHES: usize = 8;

@@ -1,8 +1,9 @@
 //! Columns that a device copies from the pages of the cache, without a copy on the host.
 //!
-//! A column goes directly if all its rows are in mapped extents that the driver has registered, and if
-//! its runs are long: rows that lie side by side are one run, and so is each row of 32 KiB or more.
-//! Anything else is staged. The first batch that reads an extent has it registered, for later ones.
+//! A column goes directly if all its rows are in mapped extents that the driver has registered, and
+//! if its runs are long: rows that lie side by side are one run, and so is each row of 32 KiB or
+//! more. Anything else is staged. The first batch that reads an extent has it registered, for later
+//! ones.
 //!
 //! Thread rule: threads that fetch do this side by side. Non-goals: registering (see `registrar`).
 

@@ -32,9 +32,9 @@ pub(super) struct Progress {
 /// [`Loader::epoch`](super::Loader::epoch).
 ///
 /// An error is the last item: the batches before it have come, and
-/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its threads
-/// are fetching, and does not wait for them: they end within about a tenth of a second, whatever
-/// they waited for (within a second if that was a host that does not answer).
+/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its
+/// threads are fetching, and does not wait for them: they end within about a tenth of a second,
+/// whatever they waited for (within a second if that was a host that does not answer).
 pub struct Epoch<P: Place = OnHost> {
     pass: Arc<Pass>,
     prefetch: Prefetch<Batch<P>>,
@@ -178,16 +178,17 @@ impl<P: Place> Epoch<P> {
         })
     }
 
-    /// Bytes of the memory that is to be [given](Self::give) next, for a batch to come; `None` if none is
-    /// wanted before another batch is handed out, or if the epoch was not [prepared](super::Loader::prepare) for
-    /// it. Of ragged rows this puts a batch in order, as fetching it does once more.
+    /// Bytes of the memory that is to be [given](Self::give) next, for a batch to come; `None` if
+    /// none is wanted before another batch is handed out, or if the epoch was not
+    /// [prepared](super::Loader::prepare) for it. Of ragged rows this puts a batch in order, as
+    /// fetching it does once more.
     pub fn wanted(&mut self) -> Option<usize> {
         let handed_out = self.handed_out;
         self.giving.as_mut()?.wanted(handed_out)
     }
 
-    /// Gives memory for a batch to come, of as many bytes as were [wanted](Self::wanted). A batch that has none, or
-    /// too little, comes in memory of the loader's.
+    /// Gives memory for a batch to come, of as many bytes as were [wanted](Self::wanted). A batch
+    /// that has none, or too little, comes in memory of the loader's.
     pub fn give(&mut self, memory: P::Given) {
         if let Some(giving) = &mut self.giving {
             giving.give(self.handed_out, memory);
@@ -212,8 +213,8 @@ impl<P: Place> Epoch<P> {
         self.pass.count()
     }
 
-    /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must look
-    /// up from waiting now and then, as an interpreter that handles signals must.
+    /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must
+    /// look up from waiting now and then, as an interpreter that handles signals must.
     pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch<P>, Error>>> {
         let begun = process::now();
         let ready = self.prefetch.wait(patience);

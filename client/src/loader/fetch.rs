@@ -29,7 +29,8 @@ pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelT
 /// Sees consecutive rows of a shard where they lie, one tensor, if nobody need be asked for that.
 pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Send + Sync;
 
-/// The mapped extent of a shard. With a token it asks the node of this host for it, unless that is used.
+/// The mapped extent of a shard. With a token it asks the node of this host for it, unless that is
+/// used.
 pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
 
 /// A snapshot that rows are read from.
@@ -99,8 +100,8 @@ impl Shelf {
         (&self.manifest, &self.tensors, at)
     }
 
-    /// These samples where they lie, and which row the first of them is, if they are consecutive rows
-    /// of a shard that is mapped.
+    /// These samples where they lie, and which row the first of them is, if they are consecutive
+    /// rows of a shard that is mapped.
     fn see(&self, samples: &[u64]) -> Option<(Vec<RowsView>, RowRef)> {
         let (look, (&first, &last)) = (self.look.as_ref()?, samples.first().zip(samples.last())?);
         if !samples.is_sorted_by(|before, after| before + 1 == *after) {
@@ -202,7 +203,8 @@ impl BatchFetcher {
         }))
     }
 
-    /// Bytes of the buffer that a batch of a pass will be in. Of ragged rows this puts the batch in order.
+    /// Bytes of the buffer that a batch of a pass will be in. Of ragged rows this puts the batch in
+    /// order.
     ///
     /// # Errors
     /// As [`Ragged::new`].
@@ -215,7 +217,8 @@ impl BatchFetcher {
         Ok(ragged.buffer_bytes(&self.layout))
     }
 
-    /// The rows of these samples, in their order, in memory that was given for them or else of the pool.
+    /// The rows of these samples, in their order, in memory that was given for them or else of the
+    /// pool.
     fn read(
         &self,
         samples: &Samples,
@@ -343,7 +346,8 @@ pub(crate) fn take(
     Ok(fetcher.layout.lift(&Memory::buffer(buffer), samples.len(), &ragged))
 }
 
-/// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen so.
+/// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen
+/// so.
 ///
 /// # Errors
 /// As [`Layout::new`], and `ResourceExhausted` for more bytes of ragged rows than a batch may have.

@@ -5,13 +5,14 @@
 //!  0 1 2 3 .. ^ handed_out             ^ next      ^ handed_out + ahead + 1
 //! ```
 //!
-//! The plan says how large a batch will be before a byte of it is fetched, also where rows differ in length. So
-//! each batch gets memory of its own size, under its own number, and a thread that begins one finds it there: no
-//! thread begins a batch for which the consumer was not asked to give before.
+//! The plan says how large a batch will be before a byte of it is fetched, also where rows differ
+//! in length. So each batch gets memory of its own size, under its own number, and a thread that
+//! begins one finds it there: no thread begins a batch for which the consumer was not asked to give
+//! before.
 //!
-//! Thread rule: one consumer gives, threads that fetch take. The lock is held to put or take one, and left alone in
-//! a forked child.
-//! Non-goals: memory for batches that nobody gave any for: they come in that of the loader's pool.
+//! Thread rule: one consumer gives, threads that fetch take. The lock is held to put or take one,
+//! and left alone in a forked child. Non-goals: memory for batches that nobody gave any for: they
+//! come in that of the loader's pool.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +42,8 @@ pub(super) struct Giving<M> {
     process: u32,
 }
 
-/// What was given and not yet taken, by number of the batch: for one more than are fetched ahead at most.
+/// What was given and not yet taken, by number of the batch: for one more than are fetched ahead at
+/// most.
 pub(super) struct Given<M> {
     memory: Mutex<BTreeMap<u64, M>>,
 }
@@ -63,7 +65,8 @@ impl<M> Giving<M> {
         Arc::clone(&self.given)
     }
 
-    /// Bytes of the memory to be given next, if any is to be given before another batch is waited for.
+    /// Bytes of the memory to be given next, if any is to be given before another batch is waited
+    /// for.
     pub(super) fn wanted(&mut self, handed_out: u64) -> Option<usize> {
         while self.is_due(handed_out) {
             match (self.bytes_of)(&self.fetcher, &self.pass, self.next) {
@@ -88,7 +91,8 @@ impl<M> Giving<M> {
         }
     }
 
-    /// Whether memory is to be given for batch `next`: one that is not handed out, and is fetched soon.
+    /// Whether memory is to be given for batch `next`: one that is not handed out, and is fetched
+    /// soon.
     fn is_due(&mut self, handed_out: u64) -> bool {
         self.next = self.next.max(handed_out);
         let end = self.pass.count().min(handed_out + self.ahead + 1);

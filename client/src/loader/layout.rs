@@ -1,5 +1,5 @@
-//! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those whose rows
-//! differ in length lie behind the others: see [`Ragged`].
+//! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those
+//! whose rows differ in length lie behind the others: see [`Ragged`].
 
 mod ragged;
 
@@ -272,8 +272,8 @@ pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     )))
 }
 
-/// The names of the tensors that all datasets have, with the same elements and shape of a sample, in the order of
-/// the first.
+/// The names of the tensors that all datasets have, with the same elements and shape of a sample,
+/// in the order of the first.
 ///
 /// # Errors
 /// `InvalidArgument` if there is none.

@@ -138,9 +138,9 @@ impl Pass {
         LoaderState::new(self.plan(), self.start)
     }
 
-    /// Where the job stands once all ranks are done with `batch` and the lanes with those before it:
-    /// after the last one at the start of the next epoch, so that a dropped tail is not taken up
-    /// again.
+    /// Where the job stands once all ranks are done with `batch` and the lanes with those before
+    /// it: after the last one at the start of the next epoch, so that a dropped tail is not taken
+    /// up again.
     pub(super) fn state_after(&self, batch: u64) -> LoaderState {
         let batch = self.lane.batch(batch);
         match self.batches.position_after(batch) {

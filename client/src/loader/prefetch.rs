@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A thread claims the next number while there is room in the window, works without any lock, and
-//! puts the outcome into its place. Taking the front outcome makes room for one more; in a window wider
-//! than there are threads nobody need wake up for that, and the next piece is begun meanwhile. An error or a
-//! panic is an outcome like any other, except that nothing is begun after it: it comes out in its
-//! turn, and is the last.
+//! puts the outcome into its place. Taking the front outcome makes room for one more; in a window
+//! wider than there are threads nobody need wake up for that, and the next piece is begun
+//! meanwhile. An error or a panic is an outcome like any other, except that nothing is begun after
+//! it: it comes out in its turn, and is the last.
 //!
 //! Thread rule: one consumer; a few threads, which end with the last piece or at the next border
 //! between two pieces once the consumer is gone. Nobody waits for them. A forked child has none of
@@ -61,8 +61,8 @@ struct Window<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Begins with pieces `0..count` at once, on so many threads (at least one). Up to `ready` pieces may
-    /// lie ready beside those that threads work on.
+    /// Begins with pieces `0..count` at once, on so many threads (at least one). Up to `ready`
+    /// pieces may lie ready beside those that threads work on.
     ///
     /// # Errors
     /// When no thread can be started.

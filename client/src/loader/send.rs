@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A staged column is gathered into a page-locked buffer, at the place that it has in the block. So
-//! neighbours go in one copy, and a full batch that is staged as a whole is one copy. Of ragged columns
-//! the offsets go along, as 64-bit integers.
+//! neighbours go in one copy, and a full batch that is staged as a whole is one copy. Of ragged
+//! columns the offsets go along, as 64-bit integers.
 //!
-//! Thread rule: threads that fetch do this side by side. Non-goals: when memory may be used again (see
-//! [`Pump`]).
+//! Thread rule: threads that fetch do this side by side. Non-goals: when memory may be used again
+//! (see [`Pump`]).
 
 use std::{ops::Range, sync::Arc};
 
@@ -53,12 +53,13 @@ pub struct DeviceTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
-    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all rows,
-    /// then the shape of an element.
+    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
+    /// rows, then the shape of an element.
     pub shape: Vec<u64>,
     /// Its elements.
     pub memory: DeviceSlice,
-    /// Of a ragged tensor, 64-bit integers: row `r` is its elements `offsets[r]` to `offsets[r + 1]`.
+    /// Of a ragged tensor, 64-bit integers: row `r` is its elements `offsets[r]` to `offsets[r +
+    /// 1]`.
     pub offsets: Option<DeviceSlice>,
 }
 
@@ -91,8 +92,8 @@ impl Places {
 }
 
 impl Batch<OnDevice> {
-    /// Its tensors, in the order in which the loader was asked for them. The memory goes back to the loader, or
-    /// to the caller that gave it, when the last of them is dropped.
+    /// Its tensors, in the order in which the loader was asked for them. The memory goes back to
+    /// the loader, or to the caller that gave it, when the last of them is dropped.
     #[must_use]
     pub fn into_tensors(self) -> Vec<DeviceTensor> {
         let (count, OnDevice { memory, places }) = (self.len(), &self.place);
@@ -148,7 +149,8 @@ impl PreparedEpoch<OnDevice> {
 }
 
 impl BatchFetcher {
-    /// Bytes of the block that a batch of a pass will be in. Of ragged rows this puts the batch in order.
+    /// Bytes of the block that a batch of a pass will be in. Of ragged rows this puts the batch in
+    /// order.
     ///
     /// # Errors
     /// As [`Ragged::new`].
@@ -161,8 +163,8 @@ impl BatchFetcher {
         Ok(Places::new(&self.layout, samples.len(), &ragged).end)
     }
 
-    /// Queues the copies of samples to a device, unless `cancel` is used first. The pump holds the memory that
-    /// they read until they are done.
+    /// Queues the copies of samples to a device, unless `cancel` is used first. The pump holds the
+    /// memory that they read until they are done.
     fn to_device(
         &self,
         samples: &Samples,
@@ -226,7 +228,8 @@ impl Places {
         self.rows.iter().chain(offsets).map(|range| range.len() as u64).sum()
     }
 
-    /// The staged ranges: the columns that are not direct, and all offsets. Neighbours are one range.
+    /// The staged ranges: the columns that are not direct, and all offsets. Neighbours are one
+    /// range.
     fn staged(&self, is_direct: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let columns = self.rows.iter().enumerate().filter(|(column, _)| !is_direct(*column));
         let ranges = columns.map(|(_, range)| range).chain(self.offsets.iter().flatten());

@@ -12,8 +12,9 @@ use crate::{
 /// How far samples are shuffled, as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ShuffleMode {
-    /// All samples when the dataset fits into the memory of the cluster, else a window of shards. Several ranks
-    /// without a cluster, each with the node of its host, take a window of 64. Decided once, when the loader is built.
+    /// All samples when the dataset fits into the memory of the cluster, else a window of shards.
+    /// Several ranks without a cluster, each with the node of its host, take a window of 64.
+    /// Decided once, when the loader is built.
     #[default]
     Auto,
     /// Exactly this.
@@ -68,8 +69,8 @@ impl Extent {
 
 /// What `auto` comes to for one of `world` ranks. `memory` is the cluster's, `None` without one.
 ///
-/// Without a cluster that all ranks share, a window of the usual size, which reads each object in one stretch of
-/// the epoch: they must come to the same without a word to each other.
+/// Without a cluster that all ranks share, a window of the usual size, which reads each object in
+/// one stretch of the epoch: they must come to the same without a word to each other.
 ///
 /// # Errors
 /// When there are several ranks and some nodes, or all, did not answer: ranks that see different sums could

@@ -3,8 +3,8 @@
 //!
 //! A few are kept, the slowest there were. A batch that is faster than all of them costs one look.
 //!
-//! Thread rule: shared by a loader and its epochs, without a lock: it may be used on both sides of a
-//! fork.
+//! Thread rule: shared by a loader and its epochs, without a lock: it may be used on both sides of
+//! a fork.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -33,8 +33,8 @@ pub struct SlowBatch {
 }
 
 impl SlowBatch {
-    /// By the whole milliseconds for which it was waited, then by the time of fetching: where nobody
-    /// had to wait, the batch that came closest to it.
+    /// By the whole milliseconds for which it was waited, then by the time of fetching: where
+    /// nobody had to wait, the batch that came closest to it.
     fn slowness(&self) -> (u128, Duration) {
         slowness(self.waiting, self.fetching)
     }

@@ -1,4 +1,5 @@
-//! The loader over rows made up in memory: what it hands out, in which order, and what it remembers.
+//! The loader over rows made up in memory: what it hands out, in which order, and what it
+//! remembers.
 
 use std::{
     collections::BTreeMap,
@@ -304,7 +305,8 @@ fn a_schedule_says_what_an_epoch_hands_out_and_where_the_job_then_stands() {
     assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
 }
 
-/// A gather that counts batches and holds back all but the one with the first row, until it is opened.
+/// A gather that counts batches and holds back all but the one with the first row, until it is
+/// opened.
 #[derive(Default)]
 struct Gate {
     begun: Mutex<u64>,

@@ -7,8 +7,8 @@ use larder_wire::data::{Admit, Admitted, ErrorReply, Kind, WireError};
 use super::session::Session;
 use crate::remote::Failure;
 
-/// A connection by which a node knows that this process uses it. The use ends when it is dropped, or
-/// with the process, whatever became of the children it forked.
+/// A connection by which a node knows that this process uses it. The use ends when it is dropped,
+/// or with the process, whatever became of the children it forked.
 pub(crate) struct Lease {
     session: Session,
 }
@@ -19,8 +19,8 @@ impl Lease {
         Ok(Self { session: Session::connect_any(path)?.0 })
     }
 
-    /// Lets the node read what lies under `prefix`, and learns how it is reached; with an empty prefix
-    /// only the latter.
+    /// Lets the node read what lies under `prefix`, and learns how it is reached; with an empty
+    /// prefix only the latter.
     pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
         let mut frame = Vec::new();
         Admit { prefix: prefix.to_owned() }.encode(1, &mut frame);

@@ -1,9 +1,10 @@
 //! Who listens at a socket whose path the network named.
 //!
-//! What comes over a node's socket is mapped and taken for rows, so it must be the node that listens there
-//! and not some other user of this host who was first to the path. Root and our own user may do as they
-//! like anyway. Anybody else must have been given the place by them: the socket's folder is the listener's
-//! (or root's or ours, and nobody else may write there), and nobody else can have put it where it is.
+//! What comes over a node's socket is mapped and taken for rows, so it must be the node that
+//! listens there and not some other user of this host who was first to the path. Root and our own
+//! user may do as they like anyway. Anybody else must have been given the place by them: the
+//! socket's folder is the listener's (or root's or ours, and nobody else may write there), and
+//! nobody else can have put it where it is.
 //!
 //! Non-goal: telling a node from other programs of the same user.
 
@@ -30,7 +31,8 @@ struct Folder {
     mode: u32,
 }
 
-/// Makes sure that who listens at `path`, where `socket` was connected, was put there by root or by us.
+/// Makes sure that who listens at `path`, where `socket` was connected, was put there by root or by
+/// us.
 ///
 /// # Errors
 /// In words, if that can't be told.

@@ -1,7 +1,7 @@
 //! How many extents this process has mapped, over all its datasets.
 //!
-//! A place is claimed before an extent is asked for, and given back when the extent is unmapped, which
-//! may be long after it left the attach table: views keep it.
+//! A place is claimed before an extent is asked for, and given back when the extent is unmapped,
+//! which may be long after it left the attach table: views keep it.
 
 use std::sync::{
     Arc,

@@ -16,8 +16,8 @@ use larder_extent::Attached;
 
 use super::places::{Place, Places};
 
-/// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that a
-/// dataset of millions of shards costs what is used of it.
+/// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that
+/// a dataset of millions of shards costs what is used of it.
 const CHUNK_SHARDS: usize = 1 << 10;
 
 /// In place of a time: the node was asked and has not answered.
@@ -33,7 +33,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// From `when` on it may be asked for. Whether an answer was outstanding, for which a place is taken.
+    /// From `when` on it may be asked for. Whether an answer was outstanding, for which a place is
+    /// taken.
     fn answer(&self, when: Duration) -> bool {
         self.ask_at.swap(tick(when), AcqRel) == ASKED
     }
@@ -94,7 +95,8 @@ impl Slots {
         }
     }
 
-    /// The answer was a map. Returns it with the map that it replaces, to be dropped without a lock.
+    /// The answer was a map. Returns it with the map that it replaces, to be dropped without a
+    /// lock.
     pub(crate) fn put(&self, shard: u32, map: Attached) -> (Weak<Attached>, Option<Arc<Attached>>) {
         let slot = self.slot(shard);
         let map = Arc::new(map.kept_with(Place::taken(&self.places)));

@@ -109,7 +109,8 @@ impl Socket {
         state.send(&frames);
     }
 
-    /// Whether the node has the dataset open no more, as far as it said: it was started anew, or closed it.
+    /// Whether the node has the dataset open no more, as far as it said: it was started anew, or
+    /// closed it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.shared.unknown.load(Relaxed)
     }
@@ -345,7 +346,8 @@ impl Keeper<'_> {
         let before = self.held.insert(shard, map);
         self.shared.changed.notify_all();
         if before.is_some() {
-            // A reader found the map before damaged and took it out of the table: the node counts both.
+            // A reader found the map before damaged and took it out of the table: the node counts
+            // both.
             self.release(shard);
         }
         Ok(())

@@ -44,7 +44,8 @@ impl Locality {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote. No memory is taken for more than the bytes hold.
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote. No memory is taken for more than the bytes
+    /// hold.
     ///
     /// # Errors
     /// `InvalidArgument` for other bytes, and for some that were cut short or changed.

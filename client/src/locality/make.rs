@@ -8,8 +8,8 @@ use super::{Locality, NOBODY, Table};
 use crate::{Error, Fetcher, sampler::RankHosts};
 
 impl Locality {
-    /// Of the placements that these go by, and ranks as [`Dataset::locality`](crate::Dataset::locality)
-    /// takes them.
+    /// Of the placements that these go by, and ranks as
+    /// [`Dataset::locality`](crate::Dataset::locality) takes them.
     pub(crate) fn of(fetchers: &[&Fetcher], ranks: &[Vec<String>]) -> Result<Self, Error> {
         let placements = fetchers.iter().map(|fetcher| placement_of(fetcher));
         let placements = placements.collect::<Result<Vec<_>, _>>()?;

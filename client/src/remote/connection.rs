@@ -31,8 +31,8 @@ pub(crate) struct Connection {
     reader: BufReader<Stream>,
     /// The request that is being answered, or the last one.
     request: u64,
-    /// Whether a request was answered on it: a fresh connection that fails speaks against the node, an
-    /// old one may only have outlived it.
+    /// Whether a request was answered on it: a fresh connection that fails speaks against the node,
+    /// an old one may only have outlived it.
     used: bool,
     /// Whether an answer is outstanding: the place in the stream is lost if nobody takes it in.
     busy: bool,
@@ -92,8 +92,8 @@ impl Connection {
         }
     }
 
-    /// Asks for the rows of a job. The answer is given up when the call is cancelled, or when no rows
-    /// came for `longest`.
+    /// Asks for the rows of a job. The answer is given up when the call is cancelled, or when no
+    /// rows came for `longest`.
     pub(crate) fn ask(
         &mut self,
         wanted: &Wanted<'_, '_>,
@@ -122,8 +122,8 @@ impl Connection {
         sent.map_err(|error| Failure::from_io(&error))
     }
 
-    /// Receives one frame of the answer. Rows that came are counted in `progress`, also those before
-    /// the one that failed.
+    /// Receives one frame of the answer. Rows that came are counted in `progress`, also those
+    /// before the one that failed.
     pub(crate) fn receive(
         &mut self,
         job: &Job,
@@ -245,7 +245,8 @@ impl Connection {
         Err(Failure::Protocol(why))
     }
 
-    /// Whether the bytes of a run that is in turn are those of its rows, of none of which a piece came.
+    /// Whether the bytes of a run that is in turn are those of its rows, of none of which a piece
+    /// came.
     fn is_whole(
         &self,
         job: &Job,
@@ -272,7 +273,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether bytes were received that no frame was made of yet: polling the socket would miss them.
+    /// Whether bytes were received that no frame was made of yet: polling the socket would miss
+    /// them.
     pub(crate) fn has_buffered(&self) -> bool {
         !self.reader.buffer().is_empty()
     }

@@ -22,7 +22,8 @@ pub(crate) struct Wanted<'a, 'b> {
     pub(crate) copies: Copies,
 }
 
-/// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one request.
+/// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one
+/// request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
     /// Which of the batch's tensors.
@@ -40,7 +41,8 @@ pub(crate) struct Progress {
     pub(crate) slots: usize,
     /// Rows of the next tensor that are in and checked.
     pub(crate) rows: usize,
-    /// Bytes of the next row that are in, if it comes in pieces. They are asked for again with the row.
+    /// Bytes of the next row that are in, if it comes in pieces. They are asked for again with the
+    /// row.
     pub(crate) bytes: usize,
 }
 
@@ -67,8 +69,8 @@ impl Job {
         progress.slots >= self.slots.len()
     }
 
-    /// What is left to fetch, as at most two rectangles: the rest of a tensor that was begun, and the
-    /// tensors that were not.
+    /// What is left to fetch, as at most two rectangles: the rest of a tensor that was begun, and
+    /// the tensors that were not.
     pub(crate) fn rest(mut self, progress: Progress) -> impl Iterator<Item = Self> {
         let begun = self.slots.start + progress.slots;
         let untouched = if progress.rows == 0 { begun } else { begun + 1 };

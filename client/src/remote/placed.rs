@@ -11,8 +11,8 @@ pub(crate) struct Placed<'a> {
     pub(crate) rows: &'a [RowRef],
     /// One for each row, ascending; without them rows stand side by side from the start.
     places: Option<&'a [u32]>,
-    /// By tensor, where the rows at each place begin in its buffer, and where the last ends: of those
-    /// whose rows differ in length. Empty if none do.
+    /// By tensor, where the rows at each place begin in its buffer, and where the last ends: of
+    /// those whose rows differ in length. Empty if none do.
     begins: &'a [Option<&'a [usize]>],
 }
 
@@ -81,7 +81,8 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// By place, the row that goes there. At places that nothing goes to stands the first row of all.
+    /// By place, the row that goes there. At places that nothing goes to stands the first row of
+    /// all.
     pub(crate) fn by_place(self) -> Cow<'a, [RowRef]> {
         let Some(places) = self.places else { return Cow::Borrowed(self.rows) };
         let room = places.last().map_or(0, |&last| last as usize + 1);

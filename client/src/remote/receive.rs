@@ -1,7 +1,7 @@
 //! The rows of one DATA frame, from the socket into their places in the batch.
 //!
-//! Rows arrive back to back and belong to ascending places of the batch. They are received in pieces
-//! that stay in the cache until they are checked:
+//! Rows arrive back to back and belong to ascending places of the batch. They are received in
+//! pieces that stay in the cache until they are checked:
 //!
 //! | rows of a piece | received |
 //! |---|---|
@@ -114,7 +114,8 @@ fn receive_large(
     Ok(())
 }
 
-/// Receives one row, the `index`-th of its run, in pieces; or what of a row comes under one checksum.
+/// Receives one row, the `index`-th of its run, in pieces; or what of a row comes under one
+/// checksum.
 pub(super) fn receive_row(
     reader: &mut impl Read,
     row: &mut [u8],

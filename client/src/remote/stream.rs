@@ -16,8 +16,8 @@ use crate::{
     process,
 };
 
-/// A socket on which a peer may be silent for [`limits::OWNER_SILENT_TIMEOUT`], and may say things that
-/// get nobody further for longer, unless the call that uses it is cancelled before.
+/// A socket on which a peer may be silent for [`limits::OWNER_SILENT_TIMEOUT`], and may say things
+/// that get nobody further for longer, unless the call that uses it is cancelled before.
 pub(super) struct Stream {
     socket: TcpStream,
     /// Of the call that uses it now, or that did last.
@@ -76,8 +76,8 @@ impl Stream {
     }
 }
 
-/// Forked children hold copies of the descriptor: the peer would be told nothing before the last of them is closed. A child
-/// that drops its own leaves the parent's connection alone.
+/// Forked children hold copies of the descriptor: the peer would be told nothing before the last of
+/// them is closed. A child that drops its own leaves the parent's connection alone.
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.forks == fork_count() {

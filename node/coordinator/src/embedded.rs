@@ -1,7 +1,8 @@
 //! The coordinator as one of the nodes: a [`Ledger`] with leases.
 //!
-//! Record, blobs and announcements are in the ledger, so a restart keeps them; when an announcement ends is not, so a
-//! restart gives each its full time anew. Leases go by this process's monotonic clock.
+//! Record, blobs and announcements are in the ledger, so a restart keeps them; when an announcement
+//! ends is not, so a restart gives each its full time anew. Leases go by this process's monotonic
+//! clock.
 //!
 //! Thread rule: changes take turns in the ledger; a task looks at the leases.
 
@@ -225,8 +226,8 @@ impl Core {
         self.ledger.change(fenced, then).await
     }
 
-    /// Ends the leases of whom is announced no more, now that this is saved: where the disk takes nothing the
-    /// announcement stays, and its lease is looked at again.
+    /// Ends the leases of whom is announced no more, now that this is saved: where the disk takes
+    /// nothing the announcement stays, and its lease is looked at again.
     fn tidy_leases(&self, kept: &Kept) {
         let nodes = kept.announcements.iter().flat_map(|all| &all.nodes);
         let announced: HashSet<&str> = nodes.map(|node| node.node_id.as_str()).collect();

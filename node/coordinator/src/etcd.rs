@@ -7,11 +7,12 @@
 //! PREFIX/pieces/HASH/NNNN   its pieces, below etcd's limit on a request
 //! ```
 //!
-//! Every change is one transaction that names what it was computed from, so a record never comes to name a blob that
-//! another node has swept. Several endpoints are tried in turn. Permissions, users and certificates are etcd's own.
+//! Every change is one transaction that names what it was computed from, so a record never comes to
+//! name a blob that another node has swept. Several endpoints are tried in turn. Permissions, users
+//! and certificates are etcd's own.
 //!
-//! Thread rule: one task watches; calls come from anywhere. Non-goals: compaction and backup, which are the cluster's of
-//! etcd; its history is not used.
+//! Thread rule: one task watches; calls come from anywhere. Non-goals: compaction and backup, which
+//! are the cluster's of etcd; its history is not used.
 
 mod announce;
 mod follow;

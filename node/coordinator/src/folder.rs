@@ -6,9 +6,9 @@
 //! lock    held by the process that uses the folder
 //! ```
 //!
-//! A file is replaced whole: written beside, synced, renamed, the folder synced. So it is the old or the new one, at any
-//! instant of a crash. What is not whole and is not by a crash of ours: it is refused with a word on what to do, and
-//! never taken for empty.
+//! A file is replaced whole: written beside, synced, renamed, the folder synced. So it is the old
+//! or the new one, at any instant of a crash. What is not whole and is not by a crash of ours: it
+//! is refused with a word on what to do, and never taken for empty.
 //!
 //! Thread rule: blocks; one change at a time is the caller's to see to.
 

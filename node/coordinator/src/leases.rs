@@ -1,7 +1,8 @@
 //! When announcements end. Pure: handed the time.
 //!
-//! A process that stood still (stopped, swapped out, a paused machine) heard no renewal meanwhile. When it goes on it
-//! must not declare everybody dead, so a look at the leases that comes late lengthens all of them by as much.
+//! A process that stood still (stopped, swapped out, a paused machine) heard no renewal meanwhile.
+//! When it goes on it must not declare everybody dead, so a look at the leases that comes late
+//! lengthens all of them by as much.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

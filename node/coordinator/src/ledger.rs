@@ -1,10 +1,10 @@
 //! What a seat keeps, in memory and on disk alike: the one place where it changes.
 //!
-//! A change is computed on a copy, saved, and only then seen by anybody, so that nothing is told that a crash would
-//! take back. Changes take turns.
+//! A change is computed on a copy, saved, and only then seen by anybody, so that nothing is told
+//! that a crash would take back. Changes take turns.
 //!
-//! Thread rule: reading takes a lock for as long as it takes to look; changing goes to a blocking thread and, once
-//! begun, ends also when nobody waits for it any more.
+//! Thread rule: reading takes a lock for as long as it takes to look; changing goes to a blocking
+//! thread and, once begun, ends also when nobody waits for it any more.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -62,8 +62,8 @@ impl Ledger {
         self.failed.get().map_or(Ok(()), |why| Err(CoordinatorError::Unknown(why.clone())))
     }
 
-    /// Runs `step` on a copy of what is kept, and keeps what became of it. `then` sees the result before any other
-    /// change begins.
+    /// Runs `step` on a copy of what is kept, and keeps what became of it. `then` sees the result
+    /// before any other change begins.
     ///
     /// # Errors
     /// The step's own; [`CoordinatorError::Refused`] when the disk takes nothing, and [`CoordinatorError::Unknown`] from
@@ -100,8 +100,8 @@ impl Ledger {
         Ok(done)
     }
 
-    /// What to say of a write that failed. When its outcome is open nothing is kept or told any more: what a restart
-    /// finds on the disk is then what counts.
+    /// What to say of a write that failed. When its outcome is open nothing is kept or told any
+    /// more: what a restart finds on the disk is then what counts.
     pub(super) fn not_saved(&self, why: WriteError) -> CoordinatorError {
         match why {
             WriteError::Unchanged(why) => {

@@ -22,7 +22,8 @@ pub(super) struct Kept {
     /// Else, where that coordinator is, as far as is known.
     #[prost(string, tag = "3")]
     pub(super) coordinator: String,
-    /// The record: of a coordinator the one in force, else the newest of which all blobs are here too.
+    /// The record: of a coordinator the one in force, else the newest of which all blobs are here
+    /// too.
     #[prost(message, optional, tag = "4")]
     pub(super) record: Option<StoredRecord>,
     /// Who is announced; of a coordinator only.
@@ -78,7 +79,8 @@ impl Kept {
         self.promise().map_or(self.generation, |promise| promise.generation)
     }
 
-    /// A number above those given out so far: the generation in its upper half, a count in its lower.
+    /// A number above those given out so far: the generation in its upper half, a count in its
+    /// lower.
     pub(super) fn number_after(&self, number: Option<u64>) -> u64 {
         let first = u64::from(self.generation) << 32;
         number.map_or(first, |number| number.max(first)) + 1

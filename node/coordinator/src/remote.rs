@@ -1,8 +1,9 @@
-//! Following the seat that serves: a connection that is made again whenever it breaks, and a whole copy of the record
-//! kept here, so that this node could take over.
+//! Following the seat that serves: a connection that is made again whenever it breaks, and a whole
+//! copy of the record kept here, so that this node could take over.
 //!
-//! Where the coordinator is: the place that was last heard of, then the places given at the start; and wherever a node
-//! that does not coordinate says that another one does. A coordinator whose generation is over is not listened to.
+//! Where the coordinator is: the place that was last heard of, then the places given at the start;
+//! and wherever a node that does not coordinate says that another one does. A coordinator whose
+//! generation is over is not listened to.
 //!
 //! Thread rule: one task listens, one copies; calls come from anywhere.
 
@@ -314,8 +315,8 @@ impl Line {
         self.publish(place, theirs, view).map(|()| true)
     }
 
-    /// Shows what a coordinator keeps, unless its generation is over. No promise comes in between: it would say that this
-    /// node has seen less than it has.
+    /// Shows what a coordinator keeps, unless its generation is over. No promise comes in between:
+    /// it would say that this node has seen less than it has.
     fn publish(&self, place: &str, theirs: u32, view: &View) -> Result<(), CoordinatorError> {
         let kept = self.ledger.kept();
         check(&kept, place, theirs)?;

@@ -1,5 +1,5 @@
-//! A node's place at the coordinator's table: it serves, or it follows who does. Which of the two is kept in its folder,
-//! so that a restart goes on as before, and may change while it runs.
+//! A node's place at the coordinator's table: it serves, or it follows who does. Which of the two
+//! is kept in its folder, so that a restart goes on as before, and may change while it runs.
 //!
 //! ```text
 //!  unused folder, no --join ──▶ Serving (generation 1)
@@ -8,8 +8,8 @@
 //!  unused folder, --join ─────▶ Following ───────────────────────────────────┘
 //! ```
 //!
-//! A seat that served and learns that its generation is over never serves again on that record: the folder says so, also
-//! to its next start. Why this is safe stands in [`takeover`].
+//! A seat that served and learns that its generation is over never serves again on that record: the
+//! folder says so, also to its next start. Why this is safe stands in [`takeover`].
 //!
 //! Thread rule: async, inside a runtime; a change of role takes a lock that is held across it.
 
@@ -47,7 +47,8 @@ pub struct SeatOptions {
     pub address: String,
     /// What others must show, and what is shown to them.
     pub token: JoinToken,
-    /// Nodes of the cluster to follow, `http://host:port`; none founds a cluster in an unused folder.
+    /// Nodes of the cluster to follow, `http://host:port`; none founds a cluster in an unused
+    /// folder.
     pub join: Vec<String>,
 }
 
@@ -86,8 +87,8 @@ impl Role {
 }
 
 impl Seat {
-    /// Takes the folder and goes on where it left off; in an unused one it founds a cluster, or joins one. Inside a
-    /// runtime.
+    /// Takes the folder and goes on where it left off; in an unused one it founds a cluster, or
+    /// joins one. Inside a runtime.
     ///
     /// # Errors
     /// When the folder can't be used or is damaged.
@@ -163,8 +164,8 @@ impl Seat {
         }
     }
 
-    /// Goes by a greater generation from now on: who served serves no more, and follows. Once begun also when nobody
-    /// waits for it any more, so that what is kept and what is done are the same.
+    /// Goes by a greater generation from now on: who served serves no more, and follows. Once begun
+    /// also when nobody waits for it any more, so that what is kept and what is done are the same.
     pub(super) async fn follow(
         self: &Arc<Self>,
         place: Whereabouts,
@@ -232,7 +233,8 @@ async fn keep(
     kept.map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
 }
 
-/// A takeover that was under way when this seat's process ended never goes through: who promised may know.
+/// A takeover that was under way when this seat's process ended never goes through: who promised
+/// may know.
 async fn give_up_own(options: &SeatOptions, ledger: &Arc<Ledger>) -> Result<(), Error> {
     let promise = ledger.kept().promise();
     let Some(own) = promise.filter(|promise| promise.node_id == options.node_id) else {

@@ -1,7 +1,7 @@
 //! `larder.v1.Coordinator` on a node's control port: decodes, asks the seat, encodes.
 //!
-//! Who calls must show the token before anything of the call is read. Blobs under way and watches are counted, and
-//! lengths are compared with their limits before memory is taken.
+//! Who calls must show the token before anything of the call is read. Blobs under way and watches
+//! are counted, and lengths are compared with their limits before memory is taken.
 //!
 //! Thread rule: async, on the node's runtime.
 
@@ -295,7 +295,8 @@ fn outcome(replaced: Replaced) -> replace_record_response::Outcome {
     }
 }
 
-/// What a watch is sent: all at first, then what is new, until the coordinator's generation is over.
+/// What a watch is sent: all at first, then what is new, until the coordinator's generation is
+/// over.
 fn views(
     watch: Watch,
     ended: CancellationToken,

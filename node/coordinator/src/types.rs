@@ -34,8 +34,8 @@ pub struct Announcement {
 /// Who is announced at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alive {
-    /// Grows with every change, across restarts and takeovers: of two sets that differ, the one with the greater number
-    /// is the newer.
+    /// Grows with every change, across restarts and takeovers: of two sets that differ, the one
+    /// with the greater number is the newer.
     pub stamp: u64,
     /// The announcements, by node id.
     pub nodes: BTreeMap<String, Announcement>,
@@ -64,7 +64,8 @@ pub enum Replaced {
 /// Why a call was not answered as asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CoordinatorError {
-    /// Nothing was changed, and nothing will be: the request itself must change, or an operator must act.
+    /// Nothing was changed, and nothing will be: the request itself must change, or an operator
+    /// must act.
     #[error("the coordinator refuses: {0}")]
     Refused(Error),
     /// Nothing was changed, as the coordinator could not be reached.

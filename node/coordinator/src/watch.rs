@@ -31,8 +31,8 @@ impl Watch {
         self.0.borrow().away.clone()
     }
 
-    /// Waits until there is something that [`view`](Self::view) and [`away`](Self::away) have not shown. False when
-    /// nothing more will come: the coordinator was dropped.
+    /// Waits until there is something that [`view`](Self::view) and [`away`](Self::away) have not
+    /// shown. False when nothing more will come: the coordinator was dropped.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }

@@ -19,17 +19,18 @@
 //!   a death: ring 7 ── recast ──▶ ring 8, settling    at once, when the grace is over
 //! ```
 //!
-//! **Who acts.** Any agent may; the compare-and-set on the record makes that safe. To keep quiet the
-//! k-th of the alive members waits k steps longer than the first. Nobody acts that does not see its own
-//! announcement, that has just slept, or to whom the coordinator does not answer.
+//! **Who acts.** Any agent may; the compare-and-set on the record makes that safe. To keep quiet
+//! the k-th of the alive members waits k steps longer than the first. Nobody acts that does not see
+//! its own announcement, that has just slept, or to whom the coordinator does not answer.
 //!
-//! **What is never assumed.** A proposal without an answer may have been taken, may yet be, or never
-//! will: the record is read again. Whatever was decided before is decided anew from what was read.
+//! **What is never assumed.** A proposal without an answer may have been taken, may yet be, or
+//! never will: the record is read again. Whatever was decided before is decided anew from what was
+//! read.
 //!
 //! The safety conditions stand in [`Rule`], each asked for by name where it counts.
 //!
-//! Thread rule: one owner; nothing locks or waits. Non-goals: sockets, renewing announcements between
-//! two of ours, choosing among several holders of a shard, evicting.
+//! Thread rule: one owner; nothing locks or waits. Non-goals: sockets, renewing announcements
+//! between two of ours, choosing among several holders of a shard, evicting.
 
 mod commands;
 mod dropper;
@@ -121,7 +122,8 @@ pub struct Agent<R = Unbroken> {
     left: bool,
     /// When this node last wrote its own entry.
     entered: Option<Now>,
-    /// This start of the node was announced: another's word under its name is no leftover of an earlier one.
+    /// This start of the node was announced: another's word under its name is no leftover of an
+    /// earlier one.
     heard: bool,
     /// The ring version at which a change was begun that puts this node where it stands now.
     rehoused: Option<u64>,
@@ -198,8 +200,8 @@ impl<R: Rules> Agent<R> {
         self.mover.progress(self.record()?.change.as_ref()?.plan)
     }
 
-    /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the rate of a change, which
-    /// is cut into whole shards.
+    /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the
+    /// rate of a change, which is cut into whole shards.
     pub fn due(&self) -> Option<Now> {
         self.mover.due()
     }
@@ -318,8 +320,8 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// A dataset that the record shall know. One that it has forgotten since is not told again at once: more may be in
-    /// use than it has room for.
+    /// A dataset that the record shall know. One that it has forgotten since is not told again at
+    /// once: more may be in use than it has room for.
     fn open(&mut self, dataset: Dataset) {
         let known = |record: &Record| record.dataset(dataset.snapshot).is_some();
         let in_record = self.record().is_some_and(known);

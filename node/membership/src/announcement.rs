@@ -20,8 +20,8 @@ pub struct Announcement {
     pub boot: BootId,
     /// The version of the ring that the node serves by; 0 before it has one.
     pub version: u64,
-    /// The plans of which the node has everything that was to come to it: of the change in flight, of
-    /// the one before, or of both.
+    /// The plans of which the node has everything that was to come to it: of the change in flight,
+    /// of the one before, or of both.
     pub settled: Vec<Settled>,
 }
 
@@ -33,11 +33,11 @@ const SETTLED_MAX: usize = 2;
 pub struct Settled {
     /// The plan.
     pub plan: BlobId,
-    /// Shards that the node could not take: no room, or gone from the origin. While there are any the
-    /// old copies of what was to come here are not dropped by anybody's word.
+    /// Shards that the node could not take: no room, or gone from the origin. While there are any
+    /// the old copies of what was to come here are not dropped by anybody's word.
     pub gaps: u32,
-    /// Whether the plan is the committed ring's and the old copies that this node is to drop by it are
-    /// dropped; those may stay that a new owner could not take.
+    /// Whether the plan is the committed ring's and the old copies that this node is to drop by it
+    /// are dropped; those may stay that a new owner could not take.
     pub clean: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Flat little-endian fields, with lengths before text and lists, and a checksum at the end. Reading
-//! takes memory only for what is there.
+//! Flat little-endian fields, with lengths before text and lists, and a checksum at the end.
+//! Reading takes memory only for what is there.
 
 use larder_base::{Member, Scheme};
 use xxhash_rust::xxh3::xxh3_64;

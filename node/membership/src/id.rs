@@ -46,8 +46,8 @@ impl fmt::Debug for BlobId {
 
 pub use larder_base::BootId;
 
-/// Which write of the record this is, as the coordinator counts them. Of two the greater is the newer,
-/// while the record's generation is the same.
+/// Which write of the record this is, as the coordinator counts them. Of two the greater is the
+/// newer, while the record's generation is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 

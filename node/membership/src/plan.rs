@@ -1,13 +1,13 @@
 //! Which shards move when members come and go.
 //!
-//! A [`Plan`] is made by a [`Planner`] from what is in place and from what was asked; it is kept as a
-//! blob and named by the hash of its bytes, so that the same plan has the same name wherever it was
-//! made. It is pinned to the ring version it was made for.
+//! A [`Plan`] is made by a [`Planner`] from what is in place and from what was asked; it is kept as
+//! a blob and named by the hash of its bytes, so that the same plan has the same name wherever it
+//! was made. It is pinned to the ring version it was made for.
 //!
 //! [`EvenPlanner`] is the planner of a cluster. A plan leads to [`Tables`], another blob.
 //!
-//! Non-goals: how a placement is evened out (`larder-rebalance`); what one looks like inside (bytes, to
-//! agents).
+//! Non-goals: how a placement is evened out (`larder-rebalance`); what one looks like inside
+//! (bytes, to agents).
 
 mod codec;
 mod even;

@@ -20,8 +20,8 @@
 //!                                                +-------------------------------------> Active
 //! ```
 //!
-//! An operator's abort makes `Draining` into `Active` again and what was to be put in into `Held`, so that
-//! agents don't begin the same change anew.
+//! An operator's abort makes `Draining` into `Active` again and what was to be put in into `Held`,
+//! so that agents don't begin the same change anew.
 //!
 //! Limits: 256 KiB, 1,024 entries, 1,024 datasets in half of the bytes, 64 past changes.
 //! Non-goals: no times of one host's clock that another would compare with its own.
@@ -43,8 +43,8 @@ pub use step::{Audit, Refused};
 pub struct Record {
     /// Names the cluster, for ever.
     pub cluster: [u8; 16],
-    /// Grows when another coordinator takes over for good. Who has seen a greater one goes by no record
-    /// with a smaller one.
+    /// Grows when another coordinator takes over for good. Who has seen a greater one goes by no
+    /// record with a smaller one.
     pub generation: u64,
     /// The version of the committed ring.
     pub version: u64,
@@ -56,13 +56,13 @@ pub struct Record {
     pub placement: Option<BlobId>,
     /// The ring before this one: new owners ask its owners before the origin.
     pub previous: Option<Previous>,
-    /// The plan by which the committed ring came about, as long as shards are to be moved or old copies
-    /// dropped by it; none when the ring has settled.
+    /// The plan by which the committed ring came about, as long as shards are to be moved or old
+    /// copies dropped by it; none when the ring has settled.
     pub settling: Option<BlobId>,
     /// What is being changed.
     pub change: Option<Change>,
-    /// What an operator said of a change that a death ended, for the one that agents begin in its place. Gone when nobody
-    /// waits for one any more.
+    /// What an operator said of a change that a death ended, for the one that agents begin in its
+    /// place. Gone when nobody waits for one any more.
     pub kept: Option<Terms>,
     /// The datasets that are known, the one that was opened longest ago first.
     pub datasets: Vec<Dataset>,
@@ -92,14 +92,14 @@ pub enum State {
     Active,
     /// In the ring and to leave it, by an operator's word.
     Draining {
-        /// How long moving may take, from when an agent first sees this state; then the ring goes on
-        /// without it, moved or not.
+        /// How long moving may take, from when an agent first sees this state; then the ring goes
+        /// on without it, moved or not.
         deadline: Option<Duration>,
     },
     /// Out of the ring because it was dead; in it again when it has been back for long enough.
     Down,
-    /// Out of the ring because an operator aborted the change that was to put it in. Only a plan that
-    /// names it puts it in.
+    /// Out of the ring because an operator aborted the change that was to put it in. Only a plan
+    /// that names it puts it in.
     Held,
     /// Dead by an operator's word: to leave the ring at once, and the record.
     Condemned,
@@ -166,8 +166,8 @@ pub struct Change {
     pub target: Option<BlobId>,
     /// Nothing is pulled while it is paused.
     pub paused: bool,
-    /// Bytes a second that may be moved, over all nodes; none: as fast as reads allow, or as it goes while somebody is to
-    /// leave by a deadline.
+    /// Bytes a second that may be moved, over all nodes; none: as fast as reads allow, or as it
+    /// goes while somebody is to leave by a deadline.
     pub rate: Option<u64>,
     /// Shards to be moved.
     pub moves: u64,
@@ -210,7 +210,8 @@ pub struct Past {
 }
 
 impl Record {
-    /// Whether somebody is to leave by a deadline: with the change in flight, or with one that it soon gives way to.
+    /// Whether somebody is to leave by a deadline: with the change in flight, or with one that it
+    /// soon gives way to.
     pub fn is_pressed(&self) -> bool {
         self.members.iter().any(|entry| entry.state.is_pressed())
     }

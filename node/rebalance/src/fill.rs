@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use crate::board::{Board, percent};
 
 /// The walk fills nobody above this, in percent of the share. What has no holder must go somewhere
-/// anyhow, so placing it more evenly than is asked for moves nothing more; it costs an exception for
-/// another hundredth of the shards, and saves moves at the next change.
+/// anyhow, so placing it more evenly than is asked for moves nothing more; it costs an exception
+/// for another hundredth of the shards, and saves moves at the next change.
 const FILL_PERCENT: u64 = 105;
 
-/// Finds all owners that are missing: first those of the walk that have room, then the emptiest, with
-/// the largest shards first.
+/// Finds all owners that are missing: first those of the walk that have room, then the emptiest,
+/// with the largest shards first.
 pub(crate) fn fill(board: &mut Board<'_>) {
     let mut left: Vec<u32> = Vec::new();
     for lot in 0..board.lots.len() {

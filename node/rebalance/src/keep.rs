@@ -50,8 +50,8 @@ impl<'a> Present<'a> {
     }
 }
 
-/// Lets owners keep what they hold, those first whom the walk names too, while copies keep apart; and
-/// settled lots where they were settled.
+/// Lets owners keep what they hold, those first whom the walk names too, while copies keep apart;
+/// and settled lots where they were settled.
 pub(crate) fn keep(board: &mut Board<'_>, present: Option<&Present<'_>>) {
     for lot in 0..board.lots.len() {
         let held: Owners = match (board.lots[lot].settled, present) {

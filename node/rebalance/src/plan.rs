@@ -26,8 +26,8 @@ pub struct SnapshotPlan {
     pub snapshot: SnapshotId,
     /// Its placement after the change.
     pub placement: Placement,
-    /// Every copy that is to be moved, by the place of its shard. A shard that several snapshots share
-    /// is moved by the first of them only.
+    /// Every copy that is to be moved, by the place of its shard. A shard that several snapshots
+    /// share is moved by the first of them only.
     pub moves: Vec<Move>,
     /// The figures.
     pub summary: Summary,
@@ -40,7 +40,8 @@ pub struct Move {
     pub shard: ShardId,
     /// How large it is.
     pub bytes: u64,
-    /// Who has it, as an index into the members of the present ring; `None` when only the origin does.
+    /// Who has it, as an index into the members of the present ring; `None` when only the origin
+    /// does.
     pub from: Option<u16>,
     /// Who is to have it, as an index into the members of the next ring.
     pub to: u16,

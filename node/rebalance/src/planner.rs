@@ -38,8 +38,8 @@ pub struct Snapshot<'a> {
     pub present: Option<&'a Placement>,
 }
 
-/// Most bytes of a snapshot's shards, all copies together: sums of them then fit in 64 bits with room
-/// to spare.
+/// Most bytes of a snapshot's shards, all copies together: sums of them then fit in 64 bits with
+/// room to spare.
 const BYTES_MAX: u64 = 1 << 60;
 
 /// The plan for `change` on `ring`.

@@ -19,8 +19,8 @@ pub(crate) fn raise(board: &mut Board<'_>, present: &Ring) {
     take_from_fullest(board, grown);
 }
 
-/// The members that are new or heavier and hold less than their share, by more than is tolerated above
-/// it.
+/// The members that are new or heavier and hold less than their share, by more than is tolerated
+/// above it.
 fn grown(board: &Board<'_>, present: &Ring) -> Vec<u16> {
     let heavier = |member: &larder_base::Member| {
         present.member(&member.id).is_none_or(|before| member.weight > before.weight)
@@ -69,8 +69,8 @@ fn take_wanted(board: &mut Board<'_>, lot: usize, member: u16, too_much: bool) {
     }
 }
 
-/// A lot that its owner may give, the better the greater: one that the walk does not give to the owner,
-/// then the larger.
+/// A lot that its owner may give, the better the greater: one that the walk does not give to the
+/// owner, then the larger.
 type Offer = (bool, u64, Reverse<u32>);
 
 /// Takes from whoever is fullest, one lot at a time, while there is somebody above its share.

@@ -10,8 +10,8 @@ struct Part {
     high: u128,
 }
 
-/// The bytes that each member of a ring is to hold of shards of `bytes` in all, with `copies` owners
-/// each: in proportion to its weight, as far as copies that keep apart allow. Rounded up.
+/// The bytes that each member of a ring is to hold of shards of `bytes` in all, with `copies`
+/// owners each: in proportion to its weight, as far as copies that keep apart allow. Rounded up.
 pub fn shares(ring: &Ring, bytes: u64, copies: usize) -> Vec<u64> {
     let copies = ring.spread().copies(copies);
     let (one, all) = (u128::from(bytes), u128::from(bytes) * copies as u128);
@@ -77,8 +77,8 @@ fn weight(ring: &Ring, members: &[usize]) -> u64 {
     members.iter().map(|&member| u64::from(ring.members()[member].weight)).sum()
 }
 
-/// Shares `total` out in proportion to weights; who would leave its bounds gets the bound, and the rest
-/// is shared out among the others.
+/// Shares `total` out in proportion to weights; who would leave its bounds gets the bound, and the
+/// rest is shared out among the others.
 fn share_out(total: u128, parts: &[Part]) -> Vec<u128> {
     let mut fixed: Vec<Option<u128>> = vec![None; parts.len()];
     loop {

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 
 use crate::board::Board;
 
-/// Relieves everyone above what is tolerated, the fullest first. Where nobody has room for a shard, as
-/// when shards are few and large, it still goes to one who is left less full by it than its owner is.
+/// Relieves everyone above what is tolerated, the fullest first. Where nobody has room for a shard,
+/// as when shards are few and large, it still goes to one who is left less full by it than its
+/// owner is.
 pub(crate) fn shed(board: &mut Board<'_>) {
     let members = u16::try_from(board.ring.members().len()).expect("at most 1,024");
     let mut full: Vec<u16> = (0..members).filter(|&owner| board.loads.excess(owner) > 0).collect();
@@ -21,7 +22,8 @@ pub(crate) fn shed(board: &mut Board<'_>) {
     }
 }
 
-/// Gives lots away to who has room: all that fit into what is too much, then one that covers the rest.
+/// Gives lots away to who has room: all that fit into what is too much, then one that covers the
+/// rest.
 fn relieve(board: &mut Board<'_>, owner: u16, lots: &mut [u32]) {
     lots.sort_by_cached_key(|&lot| {
         let lot = lot as usize;
@@ -64,8 +66,8 @@ fn give(board: &mut Board<'_>, lot: usize, owner: u16) {
         board.loads.has_room(member, bytes) && board.may_replace(lot, owner, member)
     };
     let natural = board.natural(lot).iter().copied().find(takes);
-    // Nobody fuller than the share has room for a lot that the emptiest has no room for, unless lots
-    // are large: looking at some is enough.
+    // Nobody fuller than the share has room for a lot that the emptiest has no room for, unless
+    // lots are large: looking at some is enough.
     let emptiest = || board.loads.emptiest().take(LOOKED_AT).find(takes);
     if let Some(member) = natural.or_else(emptiest) {
         board.replace(lot, owner, member);

@@ -21,7 +21,8 @@ pub struct Summary {
     pub exceptions_before: u64,
     /// The same afterwards.
     pub exceptions: u64,
-    /// Bytes of the largest shard: above a tenth of the smallest share an even placement may not exist.
+    /// Bytes of the largest shard: above a tenth of the smallest share an even placement may not
+    /// exist.
     pub shard_bytes_max: u64,
     /// By member of the present ring: bytes it holds. Empty when nothing was in place.
     pub held_before: Vec<u64>,
@@ -44,8 +45,8 @@ impl Summary {
         skew(&self.held, &self.shares)
     }
 
-    /// Whether nobody is to hold more than is tolerated. Where that is not so shards are too large for
-    /// their number, or copies that must keep apart leave no choice.
+    /// Whether nobody is to hold more than is tolerated. Where that is not so shards are too large
+    /// for their number, or copies that must keep apart leave no choice.
     pub fn is_even(&self) -> bool {
         let cap = |share| percent(share, SKEW_PERCENT_MAX);
         self.held.iter().zip(&self.shares).all(|(&held, &share)| held <= cap(share))

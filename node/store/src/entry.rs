@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 /// A shard the store knows, in one of the two states that have an entry: an absent shard has none,
-/// an orphaned one is in the table of orphans, and a shard may be filled anew beside its own orphan.
+/// an orphaned one is in the table of orphans, and a shard may be filled anew beside its own
+/// orphan.
 #[derive(Debug)]
 pub(crate) struct Entry<G, F, R> {
     pub(crate) bytes: u64,

@@ -16,13 +16,13 @@
 //!
 //! Four rules hold this together:
 //!
-//! * **Admission comes before allocation.** [`Store::request`] takes bytes from the [`Budget`] first
-//!   and only then lets the caller allocate. Bytes go back in one way only: [`Store::freed`], with
-//!   the token of an orphan that is proved to be mapped by nobody.
-//! * **One fill per shard.** A fill goes with a [`FillPermit`], which can't be copied. Taking a fill
-//!   from a filler thought dead makes a new permit, and the old one is refused from then on.
-//! * **Whoever is in use keeps what it has.** [`KeepWhatYouHave`] lets go only of groups (snapshots)
-//!   that nobody has open, leases or touched for a while, so a scan can't thrash.
+//! * **Admission comes before allocation.** [`Store::request`] takes bytes from the [`Budget`]
+//!   first and only then lets the caller allocate. Bytes go back in one way only: [`Store::freed`],
+//!   with the token of an orphan that is proved to be mapped by nobody.
+//! * **One fill per shard.** A fill goes with a [`FillPermit`], which can't be copied. Taking a
+//!   fill from a filler thought dead makes a new permit, and the old one is refused from then on.
+//! * **Whoever is in use keeps what it has.** [`KeepWhatYouHave`] lets go only of groups
+//!   (snapshots) that nobody has open, leases or touched for a while, so a scan can't thrash.
 //! * **Nothing is dropped in here.** Handles come back to the caller, who drops them or wakes
 //!   whoever waits on them after letting go of the lock around the store.
 //!

@@ -174,7 +174,8 @@ where
         Some(handle)
     }
 
-    /// The handle of a shard that is here, for the caller to note something in it. Nobody uses the shard by this.
+    /// The handle of a shard that is here, for the caller to note something in it. Nobody uses the
+    /// shard by this.
     pub fn handle_mut(&mut self, id: K) -> Option<&mut R> {
         self.entries.get_mut(&id)?.state.resident_mut().map(|resident| &mut resident.handle)
     }

@@ -115,9 +115,9 @@ impl BatchPlan {
     }
 }
 
-/// Which positions of a global batch go to which rank, where nothing else divides it: consecutive slices,
-/// as equal as can be, the longer ones first. Ranks may divide a global batch as they like; by
-/// [`RankHosts`](super::RankHosts) each gets as many rows, but others.
+/// Which positions of a global batch go to which rank, where nothing else divides it: consecutive
+/// slices, as equal as can be, the longer ones first. Ranks may divide a global batch as they like;
+/// by [`RankHosts`](super::RankHosts) each gets as many rows, but others.
 fn assign(global: &Range<u64>, rank: u32, world: NonZeroU32) -> Range<u64> {
     let (rank, world) = (u64::from(rank), u64::from(world.get()));
     let count = global.end - global.start;

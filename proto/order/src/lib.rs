@@ -2,15 +2,15 @@
 //! and how it is proved complete.
 //!
 //! A [`View`] says which samples of a snapshot are declared (all, a range, some, a random part, and
-//! any of these of another view), a [`PlanId`] names one seeded pass
-//! over a view, and an [`Order`] turns a *position* of that pass (0, 1, 2, ...) into a sample and
-//! back. An order is a pure function of its plan: rank, world size, workers and ring take no part
-//! in it, so any process can compute any part of it, ahead of time and without asking. A
-//! [`BatchPlan`] cuts positions into global batches and those into shares for ranks; a
-//! [`LoaderState`] resumes at a position, also at another world size or batch size; an
-//! [`EpochDigest`] proves that every declared sample came exactly once. A [`Mixture`] of views has
-//! plans, positions, states and digests like a view; its order is a [`MixedOrder`]. [`RankHosts`] divides
-//! the rows of a global batch by where they are held instead.
+//! any of these of another view), a [`PlanId`] names one seeded pass over a view, and an [`Order`]
+//! turns a *position* of that pass (0, 1, 2, ...) into a sample and back. An order is a pure
+//! function of its plan: rank, world size, workers and ring take no part in it, so any process can
+//! compute any part of it, ahead of time and without asking. A [`BatchPlan`] cuts positions into
+//! global batches and those into shares for ranks; a [`LoaderState`] resumes at a position, also at
+//! another world size or batch size; an [`EpochDigest`] proves that every declared sample came
+//! exactly once. A [`Mixture`] of views has plans, positions, states and digests like a view; its
+//! order is a [`MixedOrder`]. [`RankHosts`] divides the rows of a global batch by where they are
+//! held instead.
 //!
 //! ```
 //! use std::num::NonZeroU32;

@@ -1,25 +1,25 @@
-//! Which rank reads which rows of a global batch, so that as many as can be are read on the host that
-//! holds them.
+//! Which rank reads which rows of a global batch, so that as many as can be are read on the host
+//! that holds them.
 //!
-//! The ranks of a job divide a global batch among themselves as they like: its samples, and so what a
-//! step learns from, stay the same. Here each host keeps as many of the rows that it holds as its ranks
-//! have room for, and the others fill up who has room left, so that
+//! The ranks of a job divide a global batch among themselves as they like: its samples, and so what
+//! a step learns from, stay the same. Here each host keeps as many of the rows that it holds as its
+//! ranks have room for, and the others fill up who has room left, so that
 //!
 //! - every rank gets as many rows as without, and every row comes on one rank;
-//! - of rows that one host holds, `min(rows it holds, room of its ranks)` stay, summed over hosts: no
-//!   division keeps more. Of rows that several hosts hold, those that leave no choice are placed first;
-//!   the others go where most room is left, which is close to the most that could stay;
-//! - ranks of one host share what it keeps as evenly as can be, and each walks its rows in the order of
-//!   the global batch.
+//! - of rows that one host holds, `min(rows it holds, room of its ranks)` stay, summed over hosts:
+//!   no division keeps more. Of rows that several hosts hold, those that leave no choice are placed
+//!   first; the others go where most room is left, which is close to the most that could stay;
+//! - ranks of one host share what it keeps as evenly as can be, and each walks its rows in the
+//!   order of the global batch.
 //!
-//! Thread rule: plain data, computed synchronously; a global batch is divided in one pass over it, and
-//! every rank comes to the same. Non-goals: where a shard lies, and who says so
-//! (`Locality` of the client).
+//! Thread rule: plain data, computed synchronously; a global batch is divided in one pass over it,
+//! and every rank comes to the same. Non-goals: where a shard lies, and who says so (`Locality` of
+//! the client).
 
 use std::ops::Range;
 
-/// On which hosts the ranks of a job run: host `h` is any number that is the same for two ranks exactly
-/// when they share a host.
+/// On which hosts the ranks of a job run: host `h` is any number that is the same for two ranks
+/// exactly when they share a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankHosts {
     /// Of each rank.
@@ -169,7 +169,8 @@ impl Division<'_> {
 
     /// Of the rows that stay nowhere, those of the rank.
     fn other(&self, rank: u32) -> Range<u32> {
-        // Longer slices go to the first ranks here and there, so that nobody keeps more than it gets.
+        // Longer slices go to the first ranks here and there, so that nobody keeps more than it
+        // gets.
         let missing = |rank| self.of.rows_of(self.rows(), rank) - length(&self.own(rank));
         let start = (0..rank).map(missing).sum();
         start..start + missing(rank)
@@ -180,8 +181,8 @@ impl Division<'_> {
     }
 }
 
-/// Of `count` things in a row, those of the one at `place` of `sharers`: shares are as equal as can be, the
-/// longer ones first.
+/// Of `count` things in a row, those of the one at `place` of `sharers`: shares are as equal as can
+/// be, the longer ones first.
 fn slice(count: u32, place: u32, sharers: u32) -> Range<u32> {
     let (each, longer) = (count / sharers, count % sharers);
     let start = place * each + place.min(longer);

@@ -1,11 +1,11 @@
 //! Several views mixed in fixed proportions.
 //!
-//! An epoch of a mixture draws a fixed number of samples from each source, interleaved so that every
-//! stretch of it, and so every batch, has the proportions of the whole. A source is drawn from in the
-//! order of its own passes: each goes through all its samples once, in an order of its own, and the
-//! next begins where the last one ended, also from one epoch of the mixture to the next. So at any
-//! time all samples of a source have come equally often to within one, whether an epoch uses a
-//! hundredth of it or repeats it a hundred times.
+//! An epoch of a mixture draws a fixed number of samples from each source, interleaved so that
+//! every stretch of it, and so every batch, has the proportions of the whole. A source is drawn
+//! from in the order of its own passes: each goes through all its samples once, in an order of its
+//! own, and the next begins where the last one ended, also from one epoch of the mixture to the
+//! next. So at any time all samples of a source have come equally often to within one, whether an
+//! epoch uses a hundredth of it or repeats it a hundred times.
 //!
 //! ```text
 //! epoch e, position p ─interleaving─▶ source s, draw d of the epoch
@@ -14,8 +14,8 @@
 //!                       pass D / samples of s, position D % samples of s ─order─▶ sample
 //! ```
 //!
-//! All of it is computed from the plan and the position, so a mixture is resumed, shared among ranks
-//! and proved complete as a single view is.
+//! All of it is computed from the plan and the position, so a mixture is resumed, shared among
+//! ranks and proved complete as a single view is.
 
 mod interleave;
 
@@ -34,8 +34,8 @@ use interleave::Interleaving;
 /// How long an epoch of a mixture is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Stop {
-    /// Until the source that lasts shortest is used up: it comes once, of the others a part, another
-    /// one in the next epoch. No sample comes twice in the first epoch.
+    /// Until the source that lasts shortest is used up: it comes once, of the others a part,
+    /// another one in the next epoch. No sample comes twice in the first epoch.
     #[default]
     First,
     /// Until every source has come at least once: the one that lasts longest comes once, the others
@@ -58,8 +58,8 @@ pub struct Mixture {
 pub struct Draws {
     /// The number of the source.
     pub sources: Vec<u32>,
-    /// Which pass over its source it belongs to, counted from 0 through all epochs. Source, pass and
-    /// sample together come once in the life of a job.
+    /// Which pass over its source it belongs to, counted from 0 through all epochs. Source, pass
+    /// and sample together come once in the life of a job.
     pub passes: Vec<u64>,
     /// The sample, as the source's snapshot counts it.
     pub samples: Vec<u64>,

@@ -1,12 +1,12 @@
 //! A random cut of a set of samples in two, to the sample exact and even over the shards.
 //!
 //! How many rows of each shard go to the first side is decided by walking along the shards in a
-//! random order and rounding the running total: after `x` of `n` samples, `floor((x * first + p) / n)`
-//! are taken, `p` a random number below `n` (systematic sampling with a random start; W. and L.
-//! Madow, *On the Theory of Systematic Sampling*, 1944). So a shard gives its share of rows to within
-//! one, every row is as likely as any other, and all shards together give exactly `first`. Which rows
-//! of a shard says a keyed permutation of them: the first side has those at its front, the other side
-//! the rest.
+//! random order and rounding the running total: after `x` of `n` samples, `floor((x * first + p) /
+//! n)` are taken, `p` a random number below `n` (systematic sampling with a random start; W. and L.
+//! Madow, *On the Theory of Systematic Sampling*, 1944). So a shard gives its share of rows to
+//! within one, every row is as likely as any other, and all shards together give exactly `first`.
+//! Which rows of a shard says a keyed permutation of them: the first side has those at its front,
+//! the other side the rest.
 
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -7,8 +7,8 @@ use super::{Error, LocalityId, PlanId, text::Fields};
 /// The order that all ranks walk, and by what they divide each global batch: ranks that call their
 /// pass differently lose and repeat rows.
 ///
-/// A [`LoaderState`](super::LoaderState) and an [`EpochDigest`](super::EpochDigest) know the plan alone:
-/// who reads a row changes neither what comes next nor what came.
+/// A [`LoaderState`](super::LoaderState) and an [`EpochDigest`](super::EpochDigest) know the plan
+/// alone: who reads a row changes neither what comes next nor what came.
 ///
 /// Its text is that of the plan, and where a locality divides batches `/` and 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

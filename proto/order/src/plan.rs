@@ -80,8 +80,8 @@ impl PlanId {
 impl FromStr for PlanId {
     type Err = Error;
 
-    /// Reads the text that [`Display`](std::fmt::Display) writes. A plan of another order version can be
-    /// read and shown; [`Order::new`](super::Order::new) refuses it.
+    /// Reads the text that [`Display`](std::fmt::Display) writes. A plan of another order version
+    /// can be read and shown; [`Order::new`](super::Order::new) refuses it.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut fields = Fields::new(text, "a plan id: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION");
         let plan = Self::read(&mut fields)?;

@@ -1,8 +1,8 @@
 //! One step from a set of samples to a part of it, and where each of its rows comes from.
 //!
 //! A step works shard by shard: the rows that it takes of a shard stay together, and shards stay in
-//! their order, so that whatever is known per shard (its place in a window, its next use) is known of
-//! a selection too. A step keeps 8 bytes a shard; explicit indices 8 bytes more each.
+//! their order, so that whatever is known per shard (its place in a window, its next use) is known
+//! of a selection too. A step keeps 8 bytes a shard; explicit indices 8 bytes more each.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use larder_base::limits;
 use super::part::{Part, ShardCut};
 use super::{DatasetShape, Error};
 
-/// What to take of a set of samples: of a snapshot, or of what an earlier selection left of it. What
-/// it counts are the samples of that set, from 0.
+/// What to take of a set of samples: of a snapshot, or of what an earlier selection left of it.
+/// What it counts are the samples of that set, from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Selection {

@@ -15,14 +15,14 @@ use super::{DatasetShape, Error, Selection};
 /// A snapshot with the selections made from it: the declared set of samples, each of which an epoch
 /// brings once.
 ///
-/// The declared samples have an order of their own, in which they are counted from 0: shard by shard
-/// in the order of shards, and within a shard ascending, but for a [`split`](Self::split), which
-/// leaves the rows of a shard shuffled.
+/// The declared samples have an order of their own, in which they are counted from 0: shard by
+/// shard in the order of shards, and within a shard ascending, but for a [`split`](Self::split),
+/// which leaves the rows of a shard shuffled.
 ///
-/// Selections are held in a canonical form, so that the usual ways to say the same set give the same
-/// name: a range over everything is no selection, a range of a range is a range, indices without a
-/// gap are a range, indices of indices are indices. Cheap to clone; two views are equal if their
-/// digests are.
+/// Selections are held in a canonical form, so that the usual ways to say the same set give the
+/// same name: a range over everything is no selection, a range of a range is a range, indices
+/// without a gap are a range, indices of indices are indices. Cheap to clone; two views are equal
+/// if their digests are.
 #[derive(Clone)]
 pub struct View {
     snapshot: [u8; 16],

@@ -1,10 +1,10 @@
 //! Pages: memory mapped twice, bytes of this process by system call, and page permissions.
 //!
 //! A [`Twin`] is an anonymous file with two mappings. The program sees the view; the view of device
-//! memory has no rights. Stream threads use the inner mapping. While a copy reads page-locked memory,
-//! the view of the whole allocation is read-only, so a host write dies at that instruction. A program
-//! that fills one buffer while another is copied must therefore allocate them one by one. A system
-//! call that writes there, such as `read`, fails with `EFAULT`.
+//! memory has no rights. Stream threads use the inner mapping. While a copy reads page-locked
+//! memory, the view of the whole allocation is read-only, so a host write dies at that instruction.
+//! A program that fills one buffer while another is copied must therefore allocate them one by one.
+//! A system call that writes there, such as `read`, fails with `EFAULT`.
 //!
 //! Memory of the program is read and written by `process_vm_readv` and `process_vm_writev` on this
 //! process. An unmapped page is therefore an error and no crash.

@@ -137,8 +137,8 @@ impl Checks {
             let id = &entry.member.id;
             if announced(id) {
                 if self.absent.contains_key(id) {
-                    // An absence that an outage of the coordinator, or a moment that nobody saw, cut in two was one to
-                    // who decided.
+                    // An absence that an outage of the coordinator, or a moment that nobody saw,
+                    // cut in two was one to who decided.
                     let before = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
                     let before = before.map(|(_, absence)| *absence).unwrap_or_default();
                     let seen = self.absence(id, now);
@@ -151,8 +151,9 @@ impl Checks {
         }
     }
 
-    /// For how long a node was absent, when somebody decided what is done now. Where a watch stalls, who
-    /// came for less than the time between two questions and is gone again was not seen to come.
+    /// For how long a node was absent, when somebody decided what is done now. Where a watch
+    /// stalls, who came for less than the time between two questions and is gone again was not seen
+    /// to come.
     pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
         let absent = self.absent.get(id).copied();
         let Some((at, before)) = self.returned.get(id).copied() else {

@@ -100,7 +100,8 @@ fn say(report: &Report, replayed: bool) {
 /// A bug that was planted, what showed it, and how long that took to be found.
 type Hunted = (Bug, Option<Report>, Duration);
 
-/// Looks for every planted bug. Gives the number of those that no seed showed and some seed should have.
+/// Looks for every planted bug. Gives the number of those that no seed showed and some seed should
+/// have.
 fn hunt_bugs(options: &Options, threads: usize) -> u64 {
     let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::<Hunted>::new()));
     thread::scope(|scope| {

@@ -1,8 +1,9 @@
-//! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and the digest of each
-//! epoch, and says after each batch where its rows came from, and for how long it was waited. Made to be killed. `host`
-//! as the cluster is the node of this host.
+//! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and
+//! the digest of each epoch, and says after each batch where its rows came from, and for how long
+//! it was waited. Made to be killed. `host` as the cluster is the node of this host.
 //!
-//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the last line.
+//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the
+//! last line.
 
 use std::io::Write;
 use std::path::PathBuf;

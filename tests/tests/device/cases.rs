@@ -110,7 +110,8 @@ fn a_block_is_used_again_after_its_writer(device: &Device) {
     check(&rig.send(&content(7, BYTES), None).expect("sent"), 7);
 }
 
-/// Eight threads, with the pump of a loader of two: the report says how much was page-locked at once.
+/// Eight threads, with the pump of a loader of two: the report says how much was page-locked at
+/// once.
 fn page_locked_memory_is_bounded(device: &Device) {
     let rig = Rig::new(device, 2, 8).expect("a rig");
     send_from_threads(&rig, 8, 5);
@@ -188,7 +189,8 @@ fn parts_of_an_extent_arrive(device: &Device) {
 fn extent_dropped_under_a_copy(device: &Device) {
     let rig = Rig::new(device, 2, 4).expect("a rig");
     for round in 0..3 {
-        // So large that memory which is mapped later does not come to lie in place of its beginning.
+        // So large that memory which is mapped later does not come to lie in place of its
+        // beginning.
         let extent = extent(&content(round, 32 * BYTES));
         let begin = parts(&extent, std::slice::from_ref(&(0..BYTES)));
         let slice = rig.send_parts(&extent, &begin).expect("sent");

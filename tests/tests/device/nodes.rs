@@ -1,4 +1,5 @@
-//! Training loops onto a device, over real nodes: each byte is checked, also while nodes come and go.
+//! Training loops onto a device, over real nodes: each byte is checked, also while nodes come and
+//! go.
 
 use std::{
     io::{BufRead, BufReader},

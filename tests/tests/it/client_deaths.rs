@@ -1,4 +1,5 @@
-//! Clients are killed, also with forked children left behind, and in namespaces of their own: nothing of them stays.
+//! Clients are killed, also with forked children left behind, and in namespaces of their own:
+//! nothing of them stays.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -49,8 +50,8 @@ impl Scene {
     }
 }
 
-/// Forked children that outlive their killed parents at any time. Few, so that each is ended long before its own
-/// timer ends it and its process id can go to somebody else.
+/// Forked children that outlive their killed parents at any time. Few, so that each is ended long
+/// before its own timer ends it and its process id can go to somebody else.
 const CHILDREN_ALIVE: usize = 16;
 
 fn end(child: Option<Pid>) {
@@ -58,7 +59,8 @@ fn end(child: Option<Pid>) {
     kill(child, Signal::SIGKILL).expect("it lives until its timer or we end it");
 }
 
-/// What the node has open but sockets: those of clients it counts itself, those to the origin are a pool.
+/// What the node has open but sockets: those of clients it counts itself, those to the origin are a
+/// pool.
 fn open_files(node: &NodeProcess) -> Vec<String> {
     node.open_files().into_iter().filter(|name| !name.starts_with("socket:")).collect()
 }
@@ -105,7 +107,8 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
         }
         client.kill_now();
     }
-    // While forked children live they still map, and hold TCP connections: leases are gone all the same.
+    // While forked children live they still map, and hold TCP connections: leases are gone all the
+    // same.
     eventually(Duration::from_secs(1), "the last reaping", || {
         let load = scene.node.describe().load.unwrap_or_default();
         (load.leases, load.socket_connections) == (0, 0)

@@ -1,5 +1,5 @@
-//! Clusters that keep more than one copy of each shard: real nodes, of which one is killed, that are told to keep another
-//! number, and whose memory gets scarce.
+//! Clusters that keep more than one copy of each shard: real nodes, of which one is killed, that
+//! are told to keep another number, and whose memory gets scarce.
 
 use std::process::Command;
 use std::thread;
@@ -126,8 +126,8 @@ fn finish(mut reader: TrainingProcess) -> String {
     batch.clone()
 }
 
-/// Every owner gets a copy of what was read, without another read of the origin; and then nobody needs that, neither in
-/// the seconds after a death nor when the ring has gone on without the dead.
+/// Every owner gets a copy of what was read, without another read of the origin; and then nobody
+/// needs that, neither in the seconds after a death nor when the ring has gone on without the dead.
 fn a_death_costs_no_read_of_the_origin(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 3, 2);
     scene.read();
@@ -173,7 +173,8 @@ fn readers_beside_either_owner_read_the_origin_once_and_then_each_from_its_own_n
     assert_eq!(scene.reads_of_samples(), read);
 }
 
-/// From one copy to two and back, by plans that move next to nothing and read nothing of the origin.
+/// From one copy to two and back, by plans that move next to nothing and read nothing of the
+/// origin.
 fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
     let scene = Scene::new(keeper, 3, 1);
     scene.read();
@@ -208,7 +209,8 @@ fn the_number_of_copies_is_in_an_operators_hands_by_etcd() {
     the_number_of_copies_is_in_an_operators_hands(keeper);
 }
 
-/// Three nodes keep two copies of everything. Two of them have no room for that, nor for one copy and another dataset.
+/// Three nodes keep two copies of everything. Two of them have no room for that, nor for one copy
+/// and another dataset.
 #[test]
 fn copies_give_way_to_what_a_plan_brings_and_to_what_is_read_and_nothing_is_lost() {
     if repeats(0, 1) == 0 {

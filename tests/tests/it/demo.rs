@@ -1,4 +1,5 @@
-//! `larder demo --cluster`, as a user or a script runs it: a ring that changes while it is read, and nothing left behind.
+//! `larder demo --cluster`, as a user or a script runs it: a ring that changes while it is read,
+//! and nothing left behind.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! An origin that does everything wrong that an origin can: no byte is ever wrong, and an error says what is the matter.
+//! An origin that does everything wrong that an origin can: no byte is ever wrong, and an error
+//! says what is the matter.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -16,12 +17,15 @@ use tempfile::TempDir;
 
 /// Threads that read at once.
 const READERS: usize = 16;
-/// How long a stalled answer stalls. The node gives up on one after ten seconds; most end before, by a hang-up.
+/// How long a stalled answer stalls. The node gives up on one after ten seconds; most end before,
+/// by a hang-up.
 const STALL: Duration = Duration::from_secs(1);
-/// One in so many reads of the origin meets a fault: few enough that retries are not all used up for ever.
+/// One in so many reads of the origin meets a fault: few enough that retries are not all used up
+/// for ever.
 const FAULT_SHARE: f64 = 0.25;
 
-/// A bucket `data` with the dataset `words`, of which each sample is an object and a shard of its own.
+/// A bucket `data` with the dataset `words`, of which each sample is an object and a shard of its
+/// own.
 struct Origin {
     server: S3Server,
     samples: u64,
@@ -134,7 +138,8 @@ fn read_all(dataset: &Dataset, tally: &Mutex<Tally>) {
     });
 }
 
-/// With the origin well again, every sample comes, as soon as failures are no longer held against their shards.
+/// With the origin well again, every sample comes, as soon as failures are no longer held against
+/// their shards.
 fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     let dataset = origin.client(node, Duration::from_secs(5));
     let mut missing: Vec<u64> = (0..origin.samples).collect();
@@ -150,7 +155,8 @@ fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     panic!("{} samples still don't come, the last with {last:?}: {missing:?}", missing.len());
 }
 
-/// Reads the dataset through one new node after the other, until there were so many fills under `faults`.
+/// Reads the dataset through one new node after the other, until there were so many fills under
+/// `faults`.
 fn fill_under(origin: &Origin, faults: &[Fault], fills: u64) {
     let (mut done, mut seed) = (0, 0);
     let tally = Mutex::new(Tally::default());
@@ -232,8 +238,8 @@ fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
     }
 }
 
-/// The client has the means to read the origin itself; what a node found damaged it must not read around the node, as
-/// nothing would check those rows.
+/// The client has the means to read the origin itself; what a node found damaged it must not read
+/// around the node, as nothing would check those rows.
 #[test]
 fn bytes_that_a_node_found_damaged_are_an_error_also_for_a_client_that_can_reach_the_origin() {
     let origin = Origin::new(16, &["--checksum"]);

@@ -1,4 +1,5 @@
-//! The main job, end to end: a dataset on S3, written by Python, comes out as warm, verified batches.
+//! The main job, end to end: a dataset on S3, written by Python, comes out as warm, verified
+//! batches.
 
 use std::sync::Barrier;
 
@@ -25,7 +26,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }
 
-/// Bytes of data files that were read more than once. (Each node reads the small manifest for itself.)
+/// Bytes of data files that were read more than once. (Each node reads the small manifest for
+/// itself.)
 fn samples_read_again(counts: &Counts) -> u64 {
     let objects = counts.reads.objects().map(|(object, _)| object);
     let data = objects.filter(|object| object.ends_with(".safetensors"));

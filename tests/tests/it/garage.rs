@@ -1,6 +1,7 @@
 //! Larder against garage, an S3 server that shares no code with the one of the other tests.
 //!
-//! `make test-full` builds garage and asks for this test; without it the test runs where garage is found.
+//! `make test-full` builds garage and asks for this test; without it the test runs where garage is
+//! found.
 
 use larder_tests::{Garage, NodeOptions, NodeProcess, garage, node::binary, words};
 use object_store::{ObjectStoreExt, path::Path};

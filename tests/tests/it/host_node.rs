@@ -1,5 +1,5 @@
-//! One node a host: processes that name no cluster start one, share it, and leave nothing behind; whoever is killed,
-//! and whenever.
+//! One node a host: processes that name no cluster start one, share it, and leave nothing behind;
+//! whoever is killed, and whenever.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -141,7 +141,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // A test that failed must leave no node: these are nobody's children, and named by our folder.
+        // A test that failed must leave no node: these are nobody's children, and named by our
+        // folder.
         for pid in self.nodes() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }

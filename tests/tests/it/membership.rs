@@ -1,5 +1,5 @@
-//! Members come and go under a verified load: no sample is lost, no byte is wrong, nobody waits for long, and what moves
-//! comes from nodes, not from the origin.
+//! Members come and go under a verified load: no sample is lost, no byte is wrong, nobody waits for
+//! long, and what moves comes from nodes, not from the origin.
 
 use std::process::Command;
 use std::thread;
@@ -11,8 +11,8 @@ use larder_tests::node::binary;
 use larder_tests::{Etcd, Keeper, LivingCluster, Load, repeats, words};
 use nix::sys::signal::Signal;
 
-/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
-/// machines that are busy with other things.
+/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the
+/// rest is for machines that are busy with other things.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Shards of the dataset: one to a file.
@@ -67,7 +67,8 @@ impl Scene {
     }
 }
 
-/// Nodes are killed and started again, one after the other: as each is back before it counts as dead, the ring stays.
+/// Nodes are killed and started again, one after the other: as each is back before it counts as
+/// dead, the ring stays.
 fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
     let mut scene = Scene::new(keeper, repeats(3, 5));
     let load = scene.load(2);

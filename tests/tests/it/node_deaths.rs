@@ -1,5 +1,5 @@
-//! Nodes are killed, or stopped in their tracks, under a verified load: no sample is lost, no byte is wrong, nobody
-//! waits for long.
+//! Nodes are killed, or stopped in their tracks, under a verified load: no sample is lost, no byte
+//! is wrong, nobody waits for long.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use larder_origin::{Options, S3Server};
 use larder_tests::{ClientOptions, Cluster, TrainingProcess, repeats, words};
 use nix::sys::signal::Signal;
 
-/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the rest is for
-/// machines that are busy with other things.
+/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the
+/// rest is for machines that are busy with other things.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Three nodes over one origin, and how long their clients waited.
@@ -71,7 +71,8 @@ fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
     println!("{deaths} nodes killed: the longest wait for a batch was {:?}", scene.longest_wait);
 }
 
-/// A node that is stopped takes connections and requests, and answers none: worse than one that is gone.
+/// A node that is stopped takes connections and requests, and answers none: worse than one that is
+/// gone.
 #[test]
 fn a_node_stopped_in_mid_epoch_costs_neither_samples_nor_bytes() {
     let mut scene = Scene::new();

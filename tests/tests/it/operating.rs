@@ -1,5 +1,5 @@
-//! A real cluster in an operator's hands: planned changes are begun, steered and given up, nodes leave and are taken out,
-//! and whoever reads meanwhile gets every sample, right.
+//! A real cluster in an operator's hands: planned changes are begun, steered and given up, nodes
+//! leave and are taken out, and whoever reads meanwhile gets every sample, right.
 
 use std::collections::BTreeSet;
 use std::process::Output;
@@ -153,7 +153,8 @@ fn until_newer(scene: &Scene, before: u64) -> u64 {
     version
 }
 
-/// A node is asked to leave and stays; another leaves; a third dies and is taken out by an operator's word.
+/// A node is asked to leave and stays; another leaves; a third dies and is taken out by an
+/// operator's word.
 fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 4);
     let load = scene.load();
@@ -183,8 +184,8 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }
 
-/// A change that crawls, and is paused besides, gives way to one that also takes out a node with a deadline, and both are
-/// done long before that.
+/// A change that crawls, and is paused besides, gives way to one that also takes out a node with a
+/// deadline, and both are done long before that.
 #[test]
 fn who_leaves_by_a_deadline_waits_for_no_other_change() {
     let scene = Scene::new(Keeper::FirstNode, 4);
@@ -284,7 +285,8 @@ fn nodes_leave_by_an_operators_word_by_etcd() {
     nodes_leave_by_an_operators_word(keeper);
 }
 
-/// The node that keeps the record is lost for good: another takes over, and the dead one can be taken out.
+/// The node that keeps the record is lost for good: another takes over, and the dead one can be
+/// taken out.
 #[test]
 fn another_node_takes_over_by_an_operators_word() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
@@ -331,8 +333,8 @@ fn whoever_has_no_token_only_looks() {
     assert_eq!(scene.state("a"), "active");
 }
 
-/// Each change that is asked for is an audit line of the node that was asked, whatever came of it and whatever `RUST_LOG`
-/// says.
+/// Each change that is asked for is an audit line of the node that was asked, whatever came of it
+/// and whatever `RUST_LOG` says.
 #[test]
 fn what_operators_ask_for_is_written_down() {
     let mut scene = Scene::new(Keeper::FirstNode, 1);

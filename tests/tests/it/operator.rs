@@ -1,4 +1,5 @@
-//! The admin tool against a node that says what a script wants: what an operator sees, and what reaches the cluster.
+//! The admin tool against a node that says what a script wants: what an operator sees, and what
+//! reaches the cluster.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,5 +1,5 @@
-//! Nodes are cut off from each other, from etcd and from clients: in network namespaces, which takes root and `ip`, so it
-//! is part of `make test-full` only.
+//! Nodes are cut off from each other, from etcd and from clients: in network namespaces, which
+//! takes root and `ip`, so it is part of `make test-full` only.
 
 use std::thread;
 use std::time::Duration;

@@ -23,8 +23,8 @@ use crate::{
 
 /// Measures a dataset of yours: from the origin, over the network, from memory on this host.
 ///
-/// The nodes are those of --cluster or LARDER_CLUSTER, else the one of this host, if it runs. Without any only the
-/// origin is measured.
+/// The nodes are those of --cluster or LARDER_CLUSTER, else the one of this host, if it runs.
+/// Without any only the origin is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT

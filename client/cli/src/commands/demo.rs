@@ -35,16 +35,17 @@ use stage::Stage;
 /// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
 /// checked against its source. Needs nothing, leaves nothing behind.
 ///
-/// With --cluster, three nodes agree on a ring through etcd, if there is one (LARDER_ETCD_SERVER, else etcd on the PATH).
-/// While all is read again and again, a fourth node joins and another is drained; what moves, and what reads notice of it,
-/// is held against its goals.
+/// With --cluster, three nodes agree on a ring through etcd, if there is one (LARDER_ETCD_SERVER,
+/// else etcd on the PATH). While all is read again and again, a fourth node joins and another is
+/// drained; what moves, and what reads notice of it, is held against its goals.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=1_000_000))]
     samples: u64,
 
-    /// Epochs to run: 3 if not given. Not with --cluster, where one is run before the changes and one after
+    /// Epochs to run: 3 if not given. Not with --cluster, where one is run before the changes and
+    /// one after
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     epochs: Option<u64>,
 

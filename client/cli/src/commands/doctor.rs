@@ -23,8 +23,8 @@ use crate::{
 };
 use check::{Check, State};
 
-/// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER, else the one of this
-/// host, if it runs.
+/// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER,
+/// else the one of this host, if it runs.
 ///
 /// Ends with exit code 1 if a check fails; warnings do not count.
 #[derive(Debug, Args)]

@@ -22,8 +22,8 @@ use crate::{
 
 /// Says where a shard belongs, which nodes have it, and why others do not.
 ///
-/// A shard is named by its id, 32 hex digits (see larder ring status and the nodes' logs), or by one of its samples:
-/// s3://bucket/prefix@v3#1234.
+/// A shard is named by its id, 32 hex digits (see larder ring status and the nodes' logs), or by
+/// one of its samples: s3://bucket/prefix@v3#1234.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The id of a shard, or a dataset, '#' and the number of a sample
@@ -111,7 +111,8 @@ fn of_shard(operator: &Operator, id: &str) -> Result<Answers, Failure> {
     })?;
     let what = ExplainWhat::ShardId(id.as_bytes().to_vec().into());
     let answers = operator.explain(None, &what);
-    // Only a node that has the dataset open knows of which snapshot the shard is, and so of exceptions.
+    // Only a node that has the dataset open knows of which snapshot the shard is, and so of
+    // exceptions.
     let known = answers.iter().filter_map(|one| one.answer.as_ref().ok());
     let snapshot = known.map(|said| &said.snapshot).find(|snapshot| !snapshot.is_empty());
     match snapshot.and_then(|snapshot| snapshot_id(snapshot)) {
@@ -150,7 +151,8 @@ fn of_sample(
     Err(first.map_or_else(nobody, Failure::from))
 }
 
-/// Why the nodes did not open a dataset. That of this host knows what its processes opened, and no more.
+/// Why the nodes did not open a dataset. That of this host knows what its processes opened, and no
+/// more.
 fn not_opened(cluster: &Cluster, uri: &OriginUri, error: larder_client::Error) -> Failure {
     let refused = error.kind() == ErrorKind::PermissionDenied && cluster.host().is_some();
     if !refused || may_read(&cluster.describe(), uri) {

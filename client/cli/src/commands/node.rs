@@ -25,8 +25,8 @@ pub(crate) enum NodeCommand {
     Show(show::Arguments),
     /// Move everything off a node, then let it leave the ring
     ///
-    /// Then it can be stopped. Reads go on meanwhile. When the deadline is over the ring goes on without the node, moved or
-    /// not, and what is missing is read from the origin.
+    /// Then it can be stopped. Reads go on meanwhile. When the deadline is over the ring goes on
+    /// without the node, moved or not, and what is missing is read from the origin.
     Drain(drain::Arguments),
     /// Let a node that drains stay
     ///

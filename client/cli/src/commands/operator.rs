@@ -1,4 +1,5 @@
-//! What all commands share that change a cluster: who asks, by what right, and whether they mean it.
+//! What all commands share that change a cluster: who asks, by what right, and whether they mean
+//! it.
 
 use std::{
     io::{self, BufRead, IsTerminal, Read, Write},

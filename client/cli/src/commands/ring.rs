@@ -26,13 +26,13 @@ pub(crate) enum RingCommand {
     Status,
     /// Show what a change of the members would move; keep the plan in a file
     ///
-    /// Nothing is changed. Several changes can be one plan. A plan is for the ring that it was made on: when the ring has
-    /// moved on, it is refused.
+    /// Nothing is changed. Several changes can be one plan. A plan is for the ring that it was made
+    /// on: when the ring has moved on, it is refused.
     Plan(plan::Arguments),
     /// Begin a change by a plan that was kept
     ///
-    /// Refused when the ring has moved on since it was planned, or another change is in flight. Reads go on by the present
-    /// ring until everything has moved; then the change is committed.
+    /// Refused when the ring has moved on since it was planned, or another change is in flight.
+    /// Reads go on by the present ring until everything has moved; then the change is committed.
     Apply(apply::Arguments),
     /// Stop moving; what was moved stays
     Pause(steer::Arguments),
@@ -46,14 +46,14 @@ pub(crate) enum RingCommand {
     History,
     /// Take nodes out at once that are dead for good
     ///
-    /// Done whatever the brake says. What only they had is read from the origin again. Let nodes that live leave with larder
-    /// node drain.
+    /// Done whatever the brake says. What only they had is read from the origin again. Let nodes
+    /// that live leave with larder node drain.
     Remove(remove::Arguments),
     /// Make another node the coordinator when the one that was is lost for good
     ///
-    /// Refused while the old one is reached by anybody, when a node that was not named as lost does not answer, and when
-    /// another node has a newer copy of the record: then say --on that one. A cluster whose record etcd keeps has no use for
-    /// it.
+    /// Refused while the old one is reached by anybody, when a node that was not named as lost does
+    /// not answer, and when another node has a newer copy of the record: then say --on that one. A
+    /// cluster whose record etcd keeps has no use for it.
     Takeover(takeover::Arguments),
 }
 

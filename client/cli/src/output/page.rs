@@ -48,7 +48,8 @@ impl Page {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// What is no letter or colour in it is written out: much of it comes from files and from servers.
+    /// What is no letter or colour in it is written out: much of it comes from files and from
+    /// servers.
     pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(&printable(text.trim_end()));
         self.text.push('\n');

@@ -1,8 +1,9 @@
-//! A tensor in the memory of a GPU, exported by DLPack and by the CUDA array interface without a copy.
+//! A tensor in the memory of a GPU, exported by DLPack and by the CUDA array interface without a
+//! copy.
 //!
-//! A consumer says on which stream it will use the tensor. That stream waits, on the device, for the
-//! copy of the batch. When the consumer lets go, the moment is recorded on the same stream: the block is
-//! written to again only after it. The program waits for neither.
+//! A consumer says on which stream it will use the tensor. That stream waits, on the device, for
+//! the copy of the batch. When the consumer lets go, the moment is recorded on the same stream: the
+//! block is written to again only after it. The program waits for neither.
 //!
 //! Thread rule: frozen; exports may be made and dropped in several threads at once.
 //! Non-goals: computing, indexing, copies between devices.
@@ -31,8 +32,8 @@ const NO_WAIT: i64 = -1;
 
 /// A tensor in the memory of a GPU: elements of one type in C order.
 ///
-/// `torch.from_dlpack(tensor)`, `jax.dlpack.from_dlpack(tensor)` and `cupy.asarray(tensor)` make views
-/// of it that copy nothing. `tensor.numpy()` copies it back to the host.
+/// `torch.from_dlpack(tensor)`, `jax.dlpack.from_dlpack(tensor)` and `cupy.asarray(tensor)` make
+/// views of it that copy nothing. `tensor.numpy()` copies it back to the host.
 #[pyclass(frozen, module = "larder")]
 pub(crate) struct DeviceTensor {
     memory: DeviceSlice,
@@ -137,8 +138,8 @@ impl DeviceTensor {
         (dlpack::CUDA, self.memory.ordinal().cast_signed())
     }
 
-    /// A capsule for `from_dlpack`. `stream` is where the consumer uses the tensor: 1 (or none) is the legacy
-    /// default stream, 2 the per-thread one, -1 has no stream wait.
+    /// A capsule for `from_dlpack`. `stream` is where the consumer uses the tensor: 1 (or none) is
+    /// the legacy default stream, 2 the per-thread one, -1 has no stream wait.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -193,8 +194,8 @@ impl DeviceTensor {
 impl DeviceTensor {
     /// A use on a stream, by DLPack's number of it.
     fn used_on(&self, stream: i64) -> PyResult<Result<Use, larder_client::Error>> {
-        // Any thread may let go, so the per-thread stream of another thread can't be named then: the legacy
-        // default stream comes after all of them.
+        // Any thread may let go, so the per-thread stream of another thread can't be named then:
+        // the legacy default stream comes after all of them.
         let ends_on = |stream| Use { memory: self.memory.clone(), stream };
         match stream {
             0 => Err(PyBufferError::new_err(

@@ -142,8 +142,8 @@ pub(super) fn capsule<'py, T: Managed, O: Send + 'static>(
     let holder = Box::new(Holder { managed: T::new::<O>(tensor, copied), owner, lengths });
     let holder = NonNull::from(Box::leak(holder));
     // SAFETY: the pointer is to a live holder, which is released once: by the consumer, who renames
-    // the capsule, or by the destructor, which only touches a capsule that was not renamed. Both may
-    // happen in any thread, since a holder is plain data and an owner that is `Send`.
+    // the capsule, or by the destructor, which only touches a capsule that was not renamed. Both
+    // may happen in any thread, since a holder is plain data and an owner that is `Send`.
     let made = unsafe {
         PyCapsule::new_with_pointer_and_destructor(
             py,
@@ -169,8 +169,8 @@ fn element_strides(shape: &[i64]) -> impl Iterator<Item = i64> + '_ {
 /// # Safety
 /// `managed` must come from [`capsule`] and must not be used again.
 unsafe extern "C" fn release<T, O>(managed: *mut T) {
-    // SAFETY: `capsule` leaked a `Box<Holder<T, O>>` whose first field this is, and by contract it is
-    // released once.
+    // SAFETY: `capsule` leaked a `Box<Holder<T, O>>` whose first field this is, and by contract it
+    // is released once.
     drop(unsafe { Box::from_raw(managed.cast::<Holder<T, O>>()) });
 }
 

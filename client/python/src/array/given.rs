@@ -5,10 +5,10 @@
 //!                                     └ dropped: the tensor is put down, and let go of by a thread of Python's
 //! ```
 //!
-//! A thread that fetches may drop such memory when nobody wants its batch any more. It must not wait for the
-//! interpreter then, which may be about to end, nor take a lock that a forked child could find held for ever. So a
-//! dropped tensor is only put down here, in a list without a lock, and whoever next begins an epoch, asks for a batch
-//! or ends an epoch lets go of it.
+//! A thread that fetches may drop such memory when nobody wants its batch any more. It must not
+//! wait for the interpreter then, which may be about to end, nor take a lock that a forked child
+//! could find held for ever. So a dropped tensor is only put down here, in a list without a lock,
+//! and whoever next begins an epoch, asks for a batch or ends an epoch lets go of it.
 
 use std::{
     iter,
@@ -28,7 +28,8 @@ const ALIGNMENT: usize = 64;
 /// What blocks of device memory are aligned to: torch's allocator gives multiples of this.
 const BLOCK_ALIGNMENT: u64 = 256;
 
-/// The tensor that was put down last, to be let go of with the interpreter: each leads to the one before it.
+/// The tensor that was put down last, to be let go of with the interpreter: each leads to the one
+/// before it.
 static PUT_DOWN: AtomicPtr<PutDown> = AtomicPtr::new(ptr::null_mut());
 
 struct PutDown {
@@ -36,8 +37,9 @@ struct PutDown {
     before: *mut PutDown,
 }
 
-/// A forked child must not be the one to let go of it: torch returns page-locked memory to its allocator then, which
-/// asks the device, and takes a lock that a thread of the parent may hold for ever.
+/// A forked child must not be the one to let go of it: torch returns page-locked memory to its
+/// allocator then, which asks the device, and takes a lock that a thread of the parent may hold for
+/// ever.
 type Tensor = Owned<Py<PyAny>>;
 
 /// The bytes of a tensor that was made for one batch.
@@ -48,15 +50,15 @@ pub(crate) struct TensorMemory {
     bytes: usize,
 }
 
-// SAFETY: the address is plain data; what it points to is written through `&mut` and read through `&` only. A `Py` may
-// be sent and shared, and is used with the interpreter only.
+// SAFETY: the address is plain data; what it points to is written through `&mut` and read through
+// `&` only. A `Py` may be sent and shared, and is used with the interpreter only.
 unsafe impl Send for TensorMemory {}
 // SAFETY: as above.
 unsafe impl Sync for TensorMemory {}
 
 impl TensorMemory {
-    /// The memory of the tensor that `allocate` makes of a number of bytes. It must be a new one in the memory
-    /// of the host, contiguous, of which `allocate` keeps nothing.
+    /// The memory of the tensor that `allocate` makes of a number of bytes. It must be a new one in
+    /// the memory of the host, contiguous, of which `allocate` keeps nothing.
     pub(crate) fn allocate(allocate: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
         let py = allocate.py();
         let tensor = allocate.call1((bytes,))?;
@@ -77,9 +79,10 @@ impl TensorMemory {
 
 impl GivenMemory for TensorMemory {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the tensor has so many bytes there, and keeps them as long as `self` has it. It was made for this
-        // batch and nobody else has it before the batch is handed out, after which this library neither reads
-        // nor writes them. What torch allocates has some value in every byte.
+        // SAFETY: the tensor has so many bytes there, and keeps them as long as `self` has it. It
+        // was made for this batch and nobody else has it before the batch is handed out, after
+        // which this library neither reads nor writes them. What torch allocates has some value in
+        // every byte.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
@@ -100,7 +103,8 @@ pub(crate) struct BlockMemory {
 }
 
 impl BlockMemory {
-    /// The tensor that `allocate` of `place` makes of a number of bytes, with the stream it belongs to.
+    /// The tensor that `allocate` of `place` makes of a number of bytes, with the stream it belongs
+    /// to.
     pub(crate) fn allocate(place: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
         let py = place.py();
         let (tensor, stream): (Bound<'_, PyAny>, u64) =
@@ -174,8 +178,8 @@ fn put_down(tensor: Tensor) {
 pub(crate) fn let_go(_py: Python<'_>) {
     let mut last = PUT_DOWN.swap(ptr::null_mut(), Ordering::Acquire);
     let tensors = iter::from_fn(|| {
-        // SAFETY: what is in the list came from a box, and who takes the list is the only one to have it. It is
-        // taken whole, so that nobody looks at what another thread frees.
+        // SAFETY: what is in the list came from a box, and who takes the list is the only one to
+        // have it. It is taken whole, so that nobody looks at what another thread frees.
         let taken = (!last.is_null()).then(|| unsafe { Box::from_raw(last) })?;
         last = taken.before;
         Some(taken.tensor)

@@ -10,8 +10,8 @@ use super::{Control, pieces::Pieces, within};
 use crate::Error;
 
 impl Control {
-    /// The placement of a snapshot of so many shards on a ring: the ring with the exceptions that the node
-    /// at `address` tells of.
+    /// The placement of a snapshot of so many shards on a ring: the ring with the exceptions that
+    /// the node at `address` tells of.
     ///
     /// # Errors
     /// `NotFound` when the node goes by another version of the ring, `VersionMismatch` when it is of

@@ -1,7 +1,7 @@
 //! Finding the driver's library, and seeing that it is one that can be used.
 //!
-//! A missing library or symbol panics inside of `cudarc`. So both are looked for here before the first
-//! call, and each becomes an error with the path of what was found.
+//! A missing library or symbol panics inside of `cudarc`. So both are looked for here before the
+//! first call, and each becomes an error with the path of what was found.
 //!
 //! Thread rule: any thread; the library is loaded once in a process.
 //! Non-goals: installing drivers.

@@ -38,7 +38,8 @@ pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
 
 /// Has `cudarc` track nothing: it would wait for the whole context when the first stream is made.
 pub(super) fn leave_order_to_caller(context: &CudaContext) {
-    // SAFETY: this crate makes no `CudaSlice` of this context, and orders all copies by its own events.
+    // SAFETY: this crate makes no `CudaSlice` of this context, and orders all copies by its own
+    // events.
     unsafe { context.disable_event_tracking() };
 }
 
@@ -188,7 +189,8 @@ impl Drop for Registered {
     }
 }
 
-/// Frees something, if the driver may be called. An error has no way to the program; a sticky one is kept.
+/// Frees something, if the driver may be called. An error has no way to the program; a sticky one
+/// is kept.
 fn free(state: &State, context: &Arc<CudaContext>, free: impl FnOnce() -> Result<(), DriverError>) {
     if let Ok(_entered) = Entered::new(context, state) {
         let _ = state.did("a call that frees", free());

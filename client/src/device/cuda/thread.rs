@@ -1,9 +1,10 @@
-//! The state of the driver that belongs to a thread: its current context, and how it bears captures.
+//! The state of the driver that belongs to a thread: its current context, and how it bears
+//! captures.
 //!
-//! A program's thread keeps its current context: torch reads its current device off that. A program may
-//! also capture a graph while Larder copies. The driver then refuses many calls of all threads, and breaks
-//! the capture, unless the calling thread's capture mode is "relaxed". So calls on a program's thread
-//! restore both. Threads of Larder's own set the mode once.
+//! A program's thread keeps its current context: torch reads its current device off that. A program
+//! may also capture a graph while Larder copies. The driver then refuses many calls of all threads,
+//! and breaks the capture, unless the calling thread's capture mode is "relaxed". So calls on a
+//! program's thread restore both. Threads of Larder's own set the mode once.
 //!
 //! Thread rule: values of this module stay on their thread. Non-goals: taking part in a capture.
 
@@ -75,7 +76,8 @@ pub(super) struct Entered<'a> {
 impl<'a> Entered<'a> {
     pub(super) fn new(context: &'a Arc<CudaContext>, state: &State) -> Result<Self, Error> {
         state.check()?;
-        // A call of a drop has failed before: if the device survived that, this call is not at fault.
+        // A call of a drop has failed before: if the device survived that, this call is not at
+        // fault.
         let _ = state.did("a call that frees", context.check_err());
         state.check()?;
         let restore = Restore::later();

@@ -108,7 +108,8 @@ fn a_client_goes_over_to_a_newer_ring_when_it_has_the_exceptions_to_it() {
     answer(&nodes, &Table::OtherRing);
     turn_to(&nodes, 2);
     let before = times_asked_for_tables(&nodes);
-    // All are asked, and asked again, and as long as none says there is no other owner for any shard.
+    // All are asked, and asked again, and as long as none says there is no other owner for any
+    // shard.
     let asked_again = |_: &[usize]| times_asked_for_tables(&nodes) >= before + 6;
     let cells = read_until(&fixture, &fetcher, &nodes, "asking", asked_again);
     assert_eq!(cells, [ALL_CELLS, 0, 0]);

@@ -58,19 +58,20 @@ pub(super) enum Act {
     Flip {
         frame: usize,
     },
-    /// Serves each row in pieces; of the first row that has so many, this one and the next in turned order.
+    /// Serves each row in pieces; of the first row that has so many, this one and the next in
+    /// turned order.
     Pieces {
         turned: Option<usize>,
     },
     /// Says nothing until the client hangs up.
     Silence,
-    /// Breaks off within the payload of the first DATA frame, and says nothing more until the client
-    /// hangs up.
+    /// Breaks off within the payload of the first DATA frame, and says nothing more until the
+    /// client hangs up.
     Half,
     /// Shows signs of life and gives nothing, until the client hangs up.
     Busy,
-    /// Shows signs of life, so many that the client never waits for the next one for long, and serves
-    /// after a while.
+    /// Shows signs of life, so many that the client never waits for the next one for long, and
+    /// serves after a while.
     Chatter,
     /// Shows signs of life, then serves.
     Slow {

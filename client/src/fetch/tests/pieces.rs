@@ -10,8 +10,8 @@ use super::*;
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 700;
 
-/// Sends the rows of a gather in pieces. Of the first row that has so many, `turned` says of which piece the
-/// next comes before it.
+/// Sends the rows of a gather in pieces. Of the first row that has so many, `turned` says of which
+/// piece the next comes before it.
 pub(super) fn send(
     stream: &mut impl Write,
     request: u64,

@@ -27,7 +27,8 @@ fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
     assert_eq!(nodes[0].state.asked_by_ring.load(SeqCst), 2);
 }
 
-/// A member leaves the ring while it answers: what it had sent is kept, the rest comes from those who own it from then on.
+/// A member leaves the ring while it answers: what it had sent is kept, the rest comes from those
+/// who own it from then on.
 #[test]
 fn a_gather_survives_a_change_of_the_ring_in_its_middle() {
     for frames in [0, 1, 4] {

@@ -1,8 +1,9 @@
-//! Where the ragged rows of one batch lie in its buffer: what the manifest says of their lengths, added
-//! up before memory is taken.
+//! Where the ragged rows of one batch lie in its buffer: what the manifest says of their lengths,
+//! added up before memory is taken.
 //!
-//! Tensors whose rows have one length have their place in every batch of a loader. Those of the others
-//! follow behind them, each at a page border, back to back, and so differ from batch to batch.
+//! Tensors whose rows have one length have their place in every batch of a loader. Those of the
+//! others follow behind them, each at a page border, back to back, and so differ from batch to
+//! batch.
 //!
 //! Thread rule: immutable values. Non-goals: tensors whose rows have one length.
 
@@ -102,8 +103,8 @@ impl Ragged {
     }
 }
 
-/// Bytes of a buffer for a batch of ragged rows. Batches differ, so that a buffer which is a little larger
-/// serves the next one too.
+/// Bytes of a buffer for a batch of ragged rows. Batches differ, so that a buffer which is a little
+/// larger serves the next one too.
 pub(in crate::loader) fn with_slack(bytes: usize) -> usize {
     let slack = (bytes / 8).next_power_of_two();
     bytes.next_multiple_of(slack.max(ALIGNMENT))

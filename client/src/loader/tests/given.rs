@@ -65,7 +65,8 @@ impl Giver {
     }
 }
 
-/// The number of the memory that all of a batch's tensors are in, and how many bytes into it each begins.
+/// The number of the memory that all of a batch's tensors are in, and how many bytes into it each
+/// begins.
 fn places(tensors: &[HostTensor]) -> (usize, Vec<usize>) {
     let place = |tensor: &HostTensor| {
         let (memory, offset) = tensor.memory.given().expect("given memory");

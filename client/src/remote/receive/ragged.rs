@@ -7,9 +7,9 @@ use larder_extent::crc::crc32c;
 
 use super::{Failure, Lengths, PIECE_BYTES, is_contiguous, receive_row};
 
-/// Receives the payload of a run into `out`, the buffer of its tensor. `at` says where in the batch the
-/// rows stand, ascending, `crcs` are their checksums. Counts in `done` the rows that are in place and
-/// sound.
+/// Receives the payload of a run into `out`, the buffer of its tensor. `at` says where in the batch
+/// the rows stand, ascending, `crcs` are their checksums. Counts in `done` the rows that are in
+/// place and sound.
 pub(in crate::remote) fn receive_ragged(
     reader: &mut impl Read,
     (at, crcs): (&[u32], &[u32]),

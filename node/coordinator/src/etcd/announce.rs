@@ -47,7 +47,8 @@ impl Leases {
         if let Err(CoordinatorError::Refused(why)) = &put
             && why.kind() == ErrorKind::NotFound
         {
-            // It ended between the two calls: that changed nothing, and the next one takes a new lease.
+            // It ended between the two calls: that changed nothing, and the next one takes a new
+            // lease.
             held.remove(&node.node_id);
             return Err(CoordinatorError::away(
                 "the lease ended before the announcement was on it",

@@ -1,6 +1,8 @@
-//! Following what changes in etcd: read all, then take the changes after that, and begin again when the stream ends.
+//! Following what changes in etcd: read all, then take the changes after that, and begin again when
+//! the stream ends.
 //!
-//! etcd says nothing while nothing changes, so it is asked how far it is; who does not answer that is away.
+//! etcd says nothing while nothing changes, so it is asked how far it is; who does not answer that
+//! is away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +88,8 @@ async fn follow_once(store: &Store, publisher: &Publisher) -> Option<Coordinator
     }
 }
 
-/// What was asked for is compacted: it only has to be read anew. Else etcd does not let this node watch.
+/// What was asked for is compacted: it only has to be read anew. Else etcd does not let this node
+/// watch.
 fn cancelled(store: &Store, answer: &WatchResponse) -> Option<CoordinatorError> {
     if answer.compact_revision > 0 {
         return None;
@@ -113,7 +116,8 @@ async fn watch_after(store: &Store, revision: i64) -> Result<Opened, Coordinator
     let open = async {
         let (_, channel) = store.line.endpoint();
         let mut request = store.line.request(channel.clone(), requests).await?;
-        // A member that has lost the others ends the watch then: it would answer, and know of no change.
+        // A member that has lost the others ends the watch then: it would answer, and know of no
+        // change.
         request.metadata_mut().insert(HAS_LEADER, MetadataValue::from_static("true"));
         WatchClient::new(channel.clone())
             .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)

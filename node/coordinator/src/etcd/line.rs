@@ -75,7 +75,8 @@ impl Line {
         self.call(effect, request, send).await
     }
 
-    /// One call, to the endpoints in turn as long as it was not even sent. A pass that is refused is renewed once.
+    /// One call, to the endpoints in turn as long as it was not even sent. A pass that is refused
+    /// is renewed once.
     pub(super) async fn call<M, T, F>(
         &self,
         effect: Effect,
@@ -164,8 +165,8 @@ impl Line {
     }
 }
 
-/// Whether etcd wants another pass than the one it was shown. Its simple passes are forgotten with a restart; a JWT is
-/// void once users or roles have changed.
+/// Whether etcd wants another pass than the one it was shown. Its simple passes are forgotten with
+/// a restart; a JWT is void once users or roles have changed.
 pub(super) fn pass_is_void(status: &Status) -> bool {
     let says = |words| status.message().contains(words);
     match status.code() {

@@ -1,30 +1,34 @@
 //! Another node takes over when the one that coordinated is lost for good.
 //!
-//! The rule. Coordinators are numbered by *generation*; revisions carry it in their upper half, so whatever a greater
-//! generation writes is newer than anything of a smaller one. An operator orders the takeover on a node and names the
-//! nodes that are lost with the coordinator. It goes through only if
+//! The rule. Coordinators are numbered by *generation*; revisions carry it in their upper half, so
+//! whatever a greater generation writes is newer than anything of a smaller one. An operator orders
+//! the takeover on a node and names the nodes that are lost with the coordinator. It goes through
+//! only if
 //!
-//! 1. the coordinator does not answer this node, and no node that answers says that it still reaches it;
-//! 2. every node that was not named as lost answers, and none has seen a newer record than this one has a whole copy of
-//!    (else that is the node to take over on);
-//! 3. each of them promises the next generation to this node, and this node has promised no later one to another when it
-//!    begins. A node promises a generation once, and says what it has seen when it promises, so of two takeovers at the
-//!    same time at most one goes through.
+//! 1. the coordinator does not answer this node, and no node that answers says that it still
+//!    reaches it;
+//! 2. every node that was not named as lost answers, and none has seen a newer record than this one
+//!    has a whole copy of (else that is the node to take over on);
+//! 3. each of them promises the next generation to this node, and this node has promised no later
+//!    one to another when it begins. A node promises a generation once, and says what it has seen
+//!    when it promises, so of two takeovers at the same time at most one goes through.
 //!
-//! Who has promised neither calls nor hears a coordinator of an earlier generation from then on. So what it said that it
-//! has seen stays all that it has seen, be the old coordinator awake again or not, and no record that any living node
-//! went by is lost. It is free again when it hears that the generation has begun, or that it never will: it asks the node
-//! that it promised to, which says so when the takeover failed, and after a restart in the middle of one. Is that node
-//! gone for good, another takeover frees it.
+//! Who has promised neither calls nor hears a coordinator of an earlier generation from then on. So
+//! what it said that it has seen stays all that it has seen, be the old coordinator awake again or
+//! not, and no record that any living node went by is lost. It is free again when it hears that the
+//! generation has begun, or that it never will: it asks the node that it promised to, which says so
+//! when the takeover failed, and after a restart in the middle of one. Is that node gone for good,
+//! another takeover frees it.
 //!
-//! Then this node writes its copy under the new generation and serves; it tells the others, who follow, and goes on
-//! telling the old place until somebody there has heard it.
+//! Then this node writes its copy under the new generation and serves; it tells the others, who
+//! follow, and goes on telling the old place until somebody there has heard it.
 //!
-//! The fence. Every call names the greatest generation that its caller knows, every answer that of its coordinator. So an
-//! old coordinator that comes back is refused by all nodes that know better, hears of the greater generation with the
-//! first call that any of them makes, or by the knock, and from then on refuses everybody and says where the new one is.
-//! What is left: a node that has never heard of the cluster, and joins at the old place in the moments before the knock,
-//! sees the old record until then. It has nothing that any other node would go by.
+//! The fence. Every call names the greatest generation that its caller knows, every answer that of
+//! its coordinator. So an old coordinator that comes back is refused by all nodes that know better,
+//! hears of the greater generation with the first call that any of them makes, or by the knock, and
+//! from then on refuses everybody and says where the new one is. What is left: a node that has
+//! never heard of the cluster, and joins at the old place in the moments before the knock, sees the
+//! old record until then. It has nothing that any other node would go by.
 //!
 //! Thread rule: async; the seat's role does not change meanwhile.
 
@@ -64,9 +68,10 @@ pub struct Takeover {
 }
 
 impl Seat {
-    /// Makes this node the coordinator in place of one that is lost for good, by the rule of this module. `nodes` are all
-    /// of the cluster; `lost` names those that are lost too, or the old coordinator, by an operator's word. Once begun it
-    /// comes to its end also when nobody waits for it any more: nodes that have promised are not left without a word.
+    /// Makes this node the coordinator in place of one that is lost for good, by the rule of this
+    /// module. `nodes` are all of the cluster; `lost` names those that are lost too, or the old
+    /// coordinator, by an operator's word. Once begun it comes to its end also when nobody waits
+    /// for it any more: nodes that have promised are not left without a word.
     ///
     /// # Errors
     /// In words, with what to do: which part of the rule does not hold. Nothing is changed then but promises.
@@ -132,7 +137,8 @@ impl Seat {
         self.begin_generation(generation, lost).await
     }
 
-    /// Says that this node will not begin what was promised to it, unless it has: who promised asks.
+    /// Says that this node will not begin what was promised to it, unless it has: who promised
+    /// asks.
     pub(crate) async fn give_up(&self, promise: Promise) {
         let step = move |_: &Ledger, kept: &mut Kept| {
             kept.release(&promise);
@@ -239,7 +245,8 @@ impl Seat {
         generation: u32,
         lost: &[String],
     ) -> Result<Option<Revision>, Error> {
-        // Who was announced when the old coordinator was last heard of; each has its full time to say so here.
+        // Who was announced when the old coordinator was last heard of; each has its full time to
+        // say so here.
         let mut alive = self.publisher.view().alive.clone();
         alive.nodes.retain(|id, _| !lost.contains(id));
         let announcements = alive_message(&alive);

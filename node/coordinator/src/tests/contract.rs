@@ -295,7 +295,8 @@ pub(super) async fn a_client_that_stands_still_is_gone_until_it_goes_on(
         .await;
 }
 
-/// A coordinator that stands still is away, what is asked of it is not known to be done, and it is back when it goes on.
+/// A coordinator that stands still is away, what is asked of it is not known to be done, and it is
+/// back when it goes on.
 pub(super) async fn a_coordinator_that_stands_still_is_away_until_it_goes_on(
     client: Arc<dyn Coordinator>,
     stand_still: impl FnOnce(),

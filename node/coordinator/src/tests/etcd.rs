@@ -1,4 +1,5 @@
-//! What is particular to etcd: a process that stands still, names and passwords, certificates, several endpoints.
+//! What is particular to etcd: a process that stands still, names and passwords, certificates,
+//! several endpoints.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Coordinators and their clients in processes of their own: this test binary, started once more to play them.
+//! Coordinators and their clients in processes of their own: this test binary, started once more to
+//! play them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

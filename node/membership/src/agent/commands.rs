@@ -1,5 +1,5 @@
-//! What operators ask. A command is done when it shows in the record; whoever asks again, or after an
-//! outcome that nobody knows, is told the same.
+//! What operators ask. A command is done when it shows in the record; whoever asks again, or after
+//! an outcome that nobody knows, is told the same.
 
 use std::time::Duration;
 

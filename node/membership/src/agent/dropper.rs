@@ -1,9 +1,10 @@
-//! Dropping old copies: the one thing that can't be taken back, so the one with the most conditions.
+//! Dropping old copies: the one thing that can't be taken back, so the one with the most
+//! conditions.
 //!
 //! A copy goes when the ring that gives the shard to another is committed and in use here, when the
 //! new owner says *now* that it has everything, when no change in flight brings the shard back, and
-//! when the record that says so was the newest a moment ago. Whatever is missing, the copy stays: it
-//! is then a foreign shard like any other, the first to be evicted when room is needed.
+//! when the record that says so was the newest a moment ago. Whatever is missing, the copy stays:
+//! it is then a foreign shard like any other, the first to be evicted when room is needed.
 
 use super::{
     Agent, Effect, Shard,
@@ -57,8 +58,8 @@ impl<R: Rules> Agent<R> {
         out.extend(ready.into_iter().map(Effect::Drop));
     }
 
-    /// Whether no old copy is left here that is to go by this plan, but for those that may stay as a new
-    /// owner could not take everything.
+    /// Whether no old copy is left here that is to go by this plan, but for those that may stay as
+    /// a new owner could not take everything.
     pub(super) fn clean(&self, plan: BlobId) -> bool {
         let Dropper { plan: followed, left } = &self.dropper;
         let stays = |to: &str| self.settled_by(to, plan).is_some_and(|settled| settled.gaps > 0);

@@ -62,8 +62,8 @@ pub enum Event {
     Installed(u64),
     /// How an [`Effect::Pull`] ended.
     Pulled(Shard, Pulled),
-    /// An answer to [`Effect::AskLastUses`] for this plan: what of it the givers have. Who did not answer in time is
-    /// left out.
+    /// An answer to [`Effect::AskLastUses`] for this plan: what of it the givers have. Who did not
+    /// answer in time is left out.
     LastUses(BlobId, LastUses),
     /// A resident shard was evicted: the node has it no more.
     Lost(Shard),
@@ -95,7 +95,8 @@ pub enum Pulled {
     Verified,
     /// There is no room for it.
     NoRoom,
-    /// The origin has it no more, or another version of it, and nobody holds it; or this node may not open its dataset.
+    /// The origin has it no more, or another version of it, and nobody holds it; or this node may
+    /// not open its dataset.
     Gone,
     /// It could not be had now.
     Failed,
@@ -221,8 +222,8 @@ pub enum Effect {
         /// The one before, whose owners are asked before the origin.
         previous: Option<RingOf>,
     },
-    /// Bring a shard here and verify it: [`Event::Pulled`]. At once when it is here. From `from`, else
-    /// from any node that has it, else from the origin.
+    /// Bring a shard here and verify it: [`Event::Pulled`]. At once when it is here. From `from`,
+    /// else from any node that has it, else from the origin.
     Pull {
         /// Which plan wants it.
         plan: BlobId,
@@ -232,10 +233,12 @@ pub enum Effect {
         bytes: u64,
         /// Who owns it and is giving it away.
         from: String,
-        /// Those who read go first: neither an operator's rate nor a deadline says how fast it is to come.
+        /// Those who read go first: neither an operator's rate nor a deadline says how fast it is
+        /// to come.
         yields: bool,
     },
-    /// Ask these nodes when each of their shards of these snapshots was last read: [`Event::LastUses`].
+    /// Ask these nodes when each of their shards of these snapshots was last read:
+    /// [`Event::LastUses`].
     AskLastUses {
         /// The plan that is to be put in order.
         plan: BlobId,

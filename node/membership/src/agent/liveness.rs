@@ -33,8 +33,8 @@ pub(super) struct Liveness {
     stamp: Option<u64>,
     /// When this agent last had to doubt its picture.
     doubted: Now,
-    /// Absences are counted from here: the first answer to a question that was asked after the doubt.
-    /// Before it nobody, or nobody reliable, was looking.
+    /// Absences are counted from here: the first answer to a question that was asked after the
+    /// doubt. Before it nobody, or nobody reliable, was looking.
     watching_since: Option<Now>,
     /// When the question was asked that was answered last: absences are certain up to here.
     asked: Now,
@@ -107,7 +107,8 @@ impl Liveness {
         self.stamp = None;
     }
 
-    /// Looks for all whom the record knows, from now on if it does not yet: before, an absence said nothing.
+    /// Looks for all whom the record knows, from now on if it does not yet: before, an absence said
+    /// nothing.
     pub(super) fn expect(&mut self, now: Now, record: &Record) {
         self.expected.retain(|id, _| record.entry(id).is_some());
         for Entry { member, .. } in &record.members {
@@ -169,8 +170,9 @@ impl Liveness {
         Some(now.saturating_sub(since))
     }
 
-    /// Whether a node has been away for so long that it is taken to be dead: by an answer to a question
-    /// that was asked when its grace was over, since a watch may have missed that it is back.
+    /// Whether a node has been away for so long that it is taken to be dead: by an answer to a
+    /// question that was asked when its grace was over, since a watch may have missed that it is
+    /// back.
     pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
         let certain = if rules.broken(Rule::DeathIsAskedFor) { now } else { self.asked };
         self.away_for_too_long(now, certain, id, rules)
@@ -197,8 +199,8 @@ impl Liveness {
         back.is_some_and(|back| rules.holds(Rule::ReturnAfterHold, back >= hold))
     }
 
-    /// Whether so much is gone at once that nothing is removed without an operator's word. One member
-    /// alone never is: it may hold half of a ring of two.
+    /// Whether so much is gone at once that nothing is removed without an operator's word. One
+    /// member alone never is: it may hold half of a ring of two.
     pub(super) fn braked(&self, record: &Record) -> bool {
         let weight = |entry: &Entry| u64::from(entry.member.weight);
         let ring: u64 = record.in_ring().map(weight).sum();

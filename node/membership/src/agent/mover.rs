@@ -1,5 +1,5 @@
-//! Bringing here what plans give to this node: a few shards at a time, what is needed soonest first, within the rate,
-//! again and again until each is verified or can't be had.
+//! Bringing here what plans give to this node: a few shards at a time, what is needed soonest
+//! first, within the rate, again and again until each is verified or can't be had.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -54,8 +54,8 @@ enum StepState {
 }
 
 impl Work {
-    /// What this node has to do for a plan. Shards whose owner is dead come when somebody reads them,
-    /// so that a death costs the origin no storm.
+    /// What this node has to do for a plan. Shards whose owner is dead come when somebody reads
+    /// them, so that a death costs the origin no storm.
     fn new(id: BlobId, plan: Plan, me: &str) -> Self {
         let pulled = plan.moves_to(me).filter_map(|step| {
             let shard = Shard { snapshot: step.snapshot, shard: step.shard };
@@ -192,7 +192,8 @@ pub(super) struct Mover {
     wanted: BTreeMap<BlobId, Now>,
     /// Pulls under way and the plan that wanted each.
     pulling: BTreeMap<Shard, BlobId>,
-    /// When the latest pull under a rate began, and its bytes: the next begins when they have had their time.
+    /// When the latest pull under a rate began, and its bytes: the next begins when they have had
+    /// their time.
     paced: Option<(Now, u64)>,
     /// When the next pull may begin that waits for nothing but the rate.
     due: Option<Now>,
@@ -247,7 +248,8 @@ impl Mover {
         }
     }
 
-    /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for the answer.
+    /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for
+    /// the answer.
     pub(super) fn ask(&mut self, now: Now, change: Option<(BlobId, Pace)>, out: &mut Vec<Effect>) {
         let paused = change.filter(|(_, pace)| pace.paused).map(|(id, _)| id);
         for work in self.works.iter_mut().filter(|work| Some(work.id) != paused) {
@@ -266,8 +268,8 @@ impl Mover {
         }
     }
 
-    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. All that has no rate
-    /// `yields` to who reads.
+    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. All
+    /// that has no rate `yields` to who reads.
     pub(super) fn pull(
         &mut self,
         now: Now,
@@ -333,7 +335,8 @@ impl Mover {
         }
     }
 
-    /// Plans of which nothing is left to be moved here, sorted, with how many shards could not be taken.
+    /// Plans of which nothing is left to be moved here, sorted, with how many shards could not be
+    /// taken.
     pub(super) fn moved(&self) -> Vec<(BlobId, u32)> {
         let moved = self.works.iter().filter_map(|work| Some((work.id, work.gaps()?)));
         let mut moved: Vec<_> = moved.collect();
@@ -354,7 +357,8 @@ impl Mover {
     }
 }
 
-/// When the next pull may begin at this rate. A rate that was changed counts from the latest pull on.
+/// When the next pull may begin at this rate. A rate that was changed counts from the latest pull
+/// on.
 fn free_at(paced: Option<(Now, u64)>, rate: Option<u64>) -> Now {
     match (paced, rate) {
         (Some((began, bytes)), Some(rate)) => began + time_for(bytes, rate),

@@ -1,9 +1,10 @@
 //! In which order the shards of a plan come: what is needed soonest first.
 //!
-//! Reads go by the old ring until a change is committed, so the order shows when a move is cut short: its giver dies, a
-//! deadline ends it, or the giver evicts what nobody has taken yet. What came by then is warm; what did not is read from
-//! the origin when it is asked for. So datasets that are read now go before those that rest; of one that is read now the
-//! shard that was read longest ago goes first, since epochs go round and come to that one next; and what its giver does
+//! Reads go by the old ring until a change is committed, so the order shows when a move is cut
+//! short: its giver dies, a deadline ends it, or the giver evicts what nobody has taken yet. What
+//! came by then is warm; what did not is read from the origin when it is asked for. So datasets
+//! that are read now go before those that rest; of one that is read now the shard that was read
+//! longest ago goes first, since epochs go round and come to that one next; and what its giver does
 //! not have, which would be a read of the origin, goes last.
 
 use std::cmp::Reverse;
@@ -25,7 +26,8 @@ pub(super) enum Need {
     NotThere,
 }
 
-/// What givers say of the shards of one plan: that they have them, and for how long nobody has read them.
+/// What givers say of the shards of one plan: that they have them, and for how long nobody has read
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LastUses {
     shards: BTreeMap<Shard, Duration>,
@@ -34,8 +36,8 @@ pub struct LastUses {
 }
 
 impl LastUses {
-    /// Notes what a giver says of one of its shards. Of those that are not `wanted` only their snapshot is noted, so that
-    /// this is no larger than the plan.
+    /// Notes what a giver says of one of its shards. Of those that are not `wanted` only their
+    /// snapshot is noted, so that this is no larger than the plan.
     pub fn note(&mut self, shard: Shard, idle: Duration, wanted: &BTreeMap<Shard, usize>) {
         keep_least(&mut self.snapshots, shard.snapshot, idle);
         if wanted.contains_key(&shard) {

@@ -51,8 +51,8 @@ impl<R: Rules> Agent<R> {
             || (waited >= self.timing.proposal_timeout && !self.plans_for_duty(proposal))
     }
 
-    /// Whether it waits for the planner, and what is planned is still to be done, and no operator waits. Its answer is
-    /// worth waiting for: who asks again begins anew.
+    /// Whether it waits for the planner, and what is planned is still to be done, and no operator
+    /// waits. Its answer is worth waiting for: who asks again begins anew.
     fn plans_for_duty(&self, proposal: &Proposal) -> bool {
         match &proposal.intent {
             Intent::Duty(duty) if proposal.proposed.is_none() && self.commands.is_empty() => {
@@ -88,8 +88,8 @@ impl<R: Rules> Agent<R> {
         };
         let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
         if !there || self.rank().is_none() || self.find_duty().as_ref() != Some(&duty) {
-            // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or more is
-            // to be done by now.
+            // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or
+            // more is to be done by now.
             return;
         }
         let step = planned.map_err(Refused::new).and_then(|planned| {

@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl<R: Rules> Agent<R> {
-    /// What this node has to say about itself. Of two processes with one name neither may overwrite the other's address
-    /// without end, as each write keeps all others from theirs.
+    /// What this node has to say about itself. Of two processes with one name neither may overwrite
+    /// the other's address without end, as each write keeps all others from theirs.
     pub(super) fn own_step(&mut self, out: &mut Vec<Effect>) {
         if self.is_doubled() {
             return;
@@ -58,7 +58,8 @@ impl<R: Rules> Agent<R> {
         self.entered.is_none_or(|at| self.now >= at + self.timing.readdress_interval)
     }
 
-    /// Has the record know what was opened here. What it has no room for now waits, and holds nothing else up.
+    /// Has the record know what was opened here. What it has no room for now waits, and holds
+    /// nothing else up.
     fn tell_opened(&mut self, out: &mut Vec<Effect>) {
         if !self.opened.is_empty()
             && let Some(View { record, .. }) = &self.view
@@ -118,8 +119,8 @@ impl<R: Rules> Agent<R> {
     }
 
     /// How many others come before this agent: the alive members in order, then who is not in the
-    /// ring yet. None when this agent does not see itself announced, by an answer that is no older than
-    /// its last doubt.
+    /// ring yet. None when this agent does not see itself announced, by an answer that is no older
+    /// than its last doubt.
     pub(super) fn rank(&self) -> Option<u32> {
         let (record, me) = (self.record()?, self.me.member.id.as_str());
         if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.heard(me)) {
@@ -304,7 +305,8 @@ impl<R: Rules> Agent<R> {
     }
 
     /// This node stands on another host or in another zone than the ring has it. Placement goes by
-    /// that, so a plan changes it; once for each version of the ring, as an operator may abort that.
+    /// that, so a plan changes it; once for each version of the ring, as an operator may abort
+    /// that.
     fn own_edit(&self, record: &Record) -> Option<Edit> {
         let entry = record.entry(&self.me.member.id)?;
         let put = Edit::Put(Member { weight: entry.member.weight, ..self.me.member.clone() });
@@ -322,8 +324,8 @@ impl<R: Rules> Agent<R> {
         })
     }
 
-    /// Tells an operator once when the brake takes hold. Until announcements have been heard nobody is
-    /// missing: it stays as it was.
+    /// Tells an operator once when the brake takes hold. Until announcements have been heard nobody
+    /// is missing: it stays as it was.
     fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
         let Some(View { record, .. }) = &self.view else {

@@ -11,8 +11,8 @@ use crate::{
     record::{Entry, State},
 };
 
-/// Answers in a row with an older record than is in view, at which operators are told: one or two may have
-/// been overtaken by a watch.
+/// Answers in a row with an older record than is in view, at which operators are told: one or two
+/// may have been overtaken by a watch.
 const OLDER_ANSWERS_MAX: u32 = 3;
 
 /// The newest record that was seen.
@@ -49,7 +49,8 @@ pub(super) struct Link {
     pause_until: Now,
     /// Since when the coordinator answers, and this agent is awake to see it.
     steady_since: Now,
-    /// A proposal had no answer: nothing more is proposed before a question asked after it is answered.
+    /// A proposal had no answer: nothing more is proposed before a question asked after it is
+    /// answered.
     pub(super) unsure: bool,
 }
 
@@ -132,8 +133,8 @@ impl Link {
         self.steady_since + self.timing.announcement_ttl + self.timing.drop_freshness
     }
 
-    /// Whether an answer showed who was announced then: else a word may be that of a node that died in
-    /// the outage, and a watch may have missed its end.
+    /// Whether an answer showed who was announced then: else a word may be that of a node that died
+    /// in the outage, and a watch may have missed its end.
     pub(super) fn steady(&self) -> bool {
         !self.away && self.answered.is_some_and(|(asked, _)| asked >= self.steady_from())
     }
@@ -278,8 +279,8 @@ impl<R: Rules> Agent<R> {
         self.liveness.answered(self.now, asked);
     }
 
-    /// Whether the coordinator answered with an older record than it had. Operators are told when it stays so: nothing
-    /// that it says would be taken until it has made as many writes again.
+    /// Whether the coordinator answered with an older record than it had. Operators are told when
+    /// it stays so: nothing that it says would be taken until it has made as many writes again.
     fn is_behind(&mut self, answered: Revision, out: &mut Vec<Effect>) -> bool {
         let Some(seen) = self.revision().filter(|seen| answered < *seen) else {
             self.link.older = 0;

@@ -7,8 +7,9 @@
 //! - A snapshot has no table as long as the walk says all.
 //! - Receivers take turns in the list of moves, so that all of them work from the start. Each goes
 //!   snapshot by snapshot in the order of the ring.
-//! - Where a change gives shards more owners than before, those that are not asked first bring their
-//!   copies after it, where they have room: nobody waits for that, and what nobody reads is not brought.
+//! - Where a change gives shards more owners than before, those that are not asked first bring
+//!   their copies after it, where they have room: nobody waits for that, and what nobody reads is
+//!   not brought.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
 

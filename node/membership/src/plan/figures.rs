@@ -1,11 +1,11 @@
 //! What a plan costs and brings, for who decides on it.
 //!
-//! The figures follow from the plan, the members it starts from and what each of them owns, and from
-//! nothing else: whoever holds the same plan sees the same figures.
+//! The figures follow from the plan, the members it starts from and what each of them owns, and
+//! from nothing else: whoever holds the same plan sees the same figures.
 //!
 //! - *Share*: what a member would own if all bytes were spread by weight, to the byte.
-//! - *Ideal*: what must move where every member owns its share before and after: the sum, over those
-//!   whose share grows, of what it grows by.
+//! - *Ideal*: what must move where every member owns its share before and after: the sum, over
+//!   those whose share grows, of what it grows by.
 //!
 //! Non-goals: times and rates; what is resident (an owner may lack what it owns).
 
@@ -50,8 +50,8 @@ pub struct NodeFigures {
 }
 
 impl Figures {
-    /// The figures of `plan`, which starts from `members` that own so many bytes each; `lives` says who
-    /// can be taken from.
+    /// The figures of `plan`, which starts from `members` that own so many bytes each; `lives` says
+    /// who can be taken from.
     pub fn of(
         plan: &Plan,
         members: &[Member],
@@ -88,8 +88,8 @@ impl Figures {
         Self { moves, bytes, bytes_from_origin, bytes_ideal, nodes }
     }
 
-    /// What members own after it, where that does not follow from the moves: where each shard gets another
-    /// number of owners.
+    /// What members own after it, where that does not follow from the moves: where each shard gets
+    /// another number of owners.
     pub fn owned_after(&mut self, owned: &BTreeMap<String, u64>) {
         for node in &mut self.nodes {
             node.owned = owned.get(&node.id).copied().unwrap_or(0);

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Tables are sorted by snapshot, so that the same placement has the same bytes, and the same name,
-//! wherever it was planned. A table keeps its own bytes and its own checks (`larder_base::placement`).
-//! A snapshot without a table goes by the walk, with one owner for each shard.
+//! wherever it was planned. A table keeps its own bytes and its own checks
+//! (`larder_base::placement`). A snapshot without a table goes by the walk, with one owner for each
+//! shard.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use crate::{
 const MAGIC: &[u8; 8] = b"ldr-tbl1";
 const WHAT: &str = "a placement";
 
-/// Tables of exceptions to one version of the ring, at most one of each snapshot, sorted by snapshot.
+/// Tables of exceptions to one version of the ring, at most one of each snapshot, sorted by
+/// snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Tables(Vec<Exceptions>);
 

@@ -46,7 +46,8 @@ impl Record {
         Ok(bytes)
     }
 
-    /// The cluster that a record is of, without reading the rest; none when the bytes are too few for one.
+    /// The cluster that a record is of, without reading the rest; none when the bytes are too few
+    /// for one.
     pub(crate) fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
         bytes.get(MAGIC.len()..)?.first_chunk().copied()
     }

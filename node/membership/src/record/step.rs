@@ -86,9 +86,9 @@ impl Record {
         step(record, format!("{id} wants to join"))
     }
 
-    /// A node listens elsewhere than before. The ring is the same, and so is its version: of a member
-    /// nothing else is taken over, since host and zone have a say in placement as the weight has, and
-    /// only a plan changes that.
+    /// A node listens elsewhere than before. The ring is the same, and so is its version: of a
+    /// member nothing else is taken over, since host and zone have a say in placement as the weight
+    /// has, and only a plan changes that.
     ///
     /// # Errors
     /// [`Refused`] when the node is unknown.
@@ -103,8 +103,8 @@ impl Record {
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
-    /// A planned change begins: shards move, the ring stays. Active members that it takes out drain from
-    /// now on: they leave for good with the commit, and do not come back as the dead do.
+    /// A planned change begins: shards move, the ring stays. Active members that it takes out drain
+    /// from now on: they leave for good with the commit, and do not come back as the dead do.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
@@ -138,7 +138,8 @@ impl Record {
         record.checked(words)
     }
 
-    /// Agents begin a change, for which nobody gave his word but for the one before it that a death ended.
+    /// Agents begin a change, for which nobody gave his word but for the one before it that a death
+    /// ended.
     ///
     /// # Errors
     /// As for [`staged`](Self::staged).
@@ -152,8 +153,8 @@ impl Record {
         step(record, format!("{words}; {terms}, as was said of the change that a death ended"))
     }
 
-    /// The change in flight gives way to another that does the same and more. What was moved for it and is to be moved
-    /// still is there already.
+    /// The change in flight gives way to another that does the same and more. What was moved for it
+    /// and is to be moved still is there already.
     ///
     /// # Errors
     /// [`Refused`] when there is none, and as for [`staged`](Self::staged).
@@ -201,8 +202,8 @@ impl Record {
         step(record, format!("ring {} has settled", self.version))
     }
 
-    /// The ring becomes another at once, because members are dead. A change in flight is aborted; the one that agents
-    /// begin in its place keeps its pause and its rate.
+    /// The ring becomes another at once, because members are dead. A change in flight is aborted;
+    /// the one that agents begin in its place keeps its pause and its rate.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made.
@@ -274,8 +275,9 @@ impl Record {
         step(record, words)
     }
 
-    /// An operator wants this member out of the ring, its shards moved first. Where the change in flight takes it out
-    /// already, a deadline ends the pause and the rate that it has, and those that are kept: they were said before.
+    /// An operator wants this member out of the ring, its shards moved first. Where the change in
+    /// flight takes it out already, a deadline ends the pause and the rate that it has, and those
+    /// that are kept: they were said before.
     ///
     /// # Errors
     /// [`Refused`] when it is not in the ring or nobody else is.
@@ -318,8 +320,8 @@ impl Record {
         step(record, format!("{id} drains no more"))
     }
 
-    /// An operator knows that these are dead for good: what is in the ring leaves it at once, whatever
-    /// the brake says; what is not is forgotten.
+    /// An operator knows that these are dead for good: what is in the ring leaves it at once,
+    /// whatever the brake says; what is not is forgotten.
     ///
     /// # Errors
     /// [`Refused`] when one is unknown or nobody would be left.
@@ -350,8 +352,9 @@ impl Record {
         record.checked(format!("{} forgotten", ids.join(", ")))
     }
 
-    /// These snapshots were opened. What is known already is left as it is. Where there is no room, those that were
-    /// opened longest ago are forgotten, but not while shards move; who uses one of them says so again.
+    /// These snapshots were opened. What is known already is left as it is. Where there is no room,
+    /// those that were opened longest ago are forgotten, but not while shards move; who uses one of
+    /// them says so again.
     ///
     /// # Errors
     /// [`Refused`] when there is no room for any of them.

@@ -122,7 +122,8 @@ fn the_dead_leave_at_once_and_may_come_back() {
     assert_eq!(back.entry("c").unwrap().state, State::Active);
 }
 
-/// The record after a death that ended a change which was steered by `steer`, and a plan for what is still to do.
+/// The record after a death that ended a change which was steered by `steer`, and a plan for what
+/// is still to do.
 fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
     let before = record(&["a", "b", "c"]).joined(member("d", 1)).unwrap().record;
     let moving = steer(&staged(&before, &[Edit::Put(member("d", 1))]));

@@ -1,5 +1,6 @@
-//! Finds how much memory is there to be taken now, for a node that shares its cgroup with the processes
-//! it serves: what the machine has to spare and what the cgroups have left, whichever is less.
+//! Finds how much memory is there to be taken now, for a node that shares its cgroup with the
+//! processes it serves: what the machine has to spare and what the cgroups have left, whichever is
+//! less.
 //!
 //! What the page cache holds of a cgroup's memory counts as left: the kernel gives it up before it
 //! kills. Shared memory does not, and is not among what is subtracted here as page cache.
@@ -11,7 +12,8 @@ use super::detect::{BudgetError, Group, Version, malformed, meminfo, read_if_the
 
 impl Budget {
     /// The budget to run with beside the processes that are served: `percent` of the memory that is
-    /// available now less `overhead`. `root` is where `proc` and `sys` are found, `/` outside tests.
+    /// available now less `overhead`. `root` is where `proc` and `sys` are found, `/` outside
+    /// tests.
     ///
     /// # Errors
     /// If `percent` is not 1 to 100, the system does not say, or nothing is left.

@@ -1,11 +1,11 @@
 //! Several sequences interleaved as evenly as integers allow, computed and not stored.
 //!
-//! Two sequences of `a` and `b` elements are merged like a line on a grid: of the first `x` elements
-//! of the whole, `floor((x * a + p) / (a + b))` are of the first sequence, `p` any number below
-//! `a + b` (a balanced word; M. Morse and G. Hedlund, *Symbolic Dynamics II: Sturmian Trajectories*,
-//! 1940). More sequences are merged in pairs, as a binary tree. So every stretch of the whole holds
-//! each sequence in its share, to within one element for each level of the tree, where lots drawn
-//! for each element would stray by the square root of the stretch's length.
+//! Two sequences of `a` and `b` elements are merged like a line on a grid: of the first `x`
+//! elements of the whole, `floor((x * a + p) / (a + b))` are of the first sequence, `p` any number
+//! below `a + b` (a balanced word; M. Morse and G. Hedlund, *Symbolic Dynamics II: Sturmian
+//! Trajectories*, 1940). More sequences are merged in pairs, as a binary tree. So every stretch of
+//! the whole holds each sequence in its share, to within one element for each level of the tree,
+//! where lots drawn for each element would stray by the square root of the stretch's length.
 
 use std::ops::Range;
 
@@ -39,8 +39,8 @@ impl Node {
 }
 
 impl Interleaving {
-    /// Of sequences of these lengths, none of them 0, together below 2^64. `start` is asked once for
-    /// each pair that is merged, and may answer anything.
+    /// Of sequences of these lengths, none of them 0, together below 2^64. `start` is asked once
+    /// for each pair that is merged, and may answer anything.
     pub(super) fn new(lengths: &[u64], mut start: impl FnMut(usize) -> u64) -> Self {
         let sums = lengths.iter().scan(0, |sum, length| {
             *sum += length;

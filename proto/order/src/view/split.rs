@@ -12,11 +12,12 @@ const FRACTIONS_SLACK: f64 = 1e-6;
 
 impl View {
     /// Splits the declared samples at random into disjoint parts that together are the whole: part
-    /// `i` has `fractions[i]` of them, to the sample exact, and of each shard its share to within one
-    /// row. A pure function of this view, the fractions and the seed. Each part takes 8 bytes a
+    /// `i` has `fractions[i]` of them, to the sample exact, and of each shard its share to within
+    /// one row. A pure function of this view, the fractions and the seed. Each part takes 8 bytes a
     /// shard and a few times as much while it is made.
     ///
-    /// The samples of a part come in an order of its own: shards in theirs, rows of a shard shuffled.
+    /// The samples of a part come in an order of its own: shards in theirs, rows of a shard
+    /// shuffled.
     ///
     /// # Errors
     /// [`Error::Fractions`] if one is not above 0 or they do not add up to 1;
@@ -28,8 +29,8 @@ impl View {
         Ok(parts)
     }
 
-    /// Appends the parts between each two of `bounds`, the first and last of which are those of this
-    /// view.
+    /// Appends the parts between each two of `bounds`, the first and last of which are those of
+    /// this view.
     fn cut(&self, bounds: &[u64], seed: u64, parts: &mut Vec<Self>) -> Result<(), Error> {
         let count = bounds.len() - 1;
         if count == 1 {

@@ -1,6 +1,8 @@
-//! The demo's origin: an S3 server on loopback that says where it is in one line of JSON and runs until told to stop.
+//! The demo's origin: an S3 server on loopback that says where it is in one line of JSON and runs
+//! until told to stop.
 //!
-//! It ends when its standard input closes (so that it never outlives the program that started it) or by SIGTERM.
+//! It ends when its standard input closes (so that it never outlives the program that started it)
+//! or by SIGTERM.
 
 use std::error::Error;
 use std::io::{Write as _, stdout};

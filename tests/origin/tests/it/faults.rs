@@ -1,4 +1,5 @@
-//! Every kind of fault does on the wire what it says, and what a client that retries and checks makes of it fits its class.
+//! Every kind of fault does on the wire what it says, and what a client that retries and checks
+//! makes of it fits its class.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The server seen from outside: by object_store, and by a raw client that shows what came over the wire.
+//! The server seen from outside: by object_store, and by a raw client that shows what came over the
+//! wire.
 
 mod support;
 

@@ -113,7 +113,8 @@ impl Answer {
     }
 }
 
-/// Sends `request` and reads until the server closes, resets, or says nothing for as long as `patience`.
+/// Sends `request` and reads until the server closes, resets, or says nothing for as long as
+/// `patience`.
 pub(crate) fn talk(address: &str, request: &[u8], patience: Duration) -> Answer {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(patience)).unwrap();

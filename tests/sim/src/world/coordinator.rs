@@ -190,14 +190,15 @@ impl Coordinator {
         }
     }
 
-    /// Another one takes over for good, with the record and the blobs of this one. Gives what the old
-    /// one still has.
+    /// Another one takes over for good, with the record and the blobs of this one. Gives what the
+    /// old one still has.
     pub(super) fn take_over(&mut self, now: Now) -> Option<Stored> {
         let old = self.stored()?;
         let mut record = Record::decode(&old.bytes).ok()?;
         record.generation += 1;
         let bytes = record.encode().ok()?;
-        // Restored from elsewhere it counts its writes from a lower number, but none was used before.
+        // Restored from elsewhere it counts its writes from a lower number, but none was used
+        // before.
         self.stored = Some((Revision(old.revision.0 - BETWEEN_TAKEOVERS), Rc::new(bytes)));
         self.before = None;
         self.restart(now, false, Planted(None));

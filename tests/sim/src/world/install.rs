@@ -1,4 +1,5 @@
-//! How a node comes to go by a ring: when it has the exceptions, which are blobs at the coordinator.
+//! How a node comes to go by a ring: when it has the exceptions, which are blobs at the
+//! coordinator.
 
 use std::{rc::Rc, time::Duration};
 

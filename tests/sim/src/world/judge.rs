@@ -20,11 +20,11 @@ use crate::{
     scene::Kind,
 };
 
-/// Operators have an answer by then, from a node that runs: an agent waits for a minute, and may sleep for
-/// another.
+/// Operators have an answer by then, from a node that runs: an agent waits for a minute, and may
+/// sleep for another.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(200);
-/// A node that was last announced so long ago acts no more: it looks every fifteen seconds, a message
-/// takes eight at most, and planning two.
+/// A node that was last announced so long ago acts no more: it looks every fifteen seconds, a
+/// message takes eight at most, and planning two.
 const HEARD_LAG: Duration = Duration::from_secs(33);
 /// In a calm run a dead member is out of the ring by then.
 const CALM_DEATH_MAX: Duration = Duration::from_secs(75);
@@ -184,7 +184,8 @@ impl World {
         }
     }
 
-    /// Whether a member leaves in this change whose deadline, from `since` on, was over so long ago.
+    /// Whether a member leaves in this change whose deadline, from `since` on, was over so long
+    /// ago.
     fn overdue(
         &self,
         record: &Record,
@@ -280,8 +281,8 @@ impl World {
         }
     }
 
-    /// An old copy goes only when the ring that gives it away is committed and in use, the new owner
-    /// has it, and it is not about to come back.
+    /// An old copy goes only when the ring that gives it away is committed and in use, the new
+    /// owner has it, and it is not about to come back.
     pub(super) fn check_drop(&mut self, place: Place, shard: ShardNo) {
         if !self.nodes[place].copies.contains_key(&shard) {
             return;

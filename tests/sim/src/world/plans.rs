@@ -11,8 +11,8 @@ use larder_membership::{
 use super::{Place, Placed, ShardNo, World};
 use crate::placed::committed;
 
-/// From the question to the planner to the record that says its answer: an operator looks at a plan for
-/// twenty seconds, and an agent tries for a minute to begin it.
+/// From the question to the planner to the record that says its answer: an operator looks at a plan
+/// for twenty seconds, and an agent tries for a minute to begin it.
 const PLANNING: Duration = Duration::from_secs(100);
 
 impl World {

@@ -406,7 +406,8 @@ impl World {
         }
     }
 
-    /// The coordinator of another cluster, where this one's was looked for, tells a node its record.
+    /// The coordinator of another cluster, where this one's was looked for, tells a node its
+    /// record.
     pub(super) fn tell_strange(&mut self, place: Place) {
         let (Some(ours), Some(stored)) = (self.checks.newest(), self.coordinator.stored()) else {
             return;

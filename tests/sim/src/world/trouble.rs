@@ -129,7 +129,8 @@ impl World {
         }
     }
 
-    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a deadline, or the same.
+    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a
+    /// deadline, or the same.
     fn drain_in_a_hurry(&mut self) {
         let drain = |id: &str, deadline| Command::Drain { id: id.to_owned(), deadline };
         let pressed = if self.seed / 64 % 2 == 1 { 1 } else { 2 };
@@ -173,8 +174,8 @@ impl World {
         }
     }
 
-    /// One node comes and goes. How: a hundred times and quickly; slowly; or quickly, then for longer
-    /// than a grace.
+    /// One node comes and goes. How: a hundred times and quickly; slowly; or quickly, then for
+    /// longer than a grace.
     fn flap(&mut self) {
         let node = &self.nodes[2];
         let quick = (Duration::from_secs(3), Duration::from_secs(6));

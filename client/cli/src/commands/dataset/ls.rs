@@ -10,8 +10,8 @@ use crate::{context::Context, error::Failure};
 
 /// Lists the datasets that the nodes of the cluster have open.
 ///
-/// With a prefix: the tags and snapshots that lie there on the origin, and those in this user's cache,
-/// where they go if the prefix can't be written to; no node is asked.
+/// With a prefix: the tags and snapshots that lie there on the origin, and those in this user's
+/// cache, where they go if the prefix can't be written to; no node is asked.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// A prefix whose tags are wanted: s3://bucket/prefix

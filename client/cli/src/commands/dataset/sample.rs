@@ -19,8 +19,8 @@ use crate::{
 
 /// Writes one tensor of one sample to a .npy file.
 ///
-/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the node of this host, if it runs,
-/// else from the origin.
+/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the node of this
+/// host, if it runs, else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT

@@ -28,8 +28,8 @@ const PROBLEMS_SHOWN: usize = 20;
 
 /// Reads every row of a dataset and checks it.
 ///
-/// Through the cluster if one is named (--cluster or LARDER_CLUSTER), else through the node of this host, if it runs,
-/// else from the origin.
+/// Through the cluster if one is named (--cluster or LARDER_CLUSTER), else through the node of this
+/// host, if it runs, else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT

@@ -18,8 +18,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node that listens on this port of loopback, 0 for any. It has room for the whole dataset and more: how a ring
-    /// of two divides a few shards is a matter of luck.
+    /// A node that listens on this port of loopback, 0 for any. It has room for the whole dataset
+    /// and more: how a ring of two divides a few shards is a matter of luck.
     pub(super) fn new(programs: &Programs, origin: &Origin, name: &str, port: u16) -> Self {
         let memory = format!("{}MiB", origin.bytes() / 4 * 5 / (1 << 20) + 64);
         let listen = SocketAddr::from(([127, 0, 0, 1], port));
@@ -58,7 +58,8 @@ pub(super) fn start(
     names.iter().zip(&ports).map(start).collect()
 }
 
-/// Ports that were free a moment ago, for programs that are told before they start where all of them listen.
+/// Ports that were free a moment ago, for programs that are told before they start where all of
+/// them listen.
 pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
     let failed = |error| Failure::new(Exit::Failed, "no free port on 127.0.0.1").why(error);
     let bind = |_| TcpListener::bind("127.0.0.1:0");

@@ -1,9 +1,9 @@
 //! `larder demo --cluster`: a ring whose members change while it is read.
 //!
-//! Three nodes agree on the ring through etcd, or, where there is none, through the first of them. A reader takes
-//! batches over TCP without pause and compares every row. A fourth node is started, and another drained and stopped.
-//! What moved is asked of the nodes' metrics, and held against what the cluster planned and what perfectly even
-//! placements would have to move.
+//! Three nodes agree on the ring through etcd, or, where there is none, through the first of them.
+//! A reader takes batches over TCP without pause and compares every row. A fourth node is started,
+//! and another drained and stopped. What moved is asked of the nodes' metrics, and held against
+//! what the cluster planned and what perfectly even placements would have to move.
 
 mod change;
 mod etcd;

@@ -200,7 +200,8 @@ fn skew(nodes: &[NodeFigures], of: impl Fn(&NodeFigures) -> (u32, u64)) -> Optio
     (total > 0.0).then(|| nodes.iter().filter_map(ratio).fold(0.0, f64::max))
 }
 
-/// Every node that gets something gets the same part of the rate, so the one that gets most ends last.
+/// Every node that gets something gets the same part of the rate, so the one that gets most ends
+/// last.
 fn eta(nodes: &[NodeFigures], rate: u64) -> Duration {
     let receivers = nodes.iter().filter(|node| node.bytes_in > 0).count();
     let most = nodes.iter().map(|node| node.bytes_in).max().unwrap_or(0);

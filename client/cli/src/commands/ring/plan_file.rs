@@ -33,7 +33,8 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     fs::write(path, bytes).map_err(|error| Failure::file("write the plan to", path, &error))
 }
 
-/// The plan that is meant: by a file, or by its hash or the beginning of that if the file is in `folder`.
+/// The plan that is meant: by a file, or by its hash or the beginning of that if the file is in
+/// `folder`.
 pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
     let path = PathBuf::from(typed);
     if path.is_file() {

@@ -268,7 +268,8 @@ fn progress(to_come: MoveProgress, said: &ClusterNode, change: Option<&ClusterCh
     }
 }
 
-/// How long a receiver takes for so much, if the change has a rate: every receiver gets the same part of it.
+/// How long a receiver takes for so much, if the change has a rate: every receiver gets the same
+/// part of it.
 fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
     let rate = change.rate.filter(|_| !change.paused)?;
     Some(bytes as f64 * f64::from(change.receivers.max(1)) / rate.max(1) as f64)

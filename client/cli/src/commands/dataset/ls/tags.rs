@@ -82,7 +82,8 @@ fn homes(prefix: &OriginUri, manifest: Option<&str>) -> Result<Vec<(Place, Origi
     Ok([beside].into_iter().chain(cache).collect())
 }
 
-/// What is in all of them. One that may not be listed counts only if there is nothing in the others.
+/// What is in all of them. One that may not be listed counts only if there is nothing in the
+/// others.
 async fn list_all(prefix: &OriginUri, homes: &[(Place, OriginUri)]) -> Result<TagsReport, Failure> {
     let (tags, snapshots) = (Vec::new(), Vec::new());
     let mut report = TagsReport { uri: prefix.to_string(), tags, snapshots };

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{commands::operator::failed, error::Failure, progress::Progress};
 
-/// Reads at rest by which a change is judged, those before earlier changes included: enough to meet what slows reads
-/// now and then without any change, as other work on the same host does.
+/// Reads at rest by which a change is judged, those before earlier changes included: enough to meet
+/// what slows reads now and then without any change, as other work on the same host does.
 const READS_AT_REST: usize = 15_000;
 /// Of these right before a change.
 const READS_BEFORE: usize = 3000;
@@ -45,12 +45,14 @@ pub(super) struct Change {
     pub(super) bytes_ideal: u64,
     /// What the cluster planned to move.
     pub(super) bytes_planned: u64,
-    /// What nodes read from each other and from the origin meanwhile, and until each shard was in memory only once.
+    /// What nodes read from each other and from the origin meanwhile, and until each shard was in
+    /// memory only once.
     pub(super) bytes_moved: u64,
     /// Batches fetched meanwhile, those that failed included.
     pub(super) reads: u64,
     pub(super) reads_failed: u64,
-    /// What 99 of 100 batches took at most to be fetched: at rest, before this change and those before it, and meanwhile.
+    /// What 99 of 100 batches took at most to be fetched: at rest, before this change and those
+    /// before it, and meanwhile.
     pub(super) p99_before: Option<f64>,
     pub(super) p99_during: Option<f64>,
 }
@@ -144,7 +146,8 @@ impl Scene<'_> {
         })
     }
 
-    /// Waits until each shard is where it belongs, by all of so many nodes, and old copies are dropped.
+    /// Waits until each shard is where it belongs, by all of so many nodes, and old copies are
+    /// dropped.
     fn until_moved(&self, nodes: usize) -> Result<(), Failure> {
         let shards = u64::from(self.dataset.manifest().shard_count());
         let cluster = self.dataset.cluster().expect("it was opened through the ring");

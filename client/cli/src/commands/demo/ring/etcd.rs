@@ -1,7 +1,8 @@
 //! A real etcd, for as long as the demo runs, if there is one on this machine.
 //!
-//! etcd does not stop when its parent does. A small shell stands between: it waits on the standard input that all of
-//! the demo's programs have, and ends etcd when that closes, which it does however the demo ends.
+//! etcd does not stop when its parent does. A small shell stands between: it waits on the standard
+//! input that all of the demo's programs have, and ends etcd when that closes, which it does
+//! however the demo ends.
 
 use std::{os::unix::process::CommandExt, path::PathBuf, time::Duration};
 
@@ -19,7 +20,8 @@ use crate::{
 /// Names the etcd to start; set to nothing, none is started.
 const NAMED_BY: &str = "LARDER_ETCD_SERVER";
 
-/// Says that etcd runs, waits until nobody holds the other end of its input, and ends etcd, which has nothing to save.
+/// Says that etcd runs, waits until nobody holds the other end of its input, and ends etcd, which
+/// has nothing to save.
 const KEEP: &str = r#""$@" >&2 & echo started; read -r _; kill -KILL $!; wait $! 2>&-"#;
 
 /// How long etcd may take until it answers.

@@ -88,7 +88,8 @@ impl<'a> Members<'a> {
         Ok(Operator::new(cluster, Some(&self.token), "larder demo".to_owned()))
     }
 
-    /// Bytes of shards that the nodes which run read from each other or the origin since they started, by their metrics.
+    /// Bytes of shards that the nodes which run read from each other or the origin since they
+    /// started, by their metrics.
     pub(super) fn bytes_read(&self) -> Result<u64, Failure> {
         let mut sum = 0;
         for (name, child) in &self.nodes {

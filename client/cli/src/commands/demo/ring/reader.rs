@@ -1,7 +1,8 @@
 //! A training loop that never rests: it reads the dataset again and again while its ring changes.
 //!
-//! Every batch is compared with its source as it comes, and every whole epoch with its digest. How long the rows of each
-//! batch took to be fetched is kept until it is asked for. A read that fails is counted, and the next epoch begun.
+//! Every batch is compared with its source as it comes, and every whole epoch with its digest. How
+//! long the rows of each batch took to be fetched is kept until it is asked for. A read that fails
+//! is counted, and the next epoch begun.
 
 use std::{
     sync::{
@@ -133,7 +134,8 @@ impl Shared {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads an epoch up to its end or a failed read. `Err` ends the reader: with nothing when it was told to end.
+    /// Reads an epoch up to its end or a failed read. `Err` ends the reader: with nothing when it
+    /// was told to end.
     fn read(
         &self,
         loader: &mut Loader,

@@ -1,4 +1,5 @@
-//! What the demo of a ring prints: who is there, what each change cost, and whether that is as promised.
+//! What the demo of a ring prints: who is there, what each change cost, and whether that is as
+//! promised.
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ use crate::{
 
 /// The goals. Bytes moved, of those that were planned.
 const MOVED_OF_PLANNED_MAX: f64 = 1.05;
-/// The 99th percentile of reads during a change, of that before it. A matter of the machine too: it is told, and fails
-/// nothing.
+/// The 99th percentile of reads during a change, of that before it. A matter of the machine too: it
+/// is told, and fails nothing.
 const P99_RATIO_MAX: f64 = 1.5;
 
 /// The result: exactly these names, for scripts.
