@@ -7,8 +7,12 @@ use crate::{DatasetName, Error, ErrorKind, hints};
 /// The client's error for a dataset that could not be opened from the origin.
 pub(super) fn open_error(name: &DatasetName, error: DatasetError) -> Error {
     let uri = name.reference.uri();
-    let kind = ErrorKind::from(&error);
-    hints::of_opening(Error::new(kind, format!("cannot open {uri}")).with_source(error), uri)
+    let (kind, hint) = (ErrorKind::from(&error), error.hint());
+    let failed = Error::new(kind, format!("cannot open {uri}")).with_source(error);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => hints::of_opening(failed, uri),
+    }
 }
 
 /// The client's error for a prefix that could not be indexed.

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use std::num::NonZeroU32;
-//! use larder_client::sampler::{
+//! use larder_order::{
 //!     BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
 //! };
 //!
@@ -37,7 +37,7 @@
 //!     state = LoaderState::new(plan, batches.position_after(batch).expect("as above"));
 //! }
 //! assert_eq!((digest.count(), state.next_position()), (625, 2500));
-//! # Ok::<(), larder_client::sampler::Error>(())
+//! # Ok::<(), larder_order::Error>(())
 //! ```
 //!
 //! Thread rule: everything here is plain data, computed synchronously; share it by reference or by
