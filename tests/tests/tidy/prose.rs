@@ -20,7 +20,6 @@ const STILL_TO_MEND: &[&str] = &[
     "client/",
     "deploy/",
     "docs/gpu.md",
-    "docs/known-defects.md",
     "docs/operating.md",
     "docs/python/",
     "node/",
