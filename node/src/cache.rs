@@ -1,9 +1,9 @@
 //! The shell around [`larder_store::Store`]: one lock, and what must happen outside it.
 //!
-//! The store keeps the books; here the books meet memory. A shard that is admitted gets a
-//! [`Flight`] and a place in the fill queue under the same lock, so that nobody sees one without
-//! the other. What leaves the store goes to the reaper, which gives its bytes back to the budget
-//! only when the kernel says that nobody maps them.
+//! The store keeps the books; here the books meet memory. A shard that is admitted gets a [`Flight`]
+//! and a place in the fill queue under the same lock, so that nobody sees one without the other.
+//! What leaves the store goes to the reaper, which gives its bytes back to the budget only when the
+//! kernel says that nobody maps them.
 //!
 //! Thread rule: the lock is held for microseconds, never across an await, and whatever comes out of
 //! the store is dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]);
@@ -111,8 +111,8 @@ impl Cache {
         let _ = self.on_evicted.set(told);
     }
 
-    /// Lets go of a shard that is not wanted here any more; says whether it is gone. While clients
-    /// hold it they are asked to let go, and this is to be called again.
+    /// Lets go of a shard that is not wanted here any more; says whether it is gone. While clients hold it
+    /// they are asked to let go, and this is to be called again.
     pub(crate) fn let_go(&self, id: ShardId) -> bool {
         let evicted = self.lock().store.evict(id, clock::now());
         match evicted {

@@ -2,11 +2,11 @@
 //!
 //! Opening resolves a tag to a snapshot, puts the snapshot's manifest into a sealed extent (that is
 //! what clients map), and keeps it there while the dataset is open. Only what lies under one of the
-//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses. In local
-//! folders that holds for what links lead to as well, as others than the operator may write there.
+//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses. In local folders that
+//! holds for what links lead to as well, as others than the operator may write there.
 //!
-//! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest
-//! locks for microseconds. Non-goal: knowing who uses a dataset.
+//! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
+//! for microseconds. Non-goal: knowing who uses a dataset.
 
 mod queue;
 mod room;
@@ -93,8 +93,8 @@ impl Catalog {
         Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
     }
 
-    /// The same, but links in local folders are followed wherever they lead: for a node that serves
-    /// the user who runs it, who may read there anyway.
+    /// The same, but links in local folders are followed wherever they lead: for a node that serves the
+    /// user who runs it, who may read there anyway.
     #[must_use]
     pub fn following_links(self) -> Self {
         Self { fence: None, ..self }
@@ -125,9 +125,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not
-    /// beside the data. While the origin is away, a reference that was opened before means what it
-    /// meant.
+    /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
+    /// the data. While the origin is away, a reference that was opened before means what it meant.
     ///
     /// # Errors
     /// `PermissionDenied` outside the node's prefixes; what the origin or the manifest is refused
@@ -143,8 +142,7 @@ impl Catalog {
         }
     }
 
-    /// Waits until it is the caller's turn to open a dataset, or it is open. Costs nothing but the
-    /// wait.
+    /// Waits until it is the caller's turn to open a dataset, or it is open. Costs nothing but the wait.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -1,19 +1,16 @@
-//! Further copies: what another owner of a shard has is brought here too, where this node owns it
-//! as well.
+//! Further copies: what another owner of a shard has is brought here too, where this node owns it as well.
 //!
-//! The owner that is asked first fills a shard as it is read. The others ask each other from time
-//! to time what they have, and bring what they own and lack: one at a time, in the background, what
-//! was read last first, and only into room that no shard will need of which this node is asked
-//! first. Where that room is needed after all, since rows had to be read past the cache, copies go
-//! that nobody has read for a while and that are elsewhere too, and with them what a node has and
-//! does not own. So a copy that is not read costs no shard its place.
+//! The owner that is asked first fills a shard as it is read. The others ask each other from time to time what they have,
+//! and bring what they own and lack: one at a time, in the background, what was read last first, and only into room that
+//! no shard will need of which this node is asked first. Where that room is needed after all, since rows had to be read
+//! past the cache, copies go that nobody has read for a while and that are elsewhere too, and with them what a node has
+//! and does not own. So a copy that is not read costs no shard its place.
 //!
-//! While the ring changes nothing is brought, for then plans say what is where; and what plans
-//! bring may have the room of copies ([`give_way`]).
+//! While the ring changes nothing is brought, for then plans say what is where; and what plans bring may have the room of
+//! copies ([`give_way`]).
 //!
-//! Thread rule: one task a node; looking through what is open happens on a thread that may block.
-//! Non-goals: copies that a change of the ring gives to others (`cluster`), who is asked for a
-//! shard (clients, by the placement).
+//! Thread rule: one task a node; looking through what is open happens on a thread that may block. Non-goals: copies
+//! that a change of the ring gives to others (`cluster`), who is asked for a shard (clients, by the placement).
 
 mod ask;
 mod room;

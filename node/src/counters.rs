@@ -1,5 +1,4 @@
-//! What the fills of a node have done so far, as plain counts; the metrics and `Describe` show
-//! them.
+//! What the fills of a node have done so far, as plain counts; the metrics and `Describe` show them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and
-//! one that a peer gives: its checksum covers the whole, so nothing of it is handed out before all
-//! of it was compared.
+//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and one that a peer
+//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared.
 //!
 //! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
 //! ever hold the lock to change the state.
@@ -27,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Flight {
     id: ShardId,
-    /// Nothing may be read before all of it was compared with the checksum that a manifest pins, or
-    /// with what a peer has that gave some of the bytes.
+    /// Nothing may be read before all of it was compared with the checksum that a manifest pins, or with what a peer has
+    /// that gave some of the bytes.
     withheld: AtomicBool,
     attempts: AtomicU32,
     /// Used once somebody is in a hurry to have it.
@@ -49,8 +48,7 @@ enum State {
     Failed(Arc<Error>),
 }
 
-/// While this lives, the bytes of a flight are not free. Dropped after the memory that it stands
-/// for.
+/// While this lives, the bytes of a flight are not free. Dropped after the memory that it stands for.
 #[derive(Debug)]
 pub(crate) struct Working(Arc<Flight>);
 
@@ -63,8 +61,7 @@ impl Drop for Working {
 /// What a wait for some bytes of a shard came to.
 #[derive(Debug)]
 pub enum Waited {
-    /// The bytes are in: copy them. If the copy says that the extent was sealed meanwhile, wait
-    /// again.
+    /// The bytes are in: copy them. If the copy says that the extent was sealed meanwhile, wait again.
     Ready(Arc<Filling>),
     /// The whole shard is in.
     Sealed(Arc<Sealed>),
@@ -89,8 +86,7 @@ impl Flight {
         }
     }
 
-    /// A flight that is over before it began: for shards that can't be filled, or not so soon
-    /// again.
+    /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
     pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
         let flight = Self::new(id);
         flight.fail(why);
@@ -109,8 +105,8 @@ impl Flight {
         matches!(*self.lock(), State::Queued)
     }
 
-    /// Waits until `range` of `region` (bytes, relative to the region) can be read, or the fill
-    /// ends, or `timeout` has passed.
+    /// Waits until `range` of `region` (bytes, relative to the region) can be read, or the fill ends,
+    /// or `timeout` has passed.
     #[must_use]
     pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
         self.wait_until(timeout, |filling| filling.is_ready(region, range.clone()))
@@ -206,8 +202,8 @@ impl Flight {
         self.change(State::Filling(filling));
     }
 
-    /// Notes the digest that the shard is to have according to who gave a part of it; false if
-    /// another was noted before.
+    /// Notes the digest that the shard is to have according to who gave a part of it; false if another
+    /// was noted before.
     pub(crate) fn is_to_have(&self, digest: u64) -> bool {
         let mut noted = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         *noted.get_or_insert(digest) == digest
@@ -236,8 +232,7 @@ impl Flight {
         self.change(State::Sealed(sealed));
     }
 
-    /// Ends the flight. Returns the extent that was being filled, whose memory others may still
-    /// read.
+    /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),

@@ -6,13 +6,11 @@
 //! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
 //! - [`cache`]: which shards are here, who holds them, what leaves.
 //! - [`flight`]: a shard on its way, and those who wait for it.
-//! - [`fill`]: how shards, and single rows, come from the origin, and shards from other nodes
-//!   (`peers`).
+//! - [`fill`]: how shards, and single rows, come from the origin, and shards from other nodes (`peers`).
 //!
 //! Thread rule: servers of rows are threads that block; fills, indexing and the control plane are
-//! tokio tasks. The two meet in [`cache`] (a lock held for microseconds) and [`flight`] (a
-//! condition variable). Non-goals: placement (clients route), durability (the origin has the
-//! truth).
+//! tokio tasks. The two meet in [`cache`] (a lock held for microseconds) and [`flight`] (a condition
+//! variable). Non-goals: placement (clients route), durability (the origin has the truth).
 
 pub mod cache;
 pub mod catalog;

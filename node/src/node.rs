@@ -1,8 +1,8 @@
-//! The assembly: a node is its cache, its fills and its servers, started in that order and stopped
-//! in the opposite one.
+//! The assembly: a node is its cache, its fills and its servers, started in that order and stopped in
+//! the opposite one.
 //!
-//! Thread rule: `start` and `shutdown` block and are called from ordinary threads; a node brings
-//! its own runtime. Several nodes can live in one process.
+//! Thread rule: `start` and `shutdown` block and are called from ordinary threads; a node brings its
+//! own runtime. Several nodes can live in one process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -109,8 +109,8 @@ impl Node {
         &self.shared
     }
 
-    /// Runs `then` once nobody has used the node's unix socket for as long as its configuration
-    /// says; never if that says nothing.
+    /// Runs `then` once nobody has used the node's unix socket for as long as its configuration says;
+    /// never if that says nothing.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -183,8 +183,8 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
     }
 }
 
-/// This node as a member, and the ring that it goes by until it learns of another: the members that
-/// are configured, or itself alone where it really listens.
+/// This node as a member, and the ring that it goes by until it learns of another: the members that are configured, or
+/// itself alone where it really listens.
 fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
     let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
     let (host, zone) = (host_of(config, listen), config.ring_share().zone.clone());

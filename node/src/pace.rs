@@ -1,9 +1,8 @@
-//! How fast shards come and leave that nobody waits for: slowly while somebody reads, so that he
-//! hardly notices.
+//! How fast shards come and leave that nobody waits for: slowly while somebody reads, so that he hardly notices.
 //!
-//! A change of the ring moves whole shares of a node. As fast as it goes that takes the network,
-//! and on small hosts the processors, from everybody who reads meanwhile. So who takes such a shard
-//! asks for it in small pieces, and rests after each for as long as both sides want:
+//! A change of the ring moves whole shares of a node. As fast as it goes that takes the network, and on small hosts the
+//! processors, from everybody who reads meanwhile. So who takes such a shard asks for it in small pieces, and rests
+//! after each for as long as both sides want:
 //!
 //! ```text
 //!   giver                                           taker
@@ -11,9 +10,8 @@
 //!                                   (Part.rests)    that rest and of its own readers'
 //! ```
 //!
-//! The rest is a multiple of what the piece took, so that the share of the time is the same on any
-//! link that is fast enough for the longest rest there is. Where nobody reads nothing rests, and
-//! all that yielding waits for ends as soon as somebody waits for the shard.
+//! The rest is a multiple of what the piece took, so that the share of the time is the same on any link that is fast
+//! enough for the longest rest there is. Where nobody reads nothing rests, and all that yielding waits for ends as soon as somebody waits for the shard.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,8 +59,8 @@ impl Pace {
         self.lock().read = Some(clock::now());
     }
 
-    /// How many times as long as a piece took another node is to rest after it. It counts itself,
-    /// and others that may be in a hurry and do not rest.
+    /// How many times as long as a piece took another node is to rest after it. It counts itself, and others that may be
+    /// in a hurry and do not rest.
     pub(crate) fn rests_for(&self, taker: &str) -> u32 {
         self.rests_at(taker, clock::now())
     }
@@ -75,8 +73,8 @@ impl Pace {
         if state.is_read(now) { limits::YIELD_RESTS.saturating_mul(takers) } else { 0 }
     }
 
-    /// Waits until a piece of this flight may be taken: after those of others, unless nobody reads
-    /// or somebody is in a hurry.
+    /// Waits until a piece of this flight may be taken: after those of others, unless nobody reads or somebody is in a
+    /// hurry.
     pub(crate) async fn turn<'a>(&'a self, flight: &'a Flight) -> Turn<'a> {
         let only = if !flight.is_hurried() && self.is_to_yield() {
             tokio::select! {
@@ -129,8 +127,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Rests after the piece, which took so long and whose giver wants so many rests, unless
-    /// somebody is in a hurry.
+    /// Rests after the piece, which took so long and whose giver wants so many rests, unless somebody is in a hurry.
     pub(crate) async fn end(self, took: Duration, rests: u32) {
         if self.flight.is_hurried() {
             return;

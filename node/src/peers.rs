@@ -1,15 +1,15 @@
 //! The other nodes of the ring, as far as this one reads shards from them.
 //!
-//! A shard may be in memory elsewhere: with another of its owners, with who owned it before the
-//! ring changed, or with who stood in while its owner was away. Such a node is asked before the
-//! origin: for bytes of the extent, as they lie in memory, since the layout follows from the
-//! manifest and is the same everywhere. A peer gives what it has and fills nothing because of it.
+//! A shard may be in memory elsewhere: with another of its owners, with who owned it before the ring
+//! changed, or with who stood in while its owner was away. Such a node is asked before the origin: for bytes of the extent, as they
+//! lie in memory, since the layout follows from the manifest and is the same everywhere. A peer gives
+//! what it has and fills nothing because of it.
 //!
-//! What comes is trusted no more than the origin: each piece has a checksum, and the whole is
-//! compared with a digest of the checksums that the peer took of the rows when it got them.
+//! What comes is trusted no more than the origin: each piece has a checksum, and the whole is compared
+//! with a digest of the checksums that the peer took of the rows when it got them.
 //!
-//! Thread rule: tokio tasks. Nobody waits long: a peer that does not answer is passed over for a
-//! while. Non-goals: rows for clients, filling in a peer's place.
+//! Thread rule: tokio tasks. Nobody waits long: a peer that does not answer is passed over for a while.
+//! Non-goals: rows for clients, filling in a peer's place.
 
 mod connection;
 mod peer;
@@ -27,8 +27,7 @@ pub(crate) use peer::{Missed, Peer};
 
 use crate::placements::Placements;
 
-/// Members of one ring that are asked for a shard at least: its owner and the one that stands in
-/// for that.
+/// Members of one ring that are asked for a shard at least: its owner and the one that stands in for that.
 const ASKED_MIN: usize = 2;
 
 /// Who may have a shard, and how long it may say nothing when it is asked for it.
@@ -38,8 +37,7 @@ pub(crate) struct Holder {
     pub(crate) patience: Duration,
 }
 
-/// The members of the ring in use and of the one before but this node, connected to when they are
-/// first asked.
+/// The members of the ring in use and of the one before but this node, connected to when they are first asked.
 #[derive(Debug)]
 pub(crate) struct Peers {
     own_id: String,
@@ -55,8 +53,8 @@ impl Peers {
     }
 
     /// Who may have a shard, in the order in which they are to be asked; without those that did not
-    /// answer lately. Who owned it before the ring changed comes first where this node owns it now,
-    /// and last elsewhere.
+    /// answer lately. Who owned it before the ring changed comes first where this node owns it now, and last
+    /// elsewhere.
     pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Holder> {
         let placements = self.placements.load();
         let now = placements.of(snapshot);
@@ -75,8 +73,7 @@ impl Peers {
         peers.filter(|peer| peer.answers()).map(|peer| Holder { peer, patience }).collect()
     }
 
-    /// A member of the ring in use or of the one before, by its name; `None` for others and for
-    /// this node.
+    /// A member of the ring in use or of the one before, by its name; `None` for others and for this node.
     pub(crate) fn named(&self, id: &str) -> Option<Arc<Peer>> {
         let placements = self.placements.load();
         let rings = [Some(&**placements), placements.previous().map(|previous| &**previous)];

@@ -1,11 +1,10 @@
 //! What this node goes by: the ring in use with all exceptions to it, and the one before.
 //!
-//! Both change together or not at all, so that nobody sees the exceptions of one ring beside
-//! another. The placement before is kept because its owners may still have what the ring in use
-//! gives to others.
+//! Both change together or not at all, so that nobody sees the exceptions of one ring beside another. The placement
+//! before is kept because its owners may still have what the ring in use gives to others.
 //!
-//! Thread rule: immutable; who goes over to the next does so by swapping the whole. Non-goals:
-//! where placements come from (`cluster`), who holds what at this moment.
+//! Thread rule: immutable; who goes over to the next does so by swapping the whole. Non-goals: where placements come
+//! from (`cluster`), who holds what at this moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -62,8 +62,7 @@ fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
 async fn unusable(origin: &OriginUri) -> Option<String> {
     if origin.scheme() == Scheme::File {
         let folder = format!("/{}", origin.path());
-        // On a thread that may block for as long as a file system is away: one, as origins are
-        // looked at in turn.
+        // On a thread that may block for as long as a file system is away: one, as origins are looked at in turn.
         let looked = task::spawn_blocking(move || Path::new(&folder).is_dir()).await;
         return (!looked.unwrap_or(true)).then(|| {
             format!("{origin}: there is no such folder; is the name right, is it mounted?")

@@ -1,6 +1,5 @@
-//! Where bytes that come from elsewhere go, one piece after the other: a part of a shard that is
-//! being filled, or memory. Non-goals: whether they are the right ones, and how many (their readers
-//! count).
+//! Where bytes that come from elsewhere go, one piece after the other: a part of a shard that is being
+//! filled, or memory. Non-goals: whether they are the right ones, and how many (their readers count).
 
 use larder_base::{Error, ErrorKind};
 use larder_extent::Part;

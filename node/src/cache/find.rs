@@ -115,8 +115,8 @@ impl Cache {
         found
     }
 
-    /// A shard if it is here, for another node: nobody reads it by this, nothing begins because of
-    /// it, and nothing leaves.
+    /// A shard if it is here, for another node: nobody reads it by this, nothing begins because of it, and nothing
+    /// leaves.
     ///
     /// # Panics
     /// If the dataset has no such shard.

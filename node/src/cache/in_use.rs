@@ -8,9 +8,9 @@ use super::{Cache, Group};
 use crate::clock;
 use crate::dataset::Dataset;
 
-/// The datasets that one connection has asked for. While this lives their shards are not evicted
-/// for others, and they stay open: a job that validates for an hour finds its cache as it left it.
-/// What ends with the connection is this, not the shards; they then count as just used.
+/// The datasets that one connection has asked for. While this lives their shards are not evicted for
+/// others, and they stay open: a job that validates for an hour finds its cache as it left it. What
+/// ends with the connection is this, not the shards; they then count as just used.
 #[derive(Debug)]
 pub(crate) struct InUse {
     cache: Arc<Cache>,

@@ -107,8 +107,7 @@ impl Job {
         }
     }
 
-    /// The shard can't be had: every waiting reader gets the reason, and for a moment every reader
-    /// that asks.
+    /// The shard can't be had: every waiting reader gets the reason, and for a moment every reader that asks.
     pub(crate) fn give_up(mut self, gave_up: GaveUp) {
         let Some(permit) = self.permit.take() else {
             return;

@@ -113,8 +113,8 @@ impl Cache {
         self.lock().store.holders()
     }
 
-    /// Buries condemned shards that lost their last lease, and lets the reaper look at once for
-    /// what the client may have unmapped.
+    /// Buries condemned shards that lost their last lease, and lets the reaper look at once for what
+    /// the client may have unmapped.
     fn after_release(&self, evicted: Vec<EvictedShard>) {
         evicted.into_iter().for_each(|shard| self.bury(shard));
         self.reaper.kick();

@@ -1,5 +1,5 @@
-//! Manifests are kept like shards: admitted, sealed, mapped by clients. They come from memory
-//! rather than from the origin, and stay until their dataset is closed.
+//! Manifests are kept like shards: admitted, sealed, mapped by clients. They come from memory rather
+//! than from the origin, and stay until their dataset is closed.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::{clock, errors};
 
 impl Cache {
     /// Puts a manifest into a sealed extent that stays until
-    /// [`drop_manifest`](Self::drop_manifest). Blocks for as long as copying it takes. One caller
-    /// at a time.
+    /// [`drop_manifest`](Self::drop_manifest). Blocks for as long as copying it takes. One caller at
+    /// a time.
     pub(crate) fn keep_manifest(
         &self,
         snapshot: SnapshotId,

@@ -61,8 +61,7 @@ impl Queue {
         self.fills.len()
     }
 
-    /// Puts a fill in its place. In a full queue it displaces the youngest of those that are less
-    /// urgent.
+    /// Puts a fill in its place. In a full queue it displaces the youngest of those that are less urgent.
     pub(crate) fn push(&mut self, queued: Queued, priority: Priority) -> Pushed {
         if self.fills.len() < self.limit {
             self.insert(queued, priority);

@@ -1,8 +1,8 @@
 //! Bytes on their way back to the budget.
 //!
-//! A shard that left the books is not free yet: a gather may still copy from it, a client may have
-//! it mapped, a forked child of a client that was killed may. The reaper drops our own hold first
-//! and then asks the kernel, every so often and whenever a client has let go of something, whether
+//! A shard that left the books is not free yet: a gather may still copy from it, a client may have it
+//! mapped, a forked child of a client that was killed may. The reaper drops our own hold first and
+//! then asks the kernel, every so often and whenever a client has let go of something, whether
 //! anybody is left.
 
 use std::fmt;
@@ -21,8 +21,8 @@ use crate::flight::Flight;
 pub(super) enum Remains {
     /// None was taken.
     Nothing,
-    /// A flight that ended without a shard, and the extent that it had begun: readers may still
-    /// copy out of it, a blocking thread may still work on it or on one that nobody has seen yet.
+    /// A flight that ended without a shard, and the extent that it had begun: readers may still copy
+    /// out of it, a blocking thread may still work on it or on one that nobody has seen yet.
     Flight(Arc<Flight>, Option<Arc<Filling>>),
     /// A shard that was served; threads of this process may still read it.
     Sealed(Arc<Sealed>),

@@ -52,8 +52,8 @@ impl Cache {
         self.lock().store.shards()
     }
 
-    /// What is here and for how long nobody has used it, in no order. Who maps a shard reads it
-    /// without a word: it counts as used now.
+    /// What is here and for how long nobody has used it, in no order. Who maps a shard reads it without a word: it counts
+    /// as used now.
     #[must_use]
     pub fn idle_times(&self) -> Vec<(ShardId, Duration)> {
         let (now, books) = (clock::now(), self.lock());

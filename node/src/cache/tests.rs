@@ -266,8 +266,7 @@ fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
     assert_eq!(kitchen.counters.fills_completed.get(), 2);
 }
 
-/// A shard that was found corrupt while it was leased, and whose last lease has ended since without
-/// it being evicted.
+/// A shard that was found corrupt while it was leased, and whose last lease has ended since without it being evicted.
 fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
     kitchen.get(0).unwrap();
     let id = kitchen.dataset.manifest().shard(0).id;

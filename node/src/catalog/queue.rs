@@ -1,9 +1,8 @@
-//! Those who want the same reference opened at the same time: one of them resolves it, for all who
-//! came before it began.
+//! Those who want the same reference opened at the same time: one of them resolves it, for all who came before
+//! it began.
 //!
-//! Who comes while a reference is being resolved waits for that to end and is told the outcome of
-//! the next one, which is begun after they came: what a tag named before they asked is no answer to
-//! them.
+//! Who comes while a reference is being resolved waits for that to end and is told the outcome of the next one, which
+//! is begun after they came: what a tag named before they asked is no answer to them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -55,8 +54,7 @@ impl Queues {
 }
 
 impl Queue {
-    /// Waits until somebody has resolved the reference since this was called, or it is the caller's
-    /// turn.
+    /// Waits until somebody has resolved the reference since this was called, or it is the caller's turn.
     pub(super) async fn wait(self: Arc<Self>) -> Result<Result<Arc<Dataset>, Error>, Turn> {
         let ticket = self.arrived.fetch_add(1, SeqCst);
         let outcome = Arc::clone(&self.last).lock_owned().await;

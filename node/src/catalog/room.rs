@@ -1,5 +1,4 @@
-//! What opening datasets may cost, all that are being opened together, and how far the origin has
-//! answered one.
+//! What opening datasets may cost, all that are being opened together, and how far the origin has answered one.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -26,8 +25,8 @@ impl Openings {
     }
 }
 
-/// A dataset that is being opened: what the catalog spares it and lets it take, and how far the
-/// origin has answered.
+/// A dataset that is being opened: what the catalog spares it and lets it take, and how far the origin has
+/// answered.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     catalog: &'a Catalog,

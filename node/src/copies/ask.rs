@@ -16,8 +16,8 @@ pub(super) struct Held {
     pub(super) shards: Vec<(ShardId, Duration)>,
 }
 
-/// Which of the shards `of_interest`, all of these snapshots, the members `asked` have, in no
-/// order. Who does not answer in time has what it has said until then.
+/// Which of the shards `of_interest`, all of these snapshots, the members `asked` have, in no order. Who does not answer
+/// in time has what it has said until then.
 pub(super) async fn all(
     peers: &Peers,
     asked: &[&str],

@@ -1,7 +1,7 @@
 //! Room that copies give: which go, and when none may.
 //!
-//! A copy goes only if nobody has read it for a while, nobody maps it, and the owner who is asked
-//! for it first has just said that it has it: so none goes that may be the only one.
+//! A copy goes only if nobody has read it for a while, nobody maps it, and the owner who is asked for it first has just
+//! said that it has it: so none goes that may be the only one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -22,8 +22,8 @@ pub(super) fn free(cache: &Cache) -> u64 {
     usage.limit_bytes.saturating_sub(used)
 }
 
-/// Lets copies go until `wanted` bytes are free, but for those that are to `stay`, by shard and by
-/// who is asked for it first. Says whether some are free that were not.
+/// Lets copies go until `wanted` bytes are free, but for those that are to `stay`, by shard and by who is asked for it
+/// first. Says whether some are free that were not.
 pub(crate) async fn give_way(
     shared: &Arc<Shared>,
     wanted: u64,

@@ -1,5 +1,4 @@
-//! What a node owns of the datasets in use: what it lacks, what it must keep room for, and what it
-//! could spare.
+//! What a node owns of the datasets in use: what it lacks, what it must keep room for, and what it could spare.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

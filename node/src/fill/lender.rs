@@ -1,5 +1,4 @@
-//! A peer that has the shard which is being filled, and is asked for its parts before the origin
-//! is.
+//! A peer that has the shard which is being filled, and is asked for its parts before the origin is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,9 +75,8 @@ impl<'a> Lender<'a> {
         Ok(())
     }
 
-    /// Reads what nobody waits for in small pieces, so that whoever reads here or there hardly
-    /// notices; and what is left of it at once when somebody does wait. Returns the digest that the
-    /// whole shard is to have.
+    /// Reads what nobody waits for in small pieces, so that whoever reads here or there hardly notices; and what is left
+    /// of it at once when somebody does wait. Returns the digest that the whole shard is to have.
     async fn read_in_pieces(
         &self,
         part: ReadPart,

@@ -1,7 +1,7 @@
 //! Reading single rows by range: for shards that will not be kept.
 //!
-//! Filling a whole shard for one of its rows would read the dataset many times over, so rows of
-//! such shards are read as they are asked for, neighbours together, and forgotten.
+//! Filling a whole shard for one of its rows would read the dataset many times over, so rows of such
+//! shards are read as they are asked for, neighbours together, and forgotten.
 
 use std::sync::Arc;
 
@@ -76,8 +76,7 @@ impl ReadThrough {
         self.staging.available_permits() == units(limits::RANGE_STAGING_BYTES)
     }
 
-    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async
-    /// tasks.
+    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
     ///
     /// # Errors
     /// What the origin was refused for, after retries; the contents of `target` are then undefined.
@@ -101,8 +100,8 @@ impl ReadThrough {
         read.map_err(|gave_up| gave_up.why)
     }
 
-    /// Reads those bytes of one row that begin at `offset` and fill `target`; the row's own place
-    /// is of no account. Blocks; not for async tasks.
+    /// Reads those bytes of one row that begin at `offset` and fill `target`; the row's own place is of no
+    /// account. Blocks; not for async tasks.
     ///
     /// # Errors
     /// As [`read_rows`](Self::read_rows).
@@ -136,8 +135,8 @@ fn units(bytes: usize) -> usize {
 /// A read, and where in the target its bytes begin.
 type Placed = (PartRead, usize);
 
-/// The reads for rows, in the order of the target; rows that are neighbours both in the object and
-/// in the target become one.
+/// The reads for rows, in the order of the target; rows that are neighbours both in the object and in
+/// the target become one.
 fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
     let read =
         |row: &RowWanted| (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at);

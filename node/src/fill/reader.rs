@@ -1,10 +1,10 @@
 //! One read of the origin that doesn't give up at the first error.
 //!
 //! What may pass (a reset, a 503, a stall) is tried again as often as the retry budget allows. What
-//! would end a shard for everybody (denied, changed, gone) is confirmed by asking once more:
-//! gateways and clocks that are off give such answers to requests that are in order. The second
-//! such answer is taken at its word, so an object that really changed costs one request more, and
-//! that one carries no bytes.
+//! would end a shard for everybody (denied, changed, gone) is confirmed by asking once more: gateways
+//! and clocks that are off give such answers to requests that are in order. The second such answer
+//! is taken at its word, so an object that really changed costs one request more, and that one
+//! carries no bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

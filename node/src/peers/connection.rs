@@ -59,8 +59,8 @@ impl Connection {
         }
     }
 
-    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves
-    /// the connection in the middle of an answer: it is of no further use.
+    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves the
+    /// connection in the middle of an answer: it is of no further use.
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,

@@ -113,8 +113,8 @@ impl Peer {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than
-    /// `patience`. Returns what it said of it.
+    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`. Returns what it
+    /// said of it.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
@@ -122,8 +122,7 @@ impl Peer {
         patience: Duration,
     ) -> Result<Part, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
-        // Who had the turn before may have found it away: then nobody in the queue waits for that
-        // again.
+        // Who had the turn before may have found it away: then nobody in the queue waits for that again.
         if !self.answers() {
             return Err(Missed::Away("it was found away a moment ago".to_owned()));
         }
@@ -179,8 +178,7 @@ impl Peer {
         read
     }
 
-    /// When its shards of these snapshots were last read: tells `note` of one after the other.
-    /// Takes as long as it takes.
+    /// When its shards of these snapshots were last read: tells `note` of one after the other. Takes as long as it takes.
     pub(crate) async fn last_uses(
         &self,
         snapshots: impl IntoIterator<Item = SnapshotId>,
@@ -198,8 +196,7 @@ impl Peer {
             if !rest.is_empty() || ids.len() != piece.idle_ms.len() {
                 return Err(Missed::Wrong("not as many ids as times".to_owned()));
             }
-            // Pieces may come faster than they are noted: then this would never be pending, and no
-            // deadline would end it.
+            // Pieces may come faster than they are noted: then this would never be pending, and no deadline would end it.
             task::yield_now().await;
             for (id, idle) in ids.iter().zip(&piece.idle_ms) {
                 note(snapshot, ShardId::from_bytes(*id), Duration::from_millis(*idle));

@@ -27,8 +27,8 @@ enum Way {
     Honest,
     /// Has nothing.
     Empty,
-    /// Its memory is damaged: the checksum is that of the bytes it sends, the digest that of the
-    /// rows it once got.
+    /// Its memory is damaged: the checksum is that of the bytes it sends, the digest that of the rows
+    /// it once got.
     Damaged,
     /// A bit turns on the way.
     Garbled,

@@ -1,8 +1,7 @@
 //! The metrics of a node: every name, unit and label in one place.
 //!
 //! Nothing on the way of a byte records a metric: counts are kept where they arise, and copied here
-//! when somebody asks for them. All have the label `node`, because a process may hold several
-//! nodes.
+//! when somebody asks for them. All have the label `node`, because a process may hold several nodes.
 //!
 //! Thread rule: any thread. Non-goal: histories; that is what asks us every few seconds.
 
@@ -61,8 +60,7 @@ const GATHERING: &str = "larder_gathers_in_progress";
 const DATASETS: &str = "larder_datasets_open";
 const RING_VERSION: &str = "larder_ring_version";
 
-/// Gauges of a node that is one of a cluster whose members change: name, meaning, and where the
-/// number is.
+/// Gauges of a node that is one of a cluster whose members change: name, meaning, and where the number is.
 type GaugeOf = (&'static str, &'static str, fn(&Standing) -> u64);
 
 const AGREED: &[GaugeOf] = &[
