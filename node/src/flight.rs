@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! Queued ──▶ Filling ──▶ Sealed
-//!    │          │  (a filler that dies leaves it here, with the parts that are in)
+//!    │          │  (a fill worker that dies leaves it here, with the parts that are in)
 //!    └──────────┴──────▶ Failed
 //! ```
 //!
-//! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and one that a peer
-//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared. What is pinned
-//! is what the snapshot of the first who waits and has a checksum says: they may wait for several snapshots.
+//! A reader of a cold shard waits for the bytes it needs, not for the whole shard. Once their part
+//! is in, the reader copies them out of the private extent. Two kinds of shards are exceptions: one
+//! whose checksum is pinned, and one that a peer gives. Their checksum covers the whole shard, so
+//! no reader gets a byte before all of it is compared. Readers of several snapshots may wait for
+//! one flight. The first of them that pins a checksum sets the checksum for the comparison.
 //!
-//! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
-//! ever hold the lock to change the state.
+//! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
+//! hold the lock only to change the state.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,23 +27,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pin::{Pin, Proof};
 
-/// One shard on its way into memory.
+/// One shard that is being filled.
 #[derive(Debug)]
 pub struct Flight {
     id: ShardId,
-    /// Nothing may be read before all of it was compared with the checksum that a manifest pins, or with what a peer has
-    /// that gave some of the bytes.
+    /// No byte may be read before the whole shard is compared: with the checksum that a manifest
+    /// pins, or with the digest of a peer that gave some of the bytes.
     withheld: AtomicBool,
     attempts: AtomicU32,
-    /// Used once somebody is in a hurry to have it.
+    /// Cancelled once a reader waits for the shard, or soon will.
     hurried: CancellationToken,
-    /// What the shard is compared with.
+    /// The checksum that the shard is compared with.
     pin: OnceLock<Pin>,
-    /// The checksum that it was given up over: who pins another, or none, may have the shard all the same.
+    /// The checksum that the fill failed on. Snapshots that pin another, or none, may retry at
+    /// once.
     given_up_over: OnceLock<u64>,
-    /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
+    /// The digest of all row checksums, as stated by a peer that gave some of the bytes.
     lent: Mutex<Option<u64>>,
-    /// Threads that work on the memory of this flight and can't be stopped.
+    /// Threads that work on the memory of this flight. They can't be stopped.
     workers: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
@@ -56,7 +58,7 @@ enum State {
     Failed(Arc<Error>),
 }
 
-/// While this lives, the bytes of a flight are not free. Dropped after the memory that it stands for.
+/// Keeps the bytes of a flight counted while it lives. Drop it after the memory that it stands for.
 #[derive(Debug)]
 pub(crate) struct Working(Arc<Flight>);
 
@@ -66,10 +68,10 @@ impl Drop for Working {
     }
 }
 
-/// What a wait for some bytes of a shard came to.
+/// The outcome of a wait for some bytes of a shard.
 #[derive(Debug)]
 pub enum Waited {
-    /// The bytes are in: copy them. If the copy says that the extent was sealed meanwhile, wait again.
+    /// The bytes are in: copy them. If the copy reports a sealed extent, wait again.
     Ready(Arc<Filling>),
     /// The whole shard is in.
     Sealed(Arc<Sealed>),
@@ -80,7 +82,7 @@ pub enum Waited {
 }
 
 impl Flight {
-    /// A flight for a shard that nobody waits for yet.
+    /// Creates a flight for a shard that no reader waits for yet.
     pub(crate) fn new(id: ShardId) -> Self {
         Self {
             id,
@@ -96,27 +98,28 @@ impl Flight {
         }
     }
 
-    /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
+    /// Creates a flight that has already failed, for shards that can't be filled or not so soon
+    /// again.
     pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
         let flight = Self::new(id);
         flight.fail(why);
         flight
     }
 
-    /// The shard.
+    /// Returns the id of the shard.
     #[must_use]
     pub fn id(&self) -> ShardId {
         self.id
     }
 
-    /// Nobody has begun to fill it.
+    /// Returns true while no worker has begun to fill it.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         matches!(*self.lock(), State::Queued)
     }
 
-    /// Waits until `range` of `region` (bytes, relative to the region) can be read, or the fill ends,
-    /// or `timeout` has passed.
+    /// Waits until `range` of `region` (in bytes, relative to the region) is readable, the fill
+    /// ends, or `timeout` has passed.
     #[must_use]
     pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
         self.wait_until(timeout, |filling| filling.is_ready(region, range.clone()))
@@ -129,7 +132,7 @@ impl Flight {
     }
 
     fn wait_until(&self, timeout: Duration, ready: impl Fn(&Arc<Filling>) -> bool) -> Waited {
-        // In this order: a part is withheld before it is in.
+        // Keep this order: a part is withheld before it is marked as in.
         let readable =
             |filling: &Arc<Filling>| ready(filling) && !self.withheld.load(Ordering::Acquire);
         let pending = |state: &mut State| match state {
@@ -147,63 +150,64 @@ impl Flight {
         }
     }
 
-    /// Says what the shard is to be for one who waits. The first to say it is heard; for all of them nothing more is
-    /// read before all of it was compared.
+    /// Sets the checksum that the shard is compared with. Only the first call sets it. Every call
+    /// withholds all bytes until the whole shard is compared.
     pub(crate) fn compare_with(&self, pin: &Pin) {
         let _ = self.pin.set(pin.clone());
         self.withhold();
     }
 
-    /// What the shard is compared with, if it is.
+    /// Returns the checksum that the shard is compared with, if there is one.
     pub(crate) fn pin(&self) -> Option<&Pin> {
         self.pin.get()
     }
 
-    /// From now on nothing more of it may be read before all of it is in and was compared.
+    /// Withholds all bytes from readers until the whole shard is in and compared.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Release);
     }
 
-    /// Says that somebody waits for the shard, or soon will: it yields to nobody any more.
+    /// Notes that a reader waits for the shard, or soon will. From now on its fill is not
+    /// throttled.
     pub(crate) fn hurry(&self) {
         self.hurried.cancel();
     }
 
-    /// Whether somebody is in a hurry to have it.
+    /// Returns true once [`hurry`](Self::hurry) was called.
     pub(crate) fn is_hurried(&self) -> bool {
         self.hurried.is_cancelled()
     }
 
-    /// Waits until somebody is in a hurry to have it.
+    /// Waits until [`hurry`](Self::hurry) is called.
     pub(crate) async fn until_hurried(&self) {
         self.hurried.cancelled().await;
     }
 
-    /// Counts one more try of the whole shard. Returns how many there were with it.
+    /// Counts one more try of the whole shard. Returns the number of tries, this one included.
     pub(crate) fn begin_attempt(&self) -> u32 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How often the shard as a whole was tried.
+    /// Returns how often the whole shard was tried.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
 
-    /// Says that a thread takes, seals or gives back memory for this flight. Blocking work can't be
-    /// stopped, so a filler that is may leave it behind: what it works on is taken, whatever the
-    /// flight came to.
+    /// Notes that a thread allocates, seals or frees memory for this flight. Blocking work can't be
+    /// stopped, so a stopped fill may leave it behind. Its memory counts as taken, even after the
+    /// flight has ended.
     pub(crate) fn work(self: &Arc<Self>) -> Working {
         self.workers.fetch_add(1, Ordering::Relaxed);
         Working(Arc::clone(self))
     }
 
-    /// Whether a thread still works on memory for this flight.
+    /// Returns true while a thread works on memory of this flight.
     pub(crate) fn is_worked_on(&self) -> bool {
         self.workers.load(Ordering::Acquire) > 0
     }
 
-    /// Payload bytes that are in.
+    /// Returns the payload bytes that are in.
     #[must_use]
     pub fn bytes_ready(&self) -> u64 {
         let Some(filling) = self.begun() else { return 0 };
@@ -212,7 +216,7 @@ impl Flight {
         ready.map(|part| part.range.end - part.range.start).sum()
     }
 
-    /// The extent that an earlier filler began, with the parts that are in.
+    /// Returns the extent that an earlier worker began, with the parts that are in.
     pub(crate) fn begun(&self) -> Option<Arc<Filling>> {
         match &*self.lock() {
             State::Filling(filling) => Some(Arc::clone(filling)),
@@ -224,52 +228,53 @@ impl Flight {
         self.change(State::Filling(filling));
     }
 
-    /// Notes the digest that the shard is to have according to who gave a part of it; false if another
-    /// was noted before.
+    /// Notes the digest of the whole shard, as stated by the peer that gave a part. Returns false
+    /// if another digest was noted before.
     pub(crate) fn is_to_have(&self, digest: u64) -> bool {
         let mut noted = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         *noted.get_or_insert(digest) == digest
     }
 
-    /// That digest, if anybody gave a part since the shard was begun.
+    /// Returns the noted digest, if a peer gave a part since the shard was begun.
     pub(crate) fn lent(&self) -> Option<u64> {
         *self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was filled; the next try begins anew.
+    /// Discards the filled bytes; the next try starts from nothing.
     pub(crate) fn begin_again(&self) {
         *self.lent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.change(State::Queued);
     }
 
-    /// One more part is in.
+    /// Wakes the readers after one more part is in.
     pub(crate) fn part_is_in(&self) {
-        // Passing through the lock, so that no reader misses it between its look and its wait.
+        // Take the lock once. Otherwise a reader misses the part between its check and its wait.
         drop(self.lock());
         self.changed.notify_all();
     }
 
-    /// The shard is in.
+    /// Ends the flight with the sealed shard.
     pub(crate) fn seal(&self, sealed: Arc<Sealed>, proof: Proof) {
         self.change(State::Sealed { sealed, proof });
     }
 
-    /// Whether the shard is in and known to be what the origin has.
+    /// Returns true if the shard is in and proven to equal the origin's bytes.
     pub(crate) fn is_proven(&self) -> bool {
         matches!(*self.lock(), State::Sealed { proof: Proof::ReadTwice | Proof::Pinned, .. })
     }
 
-    /// Says that the fill is about to be given up over a checksum.
+    /// Notes the checksum on which the fill is about to fail.
     pub(crate) fn give_up_over(&self, checksum: u64) {
         let _ = self.given_up_over.set(checksum);
     }
 
-    /// The checksum that it was given up over, if that was the reason.
+    /// Returns the checksum that the fill failed on, if that was the reason.
     pub(crate) fn given_up_over(&self) -> Option<u64> {
         self.given_up_over.get().copied()
     }
 
-    /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
+    /// Ends the flight as failed. Returns the unfinished extent, whose memory readers may still
+    /// read.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),

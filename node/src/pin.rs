@@ -1,7 +1,8 @@
-//! What a snapshot says that the bytes of a shard are.
+//! The checksum that a snapshot pins for a shard, and the proof that the shard in memory has it.
 //!
-//! A shard is known by an id that does not cover its checksum: snapshots of the same objects share shards, and not all
-//! of them pin a checksum, or the same one. So what one of them pins says nothing about what others get.
+//! The id of a shard does not cover its checksum, and snapshots of the same objects share shards.
+//! Not all of them pin a checksum, or the same one. So a pin of one snapshot says nothing about the
+//! others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use larder_wire::{Error, ErrorKind};
 
 use crate::catalog::Dataset;
 
-/// Why a shard is believed to be what the origin has.
+/// The reason to believe that a shard equals the origin's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// It is not: it was read once, and nobody pins its digest.
+    /// No reason: it was read once, and no snapshot pins its digest.
     None,
-    /// It was read twice alike, and is not what somebody pins.
+    /// Two reads agreed. A snapshot pins another digest.
     ReadTwice,
     /// Some snapshot pins its digest.
     Pinned,
@@ -30,39 +31,39 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// What the dataset pins, if it does.
+    /// Returns the pin of a dataset for a shard, if the manifest has one.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     pub(crate) fn of(dataset: &Arc<Dataset>, shard: u32) -> Option<Self> {
         let checksum = dataset.manifest().shard(shard).checksum?;
         Some(Self { checksum, dataset: Arc::clone(dataset), shard })
     }
 
-    /// The digest that the shard is to have.
+    /// Returns the digest that the shard must have.
     pub(crate) fn checksum(&self) -> u64 {
         self.checksum
     }
 
-    /// The dataset whose snapshot pins it.
+    /// Returns the dataset whose snapshot pins the shard.
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }
 
-    /// The number of the shard in that dataset.
+    /// Returns the index of the shard in that dataset.
     pub(crate) fn shard(&self) -> u32 {
         self.shard
     }
 }
 
-/// The shard, for people.
+/// Names the shard in messages.
 impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "shard {} of {}", self.shard, self.dataset.uri())
     }
 }
 
-/// Why those who pin another checksum don't get the shard that the origin has.
+/// Returns the error for snapshots that pin a checksum other than that of the origin's bytes.
 pub(crate) fn wrong() -> Error {
     Error::new(
         ErrorKind::DataLoss,
@@ -71,7 +72,7 @@ pub(crate) fn wrong() -> Error {
     )
 }
 
-/// Why those who pin a checksum don't get a shard that came in differently each time.
+/// Returns the error for snapshots that pin a checksum when two reads of the shard differ.
 pub(crate) fn not_met() -> Error {
     Error::new(
         ErrorKind::DataLoss,
