@@ -1,5 +1,5 @@
-//! The fills that gave up: what and why, for people to look at, and for a moment for those who ask
-//! for the same shard again.
+//! The fills that gave up. They are listed for operators, and hold off repeated requests for a
+//! moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use larder_wire::{Error, limits};
 pub struct Failure {
     /// The shard.
     pub id: ShardId,
-    /// The snapshot it was wanted for.
+    /// The snapshot that it was requested for.
     pub snapshot: SnapshotId,
-    /// Its number in that snapshot.
+    /// Its index in that snapshot.
     pub shard: u32,
-    /// What could not be read, where it was one read.
+    /// The read that failed, if it was a single read.
     pub place: Option<Place>,
-    /// The checksum that it failed over, where that was the reason: who pins another, or none, may have the shard.
+    /// The checksum that the fill failed on, if that was the reason. Snapshots that pin another, or
+    /// none, may still get the shard.
     pub pinned: Option<u64>,
-    /// Why.
+    /// The error.
     pub why: Arc<Error>,
-    /// How often it was tried.
+    /// Number of tries.
     pub attempts: u32,
     /// When it gave up.
     pub at: Instant,
@@ -34,9 +35,9 @@ pub struct Failure {
 pub struct Place {
     /// The object.
     pub object: OriginUri,
-    /// Where in the object the read begins.
+    /// The byte of the object at which the read begins.
     pub offset: u64,
-    /// How many bytes it was to bring.
+    /// Length of the read in bytes.
     pub bytes: u64,
 }
 
@@ -52,7 +53,7 @@ impl Failures {
         self.0.push_back(failure);
     }
 
-    /// Why a shard is not to be tried again yet for those who pin this checksum, or none.
+    /// Returns the recent error of a shard, if snapshots with this pin must not retry it yet.
     pub(crate) fn held(
         &self,
         id: ShardId,
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_over_a_checksum_holds_for_those_who_pin_it_and_another_for_all() {
+    fn checksum_failure_holds_off_only_those_that_pin_it() {
         let (mut failures, now) = (Failures::default(), clock::now());
         let [pinned, plain] = [1, 2].map(|shard| ShardId::from_bytes([shard; 16]));
         failures.add(failure(1, Some(7), now));

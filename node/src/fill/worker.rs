@@ -1,4 +1,4 @@
-//! The workers: each performs one fill at a time, from memory to seal.
+//! The fill workers. Each performs one fill at a time, from memory to seal.
 
 use std::sync::Arc;
 
@@ -21,22 +21,23 @@ use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::pin::{self, Pin};
 
-/// What the workers share.
+/// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
     peers: Arc<Peers>,
     counters: Arc<Counters>,
     pace: Arc<Pace>,
-    /// Fills that take memory at once: in turn, so that the first can read while the next take theirs.
+    /// Bounds the fills that allocate at once. In turn, so that the first fill reads while the next
+    /// allocate.
     memory: Semaphore,
-    /// GETs of parts at once, over all fills.
+    /// Bounds the GETs of parts at once, over all fills.
     gets: Semaphore,
-    /// Parts whose rows are hashed at once because they overlap, over all fills.
+    /// Bounds the parts with overlapping rows that are hashed at once, over all fills.
     hashing: Arc<Semaphore>,
 }
 
 impl Filler {
-    /// What reads from `peers` where they have it, else from the origin.
+    /// Creates a filler that reads from `peers` if they hold the shard, else from the origin.
     pub(crate) fn new(
         reader: &Arc<Reader>,
         peers: Arc<Peers>,
@@ -54,7 +55,7 @@ impl Filler {
         })
     }
 
-    /// Starts the workers; they end with `stopping`.
+    /// Starts the workers. They end with `stopping`.
     pub(crate) fn start_workers(
         self: &Arc<Self>,
         cache: &Arc<Cache>,
@@ -72,8 +73,8 @@ impl Filler {
         loop {
             let job = cache.next_job().await;
             let (id, filler) = (job.flight().id(), Arc::clone(&self));
-            // A task of its own, so that a panic ends this fill and neither the worker nor the node.
-            // Its set ends it with the worker.
+            // A task of its own, so that a panic ends this fill and not the worker. The set aborts
+            // the task if the worker ends.
             let mut fill = task::JoinSet::new();
             fill.spawn(async move { filler.fill(job).await });
             if let Some(Err(death)) = fill.join_next().await {
@@ -121,7 +122,7 @@ impl Filler {
         }
     }
 
-    /// The extent that an earlier worker began, or a new one.
+    /// Returns the extent that an earlier worker began, or creates one.
     async fn take_memory(&self, job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
         if let Some(begun) = job.flight().begun() {
             return Ok(begun);
@@ -136,7 +137,7 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads what is missing.
+    /// Reads the missing parts.
     async fn read_parts(
         &self,
         job: &Job,
@@ -150,7 +151,7 @@ impl Filler {
         parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
-    /// Asks who may have the shard for the first part that is missing.
+    /// Reads the first missing part from a peer. Returns the peer that gave it.
     async fn find_lender<'a>(
         &'a self,
         job: &'a Job,
@@ -165,7 +166,7 @@ impl Filler {
         let read = &plan.reads[part.index()];
         let lender =
             Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
-        // What the peer's memory has become is known only when the whole was compared with what it was filled with.
+        // Only the comparison of the whole shard shows whether the peer's memory is still intact.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
         Some(lender)
@@ -194,8 +195,8 @@ impl Filler {
         self.finish(job.flight(), part).await.map_err(GaveUp::from)
     }
 
-    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is hashed on
-    /// a thread that may block.
+    /// Lets readers see a written part. Hashing overlapping rows may take seconds, so it runs on a
+    /// blocking thread.
     async fn finish(&self, flight: &Arc<Flight>, part: Part) -> Result<(), Error> {
         let finished = if part.has_rows_to_hash() {
             let turn = Arc::clone(&self.hashing).acquire_owned().await;
@@ -220,8 +221,8 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     Ok(sealed.map_err(errors::of_extent)?)
 }
 
-/// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays counted for as
-/// long as the result, also when the caller is stopped and nobody takes it.
+/// Allocates, hashes or seals memory of a flight on a blocking thread. The memory stays counted
+/// while the result lives, even if the calling task is stopped.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<Flight>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -230,13 +231,13 @@ async fn on_memory<T: Send + 'static>(
     off_thread(move || (work(), working)).await
 }
 
-/// Runs what blocks on a blocking thread; its panic is the caller's.
+/// Runs blocking work on a blocking thread. Its panic becomes the caller's.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(death) => match death.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down, and this task with it.
+            // The runtime is shutting down, and this task with it.
             Err(_) => std::future::pending().await,
         },
     }
@@ -255,7 +256,7 @@ mod tests {
     use crate::cache::Found;
     use crate::testing::{Folder, Kitchen, member, placed, until};
 
-    /// The only part, all written, of an extent of four rows of 100 bytes.
+    /// Returns the only part, all written, of an extent of four rows of 100 bytes.
     fn written(stride_bytes: u64) -> Part {
         let layout =
             Layout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_overlap_are_hashed_off_the_threads_of_the_runtime_and_others_at_once() {
+    fn overlapping_rows_are_hashed_on_blocking_threads() {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let counters = Arc::default();
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_in_a_thread_that_outlives_its_fill_stays_counted_until_it_is_gone() {
+    fn memory_in_a_thread_that_outlives_its_fill_stays_counted() {
         let folder = Folder::new(64, 4096, 256 << 10, false);
         let one = Kitchen::extent_bytes(&folder, 64);
         let kitchen = Kitchen::unmanned(&folder, one);
