@@ -68,7 +68,7 @@ const AGREED: &[GaugeOf] = &[
     ("larder_cluster_coordinator_away", "1 while the coordinator does not answer", |s| {
         s.away.is_some().into()
     }),
-    ("larder_cluster_braked", "1 while nobody is removed without an operator's word", |s| {
+    ("larder_cluster_braked", "1 while members are removed only by an operator", |s| {
         s.braked.into()
     }),
     ("larder_cluster_change_in_flight", "1 while shards move for a change of the ring", |s| {
@@ -101,7 +101,7 @@ fn describe() {
     describe_gauge!(LEASES, "shards held by clients on this host");
     describe_gauge!(GATHERING, "gathers being answered");
     describe_gauge!(DATASETS, "datasets open");
-    describe_gauge!(RING_VERSION, "version of the ring that the node goes by");
+    describe_gauge!(RING_VERSION, "version of the ring in use");
     AGREED.iter().for_each(|&(name, what, _)| describe_gauge!(name, what));
 }
 

@@ -1,4 +1,4 @@
-//! Everything that stands behind the cache's one lock.
+//! The state behind the cache's one lock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,35 +21,35 @@ pub(super) struct Books {
     pub(super) store: ShardStore,
     pub(super) queue: Queue,
     pub(super) failures: Failures,
-    /// Why nothing is filled any more.
+    /// Set when the cache closes: the reason why fills end.
     pub(super) closed: Option<Arc<Error>>,
-    /// What the latest extent came in.
+    /// The page size of the latest extent.
     pub(super) page_size: Option<PageSize>,
 }
 
-/// What a look for a shard came to.
+/// The outcome of a look for a shard.
 pub(super) enum Look {
     Absent,
     Here(Arc<Sealed>),
-    /// It is here, and not what the asker pins: that is not what the origin has.
+    /// It is resident with bytes other than the caller pins, and they equal the origin's.
     Wrong,
-    /// It is here, and not what the asker pins, whose own fill gave up lately.
+    /// It is resident with bytes other than the caller pins. A fill for that pin failed lately.
     Held(Arc<Error>),
-    /// It was here, and was not what the asker pins: it is gone, to be read again.
+    /// It was resident with bytes other than the caller pins. It was evicted, to be read again.
     Doubted(EvictedShard),
-    /// It was here, and was not to be handed out.
+    /// It was resident and must not be handed out.
     Discarded(Discarded),
 }
 
-/// What became of a shard that is not to be handed out any more.
+/// The outcome of discarding a shard.
 #[must_use]
 #[derive(Debug)]
 pub(super) enum Discarded {
-    /// It is gone, and to be buried.
+    /// It was evicted and must be buried.
     Evicted(EvictedShard),
-    /// Somebody maps it: it goes with the last lease. `news` if it was not condemned before.
+    /// A client holds it: it is evicted with the last lease. `news` if it was not condemned before.
     Condemned { news: bool },
-    /// It is not here.
+    /// It is not resident.
     Absent,
 }
 
@@ -65,7 +65,7 @@ impl Books {
         }
     }
 
-    /// Looks for a shard for somebody who pins `pinned`. One that may be wrong leaves because of it.
+    /// Looks for a shard for a caller that pins `pinned`. Evicts it if it may be wrong.
     pub(super) fn look(
         &mut self,
         id: ShardId,
@@ -83,7 +83,8 @@ impl Books {
                 Look::Here(kept.sealed)
             }
             Fit::Wrong => Look::Wrong,
-            // Who maps it pins nothing, or this: it is not taken from them over another's checksum.
+            // Clients that map it pin nothing, or these bytes. Another pin must not take it from
+            // them.
             Fit::Doubtful => self.store.evict(id, now).map_or(Look::Wrong, Look::Doubted),
             Fit::Unknown => match self.failures.held(id, pinned, now) {
                 Some(why) => Look::Held(why),
@@ -92,7 +93,7 @@ impl Books {
         }
     }
 
-    /// Notes that a shard is what somebody pins, if anything is pinned.
+    /// Notes that a shard has the checksum that a caller pins.
     fn prove(&mut self, id: ShardId, pinned: Option<u64>) {
         if pinned.is_some()
             && let Some(kept) = self.store.handle_mut(id)
@@ -101,7 +102,7 @@ impl Books {
         }
     }
 
-    /// Lets go of a shard, or sees to it that it goes with its last lease.
+    /// Evicts a shard, or condemns it to be evicted with its last lease.
     pub(super) fn discard(&mut self, id: ShardId, now: Instant) -> Discarded {
         match self.store.evict(id, now) {
             Ok(evicted) => Discarded::Evicted(evicted),
@@ -113,7 +114,7 @@ impl Books {
         }
     }
 
-    /// Lets go of those among `ids` that are condemned and that nobody leases any more.
+    /// Evicts those of `ids` that are condemned and no longer leased.
     pub(super) fn evict_condemned(&mut self, ids: &[ShardId], now: Instant) -> Vec<EvictedShard> {
         let evict = |id: &ShardId| {
             let condemned = self.store.handle_mut(*id).is_some_and(|kept| kept.condemned);

@@ -1,4 +1,4 @@
-//! Asking for shards: what is here, what is on its way, and what begins to be filled because of it.
+//! Requests for shards: returns resident shards, joins running fills, and starts new fills.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use crate::fill::{Priority, Pushed, Queued, ShardPlan};
 use crate::flight::{Flight, Waited};
 use crate::pin::{self, Pin};
 
-/// What the cache has of one shard.
+/// The state of one requested shard.
 #[derive(Debug)]
 pub enum Found {
-    /// It is here.
+    /// It is resident.
     Resident(Arc<Sealed>),
-    /// It is on its way; or it can't be, and the flight says at once why.
+    /// It is being filled. If it can't be filled, the flight reports the error at once.
     InFlight(Awaited),
-    /// It is not here and will not be kept for now: read its rows by range.
+    /// It is not resident and will not be kept for now: read its rows by range.
     NotKept,
 }
 
-/// A flight that somebody waits for: while this lives, a filler that dies is replaced. Derefs to
+/// A flight with a waiting reader. While this lives, a fill worker that dies is replaced. Derefs to
 /// [`Flight`].
 #[derive(Debug)]
 pub struct Awaited {
     flight: Arc<Flight>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
-    /// What the asker's snapshot pins. Others who wait may have asked for other snapshots.
+    /// The pin of the caller's snapshot. Other readers may wait for other snapshots.
     pin: Option<Pin>,
 }
 
 impl Awaited {
-    /// As [`Flight::wait`]; a shard that came in and is not what the asker's snapshot pins is a failure.
+    /// As [`Flight::wait`]. Fails if the shard is in but differs from the caller's pin.
     #[must_use]
     pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
         self.checked(self.flight.wait(region, range, timeout))
@@ -53,7 +53,7 @@ impl Awaited {
         self.checked(self.flight.wait_for_all(timeout))
     }
 
-    /// What the wait came to for this asker.
+    /// Checks the outcome of a wait against the caller's pin.
     fn checked(&self, waited: Waited) -> Waited {
         let pinned = self.pin.as_ref().map(Pin::checksum);
         match (&waited, &self.pin) {
@@ -76,7 +76,7 @@ impl Awaited {
         }
     }
 
-    /// The flight, without this caller's place among those who wait.
+    /// Returns the flight without this caller's place among the waiters.
     pub(super) fn flight(&self) -> Arc<Flight> {
         Arc::clone(&self.flight)
     }
@@ -98,7 +98,7 @@ impl Drop for Awaited {
     }
 }
 
-/// Who asks, for what, how urgently.
+/// One request: its dataset, priority and time.
 struct Asking<'a> {
     cache: &'a Arc<Cache>,
     dataset: &'a Arc<Dataset>,
@@ -107,16 +107,16 @@ struct Asking<'a> {
     now: Instant,
 }
 
-/// A shard that is asked for and was not here at first sight.
+/// A requested shard that was absent at the first look.
 struct Missing {
-    /// Its place in the caller's list.
+    /// Its index in the caller's list.
     index: usize,
     shard: u32,
     id: ShardId,
     bytes: u64,
 }
 
-/// What came out of the books and is dealt with after the lock.
+/// Results of the books that are handled after the lock is released.
 #[derive(Default)]
 struct Aside {
     evicted: Vec<EvictedShard>,
@@ -127,11 +127,11 @@ struct Aside {
 }
 
 impl Cache {
-    /// What there is of each of `shards`, in their order; what is not here begins to be filled if
-    /// it is admitted. Takes the lock once if all are here.
+    /// Returns the state of each of `shards`, in their order. Absent shards begin to be filled if
+    /// they are admitted. Takes the lock once if all are resident.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     pub fn find(
         self: &Arc<Self>,
         dataset: &Arc<Dataset>,
@@ -148,12 +148,12 @@ impl Cache {
         let group = Group::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
         let waiting = asking.admit(missing, &mut found);
-        // What was evicted is free already if nobody maps it: one more look.
+        // If no process maps the evicted memory, it is free by now. Ask once more.
         if waiting.made_room {
             asking.admit(waiting.left_out, &mut found);
         }
         for (index, id) in doubted {
-            // Rows by range come from where damaged bytes came from, and are compared with nothing.
+            // Rows by range come from the same origin as the damaged bytes, and are not compared.
             if matches!(found[index], Found::NotKept) {
                 let why = "its bytes were not what the manifest pins, and there is no room to read them anew";
                 found[index] = over(id, Arc::new(again(why)));
@@ -162,11 +162,11 @@ impl Cache {
         found
     }
 
-    /// A shard if it is here, for another node: nobody reads it by this, nothing begins because of it, and nothing
-    /// leaves.
+    /// Returns a shard for another node if it is resident. Does not count as a use, starts no fill
+    /// and evicts nothing.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     #[must_use]
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
@@ -177,7 +177,7 @@ impl Cache {
         right.then_some(kept.sealed)
     }
 
-    /// Takes what is resident; returns what is not.
+    /// Fills in the resident shards. Returns the absent ones.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,
@@ -205,7 +205,7 @@ impl Cache {
             false
         });
         drop(books);
-        // What was doubted is admitted first, into the room that it had.
+        // Doubted shards come first, so that they get the room they had.
         let mut absent = Vec::new();
         for (index, shard, id, look) in others {
             match look {
@@ -228,7 +228,7 @@ impl Cache {
         LookedUp { absent, doubted }
     }
 
-    /// Computes what absent shards would take, outside the lock.
+    /// Computes the bytes that absent shards would take, outside the lock.
     fn measure(
         dataset: &Arc<Dataset>,
         absent: Vec<(usize, u32, ShardId)>,
@@ -270,7 +270,7 @@ impl Cache {
 }
 
 impl Asking<'_> {
-    /// Asks the store for each; returns those without room, and whether some was made.
+    /// Requests each shard from the store. Returns those without room, and whether any was evicted.
     fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
         let mut aside = Aside::default();
         let mut left_out = Vec::new();
@@ -291,7 +291,7 @@ impl Asking<'_> {
         LeftOut { left_out, made_room }
     }
 
-    /// `None` if there is no room for it.
+    /// Requests one shard. Returns `None` if there is no room for it.
     fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
         let pin = Pin::of(self.dataset, one.shard);
         let held = books.failures.held(one.id, pin.as_ref().map(Pin::checksum), self.now);
@@ -320,17 +320,17 @@ impl Asking<'_> {
         }
     }
 
-    /// A shard that was not here a moment ago.
+    /// Handles a shard that became resident since the first look.
     fn just_came_in(&self, one: &Missing, kept: Kept) -> Found {
         match kept.fit(self.dataset.manifest().shard(one.shard).checksum, self.now) {
             Fit::Right if !kept.condemned => Found::Resident(kept.sealed),
             Fit::Wrong | Fit::Doubtful => wrong(self.dataset, one.shard, one.id),
-            // Who asks again finds and discards it.
+            // The next request finds and discards it.
             Fit::Right | Fit::Unknown => Found::NotKept,
         }
     }
 
-    /// Finds a place in the queue for a shard that was just admitted.
+    /// Queues the fill of a shard that was just admitted.
     fn enqueue(
         &self,
         books: &mut Books,
@@ -348,7 +348,7 @@ impl Asking<'_> {
                 return Found::NotKept;
             }
         }
-        // The fill is another's to perform, so the one who asked is its first waiter.
+        // Another task performs the fill, so the caller is its first waiter.
         let make = || unreachable!("the shard was just admitted");
         let again = books.store.request(one.id, self.group, one.bytes, self.now, make);
         let Outcome::InFlight { handle, waiter } = again else {
@@ -357,7 +357,7 @@ impl Asking<'_> {
         self.awaited(handle, waiter, pin)
     }
 
-    /// The place of one who waits, and says what for and how urgently.
+    /// Wraps a flight for the caller: notes the caller's pin and priority on it.
     fn awaited(&self, flight: Arc<Flight>, waiter: Waiter<ShardId>, pin: Option<Pin>) -> Found {
         if let Some(pin) = &pin {
             flight.compare_with(pin);
@@ -370,15 +370,15 @@ impl Asking<'_> {
     }
 }
 
-/// What a look came to, but for what is here.
+/// The absent shards after a look.
 struct LookedUp {
-    /// To be filled: places in the caller's list, numbers and ids.
+    /// Shards to fill: index in the caller's list, shard index and id.
     absent: Vec<(usize, u32, ShardId)>,
-    /// Of these, what was here and was not what the caller pins.
+    /// The absent shards that were resident with bytes other than the caller pins.
     doubted: Vec<(usize, ShardId)>,
 }
 
-/// Shards without room, and whether something was evicted for them.
+/// Shards without room, and whether any shard was evicted for them.
 struct LeftOut {
     left_out: Vec<Missing>,
     made_room: bool,
@@ -389,7 +389,7 @@ fn over(id: ShardId, why: Arc<Error>) -> Found {
     Found::InFlight(Awaited { flight, place: None, pin: None })
 }
 
-/// What those get whose snapshot pins another checksum than that of what the origin has.
+/// Returns the error for a snapshot that pins a checksum other than that of the origin's bytes.
 fn wrong(dataset: &Arc<Dataset>, shard: u32, id: ShardId) -> Found {
     match Pin::of(dataset, shard) {
         Some(pin) => over(id, Arc::new(pin::wrong().context(pin))),

@@ -1,4 +1,4 @@
-//! One fill in a worker's hands: it ends in the books, whatever becomes of the worker.
+//! One fill performed by a worker. It ends in the books even if the worker dies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::fill::{Failure, Place, Queued};
 use crate::flight::Flight;
 use crate::pin::{self, Pin, Proof};
 
-/// Workers that may die over one shard; more would say that the shard kills them.
+/// How many workers one shard may kill. After that the shard is assumed to be the cause.
 const WORKERS_MAX: u32 = 3;
 
 /// A fill and the right to perform it. Dropping it unfinished hands the fill to the next worker.
@@ -32,11 +32,11 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) sealed: Sealed,
-    /// Why it is what the origin has, whatever is pinned.
+    /// The reason to believe that it equals the origin's bytes.
     pub(crate) proof: Proof,
 }
 
-/// A fill that can't be completed: why, over which read or which checksum, after how many tries.
+/// Why a fill failed: the error, the read or the checksum, and the number of tries.
 #[derive(Debug)]
 pub(crate) struct GaveUp {
     pub(crate) why: Error,
@@ -52,14 +52,14 @@ impl From<Error> for GaveUp {
 }
 
 impl GaveUp {
-    /// Two reads did not bring what is pinned.
+    /// Creates the result of a fill whose two reads did not match a pin.
     pub(crate) fn over(pin: &Pin, why: Error) -> Self {
         Self { why, place: None, pin: Some(pin.clone()), attempts: 2 }
     }
 }
 
 impl Cache {
-    /// The next fill to perform, as soon as there is one.
+    /// Waits for the next fill, and takes it.
     pub(crate) async fn next_job(self: &Arc<Self>) -> Job {
         loop {
             let one = self.queued.acquire().await;
@@ -71,7 +71,7 @@ impl Cache {
         }
     }
 
-    /// Ends a fill that is in nobody's hands.
+    /// Ends a fill that no worker holds.
     pub(super) fn abandon(
         &self,
         permit: FillPermit<ShardId>,
@@ -92,7 +92,7 @@ fn died() -> Arc<Error> {
 }
 
 impl Job {
-    /// What is to be filled.
+    /// Returns the flight of the shard to fill.
     pub(crate) fn flight(&self) -> &Arc<Flight> {
         &self.flight
     }
@@ -101,12 +101,13 @@ impl Job {
         &self.dataset
     }
 
-    /// The number of the shard in the dataset.
+    /// Returns the index of the shard in the dataset.
     pub(crate) fn shard(&self) -> u32 {
         self.shard
     }
 
-    /// The shard is in: from here on it is served from memory, though not to those who pin another.
+    /// Completes the fill. From now on the shard is served from memory, except to snapshots that
+    /// pin another checksum.
     pub(crate) fn complete(mut self, filled: Filled) {
         let Some(permit) = self.permit.take() else {
             return;
@@ -129,8 +130,8 @@ impl Job {
         }
     }
 
-    /// The shard can't be had: everyone who waits is told, and for a moment everyone who asks. Those who don't pin the
-    /// checksum that it was given up over may try for themselves.
+    /// Gives the fill up. All waiting readers get the error, and for a moment all further requests.
+    /// After a checksum failure, snapshots that do not pin that checksum may retry.
     pub(crate) fn give_up(mut self, gave_up: GaveUp) {
         let Some(permit) = self.permit.take() else {
             return;
@@ -142,7 +143,7 @@ impl Job {
         self.cache.abandon(permit, &self.flight, &why);
     }
 
-    /// Lists what did not come, or not as somebody pins it. Returns why, to be told.
+    /// Lists a failed read, or a mismatch with a pin. Returns the error to report.
     fn list(&self, gave_up: GaveUp) -> Arc<Error> {
         let GaveUp { why, place, pin, attempts } = gave_up;
         let pinned_by = pin.as_ref().map(|pin| (pin.dataset(), pin.shard()));
@@ -163,8 +164,8 @@ impl Job {
         why
     }
 
-    /// What becomes of a fill whose worker died or was stopped: somebody waits, so it is queued
-    /// again with the parts that are in; nobody does, so the shard is absent again.
+    /// Hands over a fill whose worker died or was stopped. With waiting readers it is queued again
+    /// with the parts that are in. Without any, the shard is absent again.
     fn hand_over(&self, permit: FillPermit<ShardId>) {
         let (cache, flight) = (&self.cache, &self.flight);
         let mut books = cache.lock();

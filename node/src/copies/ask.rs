@@ -47,7 +47,7 @@ async fn one(
     let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
     let asking = time::timeout(limits::LAST_USES_TIMEOUT, peer.last_uses(asked, note));
     if let Err(missed) = asking.await.unwrap_or(Err(Missed::Silent)) {
-        tracing::debug!(peer = %peer.id(), %missed, "it does not say of all that it has");
+        tracing::debug!(peer = %peer.id(), %missed, "it does not list all that it holds");
     }
     Held { peer, shards }
 }

@@ -49,7 +49,7 @@ impl<'a> Lender<'a> {
         let lent = self.try_read(read, target).await;
         if let Err(missed) = &lent {
             self.failed.store(true, Ordering::Relaxed);
-            tracing::debug!(peer = %self.holder.peer.id(), %missed, "a peer does not lend a shard");
+            tracing::debug!(peer = %self.holder.peer.id(), %missed, "a peer does not give the shard");
         }
         lent.is_ok()
     }

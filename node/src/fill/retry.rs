@@ -54,7 +54,7 @@ impl RetryBudget {
     }
 }
 
-/// How long to wait after so many tries; `chance` draws from `0..=` its argument.
+/// Returns the wait after `tries` tries. `chance` draws from `0..=` its argument.
 pub(crate) fn wait_after(tries: u32, chance: impl FnOnce(u64) -> u64) -> Duration {
     let doubled = limits::RETRY_WAIT_MIN.saturating_mul(1_u32 << tries.saturating_sub(1).min(16));
     Duration::from_millis(chance(millis(doubled.min(limits::RETRY_WAIT_MAX))))

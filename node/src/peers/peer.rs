@@ -132,7 +132,7 @@ impl Peer {
         if let Err(missed) = &read
             && !matches!(missed, Missed::NotThere)
         {
-            tracing::debug!(peer = %self.id, %missed, "a peer is passed over for a while");
+            tracing::debug!(peer = %self.id, %missed, "a peer is skipped for a while");
             let mut state = self.lock();
             *state = State { away_until: Some(clock::now() + AWAY), ..State::default() };
         }

@@ -1,4 +1,4 @@
-//! One shard that several snapshots share, of which one pins a wrong checksum and one pins none.
+//! One shard shared by several snapshots, of which one pins a wrong checksum and one pins none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::pin::{self, Proof};
 use crate::testing::{Folder, Kitchen, landed};
 use Asker::{Any, Right, Wrong};
 
-/// Who asks, by what its snapshot pins.
+/// A caller, by the pin of its snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Any,
@@ -36,7 +36,7 @@ const ORDERS: [[Asker; 3]; 6] = [
 ];
 
 const SHARD_BYTES: u64 = 128_000;
-/// The one that is asked for: what differs is its last byte.
+/// The requested shard. Its last byte is the one that differs.
 const SHARD: u32 = 1;
 
 struct Shared {
@@ -93,7 +93,7 @@ impl Shared {
         self.kitchen.cache.lease(self.dataset(asker), SHARD, ANN)
     }
 
-    /// Each gets the shard, but for the one whose snapshot pins another.
+    /// Checks that each caller gets the shard, except the one whose snapshot pins another checksum.
     fn check(&self, asker: Asker, came: Result<Arc<Sealed>, Arc<Error>>) {
         match (asker, came) {
             (Any | Right, Ok(sealed)) => self.folder.check(self.dataset(asker), SHARD, &sealed),
@@ -119,7 +119,7 @@ impl Shared {
         self.right.manifest().shard(SHARD).id
     }
 
-    /// What one who asks so much later sees.
+    /// Returns what a caller sees this much later.
     fn look_in(&self, asker: Asker, later: Duration) -> Look {
         let (dataset, now) = (self.dataset(asker), clock::now() + later);
         let pinned = dataset.manifest().shard(SHARD).checksum;
@@ -127,7 +127,7 @@ impl Shared {
         self.kitchen.cache.lock().look(self.id(), group, pinned, now)
     }
 
-    /// How often the shard was read from the origin.
+    /// Returns how often the shard was read from the origin.
     fn reads(&self) -> u64 {
         self.kitchen.counters.origin_bytes.get() / SHARD_BYTES
     }
@@ -151,13 +151,13 @@ impl Shared {
 }
 
 #[test]
-fn a_wrong_checksum_of_one_snapshot_is_told_to_those_who_pin_it_and_to_nobody_else() {
+fn wrong_pin_fails_only_snapshots_that_have_it() {
     for order in ORDERS {
         let shared = Shared::manned();
         order.into_iter().for_each(|asker| shared.ask(asker));
         let (reads, discarded) = match order {
             [Wrong, ..] => (2, 0),
-            // Nobody could tell whose bytes were right.
+            // One read can't tell whose bytes are right.
             [Any, Wrong, _] => (3, 1),
             _ => (1, 0),
         };
@@ -172,7 +172,7 @@ fn a_wrong_checksum_of_one_snapshot_is_told_to_those_who_pin_it_and_to_nobody_el
 }
 
 #[test]
-fn those_who_wait_for_one_fill_each_get_what_their_snapshot_pins_or_are_told() {
+fn readers_of_one_fill_get_what_they_pin_or_an_error() {
     for order in ORDERS {
         let shared = Shared::unmanned();
         let flights = order.map(|asker| shared.in_flight(asker));
@@ -188,7 +188,7 @@ fn those_who_wait_for_one_fill_each_get_what_their_snapshot_pins_or_are_told() {
 }
 
 #[test]
-fn a_wrong_checksum_is_listed_for_the_snapshot_that_pins_it_whoever_began_the_fill() {
+fn wrong_checksum_is_listed_for_the_snapshot_that_pins_it() {
     let shared = Shared::unmanned();
     let flights = [Any, Wrong].map(|asker| shared.in_flight(asker));
     shared.kitchen.start_workers();
@@ -202,7 +202,7 @@ fn a_wrong_checksum_is_listed_for_the_snapshot_that_pins_it_whoever_began_the_fi
 }
 
 #[test]
-fn who_has_leased_a_shard_keeps_it_whatever_another_snapshot_pins() {
+fn leased_shard_stays_despite_another_pin() {
     let shared = Shared::manned();
     let recalls = shared.recalls();
     shared.ask(Right);
@@ -215,7 +215,7 @@ fn who_has_leased_a_shard_keeps_it_whatever_another_snapshot_pins() {
 }
 
 #[test]
-fn a_leased_shard_that_may_be_wrong_is_recalled_once_and_not_again_when_it_was_read_anew() {
+fn doubted_leased_shard_is_recalled_once() {
     let shared = Shared::manned();
     let recalls = shared.recalls();
     shared.ask(Any);
@@ -230,7 +230,7 @@ fn a_leased_shard_that_may_be_wrong_is_recalled_once_and_not_again_when_it_was_r
 }
 
 #[test]
-fn damage_that_came_twice_is_mended_when_the_origin_is_well_again() {
+fn damage_read_twice_is_replaced_after_the_origin_recovers() {
     let shared = Shared::manned();
     shared.folder.damage();
     let why = landed(&shared.in_flight(Right)).unwrap_err();
@@ -241,14 +241,14 @@ fn damage_that_came_twice_is_mended_when_the_origin_is_well_again() {
         panic!("kept for ever")
     };
     shared.kitchen.cache.bury(evicted);
-    // `Right` is held for the fill that gave up on it; what anybody else had read is for all.
+    // `Right` is held off by its own failed fill. A shard read for another caller serves all.
     [Any, Right].into_iter().for_each(|asker| shared.ask(asker));
     assert!(matches!(shared.look_in(Wrong, limits::READ_TWICE_HOLD), Look::Wrong), "pinned");
     assert_eq!((shared.reads(), shared.evictions()), (3, 1));
 }
 
 #[test]
-fn what_somebody_maps_is_not_taken_away_over_another_checksum_nor_read_around() {
+fn mapped_shard_is_not_condemned_over_another_pin() {
     let shared = Shared::manned();
     let recalls = shared.recalls();
     assert!(landed(&shared.in_flight(Wrong)).is_err());
@@ -265,7 +265,7 @@ fn what_somebody_maps_is_not_taken_away_over_another_checksum_nor_read_around() 
 }
 
 #[test]
-fn a_peer_that_pins_another_checksum_is_not_given_the_shard_and_drops_nothing() {
+fn peer_with_another_pin_gets_no_shard_and_evicts_none() {
     let shared = Shared::manned();
     shared.ask(Any);
     assert!(shared.kitchen.cache.resident(&shared.wrong, SHARD).is_none());
@@ -275,7 +275,7 @@ fn a_peer_that_pins_another_checksum_is_not_given_the_shard_and_drops_nothing() 
 }
 
 #[test]
-fn a_fill_that_was_given_up_over_a_checksum_is_tried_at_once_for_those_who_do_not_pin_it() {
+fn checksum_failure_is_retried_at_once_without_that_pin() {
     let shared = Shared::unmanned();
     let [wrong, any] = [Wrong, Any].map(|asker| shared.in_flight(asker));
     let job = shared.next_job();
@@ -285,7 +285,7 @@ fn a_fill_that_was_given_up_over_a_checksum_is_tried_at_once_for_those_who_do_no
     assert_eq!(landed(&any).unwrap_err().kind(), ErrorKind::ResourceExhausted);
     shared.kitchen.start_workers();
     shared.ask(Any);
-    // It is held, and does not discard what another read meanwhile.
+    // `Wrong` is held off, and does not discard the shard that another caller read.
     let why = landed(&shared.in_flight(Wrong)).unwrap_err();
     assert!(why.message().contains("differently each time"), "{why}");
     shared.ask(Any);
@@ -294,7 +294,7 @@ fn a_fill_that_was_given_up_over_a_checksum_is_tried_at_once_for_those_who_do_no
 }
 
 #[test]
-fn who_joins_a_fill_too_late_for_its_checksum_to_be_compared_asks_again() {
+fn reader_joining_after_the_comparison_asks_again() {
     let shared = Shared::unmanned();
     let any = shared.in_flight(Any);
     let job = shared.next_job();
