@@ -125,8 +125,8 @@ impl Cache {
         }
     }
 
-    /// Evicts a shard whose bytes were found to be wrong. The next request fills it again. While a
-    /// client maps it, its rows are read from the origin instead.
+    /// Evicts a shard because its bytes are wrong. The next request fills it again. While a client
+    /// maps it, its rows are read from the origin instead.
     pub fn discard(&self, id: ShardId) {
         let discarded = self.lock().discard(id, clock::now());
         if let Discarded::Evicted(_) | Discarded::Condemned { news: true } = discarded {

@@ -99,8 +99,8 @@ impl Catalog {
         Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
     }
 
-    /// Follows links in local folders wherever they lead. For a private node: the user who runs it
-    /// may read those files anyway.
+    /// Follows links in local folders wherever they lead. For a private node: its user may read
+    /// those files anyway.
     #[must_use]
     pub fn following_links(self) -> Self {
         Self { fence: None, ..self }
@@ -112,7 +112,8 @@ impl Catalog {
         self.lock_prefixes().clone()
     }
 
-    /// Adds a prefix. Only for the owner of a private node, who could start it with any prefix.
+    /// Adds a prefix. Only for the owner of a private node: that user could start it with any
+    /// prefix.
     ///
     /// # Errors
     /// `ResourceExhausted` if the node has the most prefixes it may have.

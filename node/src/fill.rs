@@ -2,7 +2,7 @@
 //!
 //! A fixed number of workers take fills from the queue, most urgent first. For each fill a worker:
 //!
-//! 1. creates a memory file for the shard, whose bytes the budget has admitted;
+//! 1. creates a memory file for the shard, in bytes that the budget has admitted;
 //! 2. reads its parts in parallel, and writes and hashes bytes as they arrive;
 //! 3. seals the extent;
 //! 4. compares the checksum, if the snapshot of a waiting reader pins one (`compare`).

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the whole shard. Once their part
-//! is in, the reader copies them out of the private extent. Two kinds of shards are exceptions: one
-//! whose checksum is pinned, and one that a peer gives. Their checksum covers the whole shard, so
-//! no reader gets a byte before all of it is compared. Readers of several snapshots may wait for
-//! one flight. The first of them that pins a checksum sets the checksum for the comparison.
+//! is in, the reader copies them out of the private extent. There are two exceptions: a shard with
+//! a pinned checksum, and a shard that a peer gives. Their checksum covers the whole shard, so no
+//! reader gets a byte before all of it is compared. Readers of several snapshots may wait for one
+//! flight. The first of them that pins a checksum sets the checksum for the comparison.
 //!
 //! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
 //! hold the lock only to change the state.
@@ -273,8 +273,7 @@ impl Flight {
         self.given_up_over.get().copied()
     }
 
-    /// Ends the flight as failed. Returns the unfinished extent, whose memory readers may still
-    /// read.
+    /// Ends the flight as failed. Returns the unfinished extent. Readers may still read its memory.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),

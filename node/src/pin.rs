@@ -45,7 +45,7 @@ impl Pin {
         self.checksum
     }
 
-    /// Returns the dataset whose snapshot pins the shard.
+    /// Returns the dataset with the snapshot that pins the shard.
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }

@@ -37,7 +37,7 @@ pub struct Shared {
     pub(crate) pace: Arc<Pace>,
     /// Which node owns which shards, as far as this node knows.
     pub placements: Arc<ArcSwap<Placements>>,
-    /// The cluster whose membership can change, if this node belongs to one.
+    /// The cluster with changing membership, if this node belongs to one.
     pub cluster: Option<Cluster>,
     /// The runtime for async work.
     pub runtime: Handle,

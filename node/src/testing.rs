@@ -216,7 +216,7 @@ pub(crate) fn member(id: &str, address: &str) -> Member {
     Member { id, weight: 1, control: format!("http://{address}"), host, zone }
 }
 
-/// Creates the placements of a node whose ring has these members.
+/// Creates the placements of a node in a ring with these members.
 pub(crate) fn placed(version: u64, members: Vec<Member>) -> Arc<ArcSwap<Placements>> {
     let ring = Arc::new(Ring::new(version, members).unwrap());
     Arc::new(ArcSwap::from_pointee(Placements::of_ring(ring)))

@@ -52,7 +52,7 @@ impl From<Error> for GaveUp {
 }
 
 impl GaveUp {
-    /// Creates the result of a fill whose two reads did not match a pin.
+    /// Creates the result of a fill in which two reads failed to match a pin.
     pub(crate) fn over(pin: &Pin, why: Error) -> Self {
         Self { why, place: None, pin: Some(pin.clone()), attempts: 2 }
     }
@@ -164,8 +164,8 @@ impl Job {
         why
     }
 
-    /// Hands over a fill whose worker died or was stopped. With waiting readers it is queued again
-    /// with the parts that are in. Without any, the shard is absent again.
+    /// Hands over a fill after its worker died or was stopped. With waiting readers it is queued
+    /// again with the parts that are in. Without any, the shard is absent again.
     fn hand_over(&self, permit: FillPermit<ShardId>) {
         let (cache, flight) = (&self.cache, &self.flight);
         let mut books = cache.lock();

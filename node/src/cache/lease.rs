@@ -94,7 +94,7 @@ impl Cache {
         released
     }
 
-    /// Ends all leases of a holder whose process is gone. Returns the shards that it held.
+    /// Ends all leases of a holder after its process is gone. Returns the shards that it held.
     pub fn release_all(&self, holder: HolderId) -> Released<ShardId> {
         let (now, mut books) = (clock::now(), self.lock());
         let released = books.store.release_all(holder, now);

@@ -277,8 +277,7 @@ fn corrupt_shard_is_recalled_and_evicted_with_its_last_lease() {
     assert_eq!(kitchen.counters.fills_completed.get(), 2);
 }
 
-/// Creates a shard that was found corrupt while leased, and whose last lease ended without its
-/// eviction.
+/// Creates a shard that was found corrupt while leased. Its last lease ended without an eviction.
 fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
     kitchen.get(0).unwrap();
     let id = kitchen.dataset.manifest().shard(0).id;

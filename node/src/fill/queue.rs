@@ -1,4 +1,4 @@
-//! The queue of fills whose bytes are admitted and that have not begun, most urgent first.
+//! The queue of admitted fills that have not begun, most urgent first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::flight::Flight;
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// A reader waits for its rows. A reader will want it soon.
+    /// A reader waits for its rows.
     Demand,
-    /// Somebody will want it.
+    /// A reader will want it soon.
     Prefetch,
     /// It must be here in the end. Readers must not notice its transfer.
     Background,

@@ -93,7 +93,7 @@ impl Shared {
         self.kitchen.cache.lease(self.dataset(asker), SHARD, ANN)
     }
 
-    /// Checks that each caller gets the shard, except the one whose snapshot pins another checksum.
+    /// Checks that each caller gets the shard, except the one with another checksum pinned.
     fn check(&self, asker: Asker, came: Result<Arc<Sealed>, Arc<Error>>) {
         match (asker, came) {
             (Any | Right, Ok(sealed)) => self.folder.check(self.dataset(asker), SHARD, &sealed),
@@ -119,7 +119,7 @@ impl Shared {
         self.right.manifest().shard(SHARD).id
     }
 
-    /// Returns what a caller sees this much later.
+    /// Returns the outcome of a look by a caller, this much later.
     fn look_in(&self, asker: Asker, later: Duration) -> Look {
         let (dataset, now) = (self.dataset(asker), clock::now() + later);
         let pinned = dataset.manifest().shard(SHARD).checksum;
@@ -157,7 +157,7 @@ fn wrong_pin_fails_only_snapshots_that_have_it() {
         order.into_iter().for_each(|asker| shared.ask(asker));
         let (reads, discarded) = match order {
             [Wrong, ..] => (2, 0),
-            // One read can't tell whose bytes are right.
+            // One read can't tell which bytes are right.
             [Any, Wrong, _] => (3, 1),
             _ => (1, 0),
         };
