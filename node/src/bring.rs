@@ -1,4 +1,4 @@
-//! Bringing a shard here for nobody in particular, and waiting for it.
+//! Pulls a shard to this node without a reader, and waits for it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::cache::{Awaited, Cache, Found};
 use crate::dataset::Dataset;
 use crate::flight::Waited;
 
-/// Brings a shard here: at once when it is, else from a node that has it, else from the origin.
+/// Fills a shard unless it is here: from a node that has it, else from the origin.
 pub(crate) async fn bring(
     cache: &Arc<Cache>,
     dataset: &Arc<Dataset>,
@@ -37,7 +37,7 @@ fn landed(flight: &Awaited) -> Pulled {
     }
 }
 
-/// What comes of a shard that could not be filled.
+/// Maps the error kind of a failed fill to the outcome of a pull.
 pub(crate) fn failed(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,

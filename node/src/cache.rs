@@ -1,12 +1,13 @@
-//! The shell around [`larder_store::Store`]: one lock, and what must happen outside it.
+//! The shell around [`larder_store::Store`]: its one lock, and the work that must happen outside
+//! the lock.
 //!
-//! The store keeps the books; here the books meet memory. A shard that is admitted gets a [`Flight`]
-//! and a place in the fill queue under the same lock, so that nobody sees one without the other.
-//! What leaves the store goes to the reaper, which gives its bytes back to the budget only when the
-//! kernel says that nobody maps them.
+//! The store keeps the accounts; this module connects them to memory. An admitted shard gets a
+//! [`Flight`] and a place in the fill queue under the same lock, so no thread sees one without the
+//! other. An evicted shard goes to the reaper. The reaper returns its bytes to the budget only when
+//! the kernel says that no process maps them.
 //!
-//! Thread rule: the lock is held for microseconds, never across an await, and whatever comes out of
-//! the store is dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]);
+//! Thread rule: the lock is held for microseconds, never across an await. Handles that leave the
+//! store are dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]), and
 //! knowing connections (the unix server numbers its clients, [`HolderId`]).
 
 mod books;
@@ -47,8 +48,8 @@ pub use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
 pub use show::Usage;
 
-/// What keeps or leaves together: the shards of a snapshot, and apart from them its manifest, which
-/// stays for as long as the dataset is open.
+/// The unit of eviction. The shards of a snapshot are one group. Its manifest is another, which
+/// stays while the dataset is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
     /// The shards of a snapshot.
@@ -57,10 +58,10 @@ pub enum Group {
     Manifest(SnapshotId),
 }
 
-/// Called with a shard that its holders should let go of, outside all locks.
+/// Called with a shard that its holders must release, outside all locks.
 pub type Recall = Box<dyn Fn(ShardId) + Send + Sync>;
 
-/// Called with a shard that has left the cache, outside all locks.
+/// Called with a shard that was evicted, outside all locks.
 pub(crate) type OnEvicted = Box<dyn Fn(ShardId) + Send + Sync>;
 
 /// The shards of this node.
@@ -75,15 +76,16 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache, and the thread that frees what leaves it; the thread ends with the cache.
+    /// Creates an empty cache, and starts the thread that frees evicted memory. The thread ends
+    /// with the cache.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// The system refuses a thread.
     pub fn start(budget: Budget, counters: Arc<Counters>) -> std::io::Result<Arc<Self>> {
         Self::start_with(budget, KeepWhatYouHave::default(), counters)
     }
 
-    /// As [`start`](Self::start), with a say in what may be evicted.
+    /// As [`start`](Self::start), with a given eviction policy.
     pub(crate) fn start_with(
         budget: Budget,
         policy: KeepWhatYouHave,
@@ -101,18 +103,19 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Says who is to be told when holders should let go of a shard. The first to say it is heard.
+    /// Sets the function to call when holders must release a shard. Only the first call has an
+    /// effect.
     pub fn on_recall(&self, recall: Recall) {
         let _ = self.recall.set(recall);
     }
 
-    /// Says who is to be told when a shard has left. The first to say it is heard.
+    /// Sets the function to call when a shard was evicted. Only the first call has an effect.
     pub(crate) fn on_evicted(&self, told: OnEvicted) {
         let _ = self.on_evicted.set(told);
     }
 
-    /// Lets go of a shard that is not wanted here any more; says whether it is gone. While clients hold it
-    /// they are asked to let go, and this is to be called again.
+    /// Evicts a shard. Returns true if it is gone. Asks clients that hold it to release it, and
+    /// returns false; call this again then.
     pub(crate) fn let_go(&self, id: ShardId) -> bool {
         let evicted = self.lock().store.evict(id, clock::now());
         match evicted {
@@ -128,8 +131,8 @@ impl Cache {
         }
     }
 
-    /// Lets go of a shard whose bytes were found to be wrong: whoever asks next gets it filled
-    /// anew. While somebody maps it, its rows are read from the origin instead.
+    /// Evicts a shard because its bytes are wrong. The next request fills it again. While a client
+    /// maps it, its rows are read from the origin instead.
     pub fn discard(&self, id: ShardId) {
         let discarded = self.lock().discard(id, clock::now());
         if let Discarded::Evicted(_) | Discarded::Condemned { news: true } = discarded {
@@ -138,7 +141,7 @@ impl Cache {
         self.part_with(id, discarded);
     }
 
-    /// Deals with a shard that is not handed out any more. Returns whether it is gone.
+    /// Finishes discarding a shard. Returns true if it is gone.
     fn part_with(&self, id: ShardId, discarded: Discarded) -> bool {
         match discarded {
             Discarded::Evicted(evicted) => self.bury(evicted),
@@ -153,7 +156,7 @@ impl Cache {
         true
     }
 
-    /// No fill begins or goes on after this; whoever waits for one is told.
+    /// Stops all fills and refuses new ones. Readers that wait are told.
     pub fn close(&self) {
         let why = Error::new(ErrorKind::Unavailable, "the node is stopping; ask the next one");
         let why = Arc::new(why);
@@ -173,8 +176,8 @@ impl Cache {
         }
     }
 
-    /// Sees to it that an evicted shard's bytes return to the budget: at once if nobody has it
-    /// mapped, else when the reaper finds so.
+    /// Returns an evicted shard's bytes to the budget: at once if no process maps it, else through
+    /// the reaper.
     fn bury(&self, evicted: books::EvictedShard) {
         self.counters.evictions.add(1);
         self.counters.evicted_bytes.add(evicted.handle.sealed.total_bytes());
@@ -192,7 +195,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
-        // Each change of the books is complete before anything that could panic.
+        // Each change of the books is complete before any code that could panic.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,13 @@
-//! The datasets that are open on this node.
+//! The open datasets of this node.
 //!
-//! Opening resolves a tag to a snapshot, puts the snapshot's manifest into a sealed extent (that is
-//! what clients map), and keeps it there while the dataset is open. Only what lies under one of the
-//! `--origin` prefixes is opened: clients name datasets, never arbitrary addresses. In local folders that
-//! holds for what links lead to as well, as others than the operator may write there.
+//! Opening a dataset resolves its tag to a snapshot, and puts the snapshot's manifest into a sealed
+//! extent that clients map. The extent stays while the dataset is open. Only datasets under one of
+//! the `--origin` prefixes are opened: clients name datasets, never arbitrary addresses. In local
+//! folders this also applies to the targets of links, because users other than the operator may
+//! write there.
 //!
-//! Thread rule: `open` is async and may take minutes (an unindexed prefix is indexed); the rest locks
-//! for microseconds. Non-goal: knowing who uses a dataset.
+//! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
+//! functions lock for microseconds. Non-goal: knowing the users of a dataset.
 
 mod queue;
 mod room;
@@ -32,48 +33,48 @@ use room::{Asked, Openings};
 
 pub(crate) use queue::Turn;
 
-/// The datasets that are open.
+/// The open datasets.
 #[derive(Debug)]
 pub struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
-    /// Around those of them that are local folders, unless links are followed.
+    /// Limits reads to those prefixes that are local folders, unless links are followed.
     fence: Option<Fence>,
     cache: Arc<Cache>,
     openings: Openings,
     state: Mutex<State>,
-    /// Manifests are put into memory one after the other: two references may mean one snapshot.
+    /// Held while a manifest is put into memory, since two references may name one snapshot.
     keeping: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     open: HashMap<SnapshotId, Arc<Dataset>>,
-    /// What a reference meant when it was last resolved: good enough while the origin is away.
+    /// The snapshot that each reference last resolved to, for use while the origin is away.
     resolved: HashMap<Reference, SnapshotId>,
-    /// Who waits for which reference, so that nobody reads or indexes what another does.
+    /// The callers that wait for each reference, so that it is read and indexed only once.
     queues: Queues,
 }
 
-/// A dataset as it was asked for: the address with the tag, and where its manifest lies.
+/// A requested dataset: its address with the tag, and the place of its manifest.
 type Reference = (String, Option<OriginUri>);
 
-/// A dataset, and how it came to be open.
+/// A dataset, and how it was opened.
 #[derive(Debug, Clone)]
 pub struct Opened {
     /// The dataset.
     pub dataset: Arc<Dataset>,
     /// It had no manifest, and was indexed for this call.
     pub indexed_now: bool,
-    /// What was left out then.
+    /// The files that the indexing left out.
     pub left_out: Vec<LeftOut>,
 }
 
-/// What became of waiting for a dataset.
+/// The result of queueing for a dataset.
 #[derive(Debug)]
 pub(crate) enum Queued {
     /// It is open.
     Open(Arc<Dataset>),
-    /// The caller is to open it.
+    /// The caller must open it.
     Turn(Turn),
 }
 
@@ -84,7 +85,7 @@ impl Opened {
 }
 
 impl Catalog {
-    /// A catalog of nothing so far, for datasets under `prefixes`.
+    /// Creates an empty catalog for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
         let fence = Some(Fence::new(&prefixes));
@@ -93,23 +94,24 @@ impl Catalog {
         Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
     }
 
-    /// The same, but links in local folders are followed wherever they lead: for a node that serves the
-    /// user who runs it, who may read there anyway.
+    /// Follows links in local folders wherever they lead. For a private node: its user may read
+    /// those files anyway.
     #[must_use]
     pub fn following_links(self) -> Self {
         Self { fence: None, ..self }
     }
 
-    /// The prefixes that datasets may lie under.
+    /// Returns the prefixes that datasets may lie under.
     #[must_use]
     pub fn prefixes(&self) -> Vec<OriginUri> {
         self.lock_prefixes().clone()
     }
 
-    /// Takes one more prefix. For who may start a node on any prefix anyway: its owner.
+    /// Adds a prefix. Only for the owner of a private node: that user could start it with any
+    /// prefix.
     ///
     /// # Errors
-    /// `ResourceExhausted` if there are as many as there may be.
+    /// `ResourceExhausted` if the node has the most prefixes it may have.
     pub fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
         let mut prefixes = self.lock_prefixes();
         if prefixes.iter().any(|known| prefix.starts_with(known)) {
@@ -125,12 +127,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// Opens a dataset by its address and tag; `manifest` says where its manifest lies if not beside
-    /// the data. While the origin is away, a reference that was opened before means what it meant.
+    /// Opens a dataset by its address and tag. `manifest` names the manifest if it is not beside
+    /// the data. While the origin is away, a reference resolves to the same snapshot as before.
     ///
     /// # Errors
-    /// `PermissionDenied` outside the node's prefixes; what the origin or the manifest is refused
-    /// for; `ResourceExhausted` when there is no room for one more, or for its manifest.
+    /// - `PermissionDenied` outside the node's prefixes.
+    /// - The origin's or the manifest's error.
+    /// - `ResourceExhausted` without room for one more dataset, or for its manifest.
     pub async fn open(
         &self,
         wanted: &DatasetRef,
@@ -142,7 +145,7 @@ impl Catalog {
         }
     }
 
-    /// Waits until it is the caller's turn to open a dataset, or it is open. Costs nothing but the wait.
+    /// Waits until the dataset is open, or it is the caller's turn to open it. Reads nothing.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -163,7 +166,7 @@ impl Catalog {
         }
     }
 
-    /// Opens a dataset for all who wait for it.
+    /// Opens a dataset for all callers that wait for it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -214,14 +217,14 @@ impl Catalog {
         }
     }
 
-    /// The open dataset with this snapshot.
+    /// Returns the open dataset with this snapshot.
     #[must_use]
     pub fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
         let found = self.lock().open.get(&snapshot).cloned();
         found.inspect(|dataset| dataset.touch(clock::now()))
     }
 
-    /// All open datasets, by snapshot.
+    /// Returns all open datasets, by snapshot.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Dataset>> {
         let mut all: Vec<_> = self.lock().open.values().cloned().collect();
@@ -229,7 +232,7 @@ impl Catalog {
         all
     }
 
-    /// Those of them that are in use, or were within the hour.
+    /// Returns the open datasets that are in use, or were within the hour.
     #[must_use]
     pub(crate) fn list_used(&self) -> Vec<Arc<Dataset>> {
         let now = clock::now();
@@ -246,12 +249,12 @@ impl Catalog {
         let origin = self.origin(wanted.uri()).await?;
         let opened = Box::pin(open_in(&origin, wanted, manifest, asked)).await;
         let opened = opened.map_err(errors::of_dataset)?;
-        // The manifest says where the data lies; a manifest is data too.
+        // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;
         Ok(opened)
     }
 
-    /// Access to an address: that of an open dataset in the same bucket, or a new one.
+    /// Returns access to an address: that of an open dataset in the same bucket, or a new one.
     async fn origin(&self, uri: &OriginUri) -> Result<Origin, Error> {
         let known = self
             .lock()
@@ -269,7 +272,8 @@ impl Catalog {
         }
     }
 
-    /// Puts a manifest into shared memory and its dataset into the catalog, unless it is there.
+    /// Puts a manifest into shared memory and its dataset into the catalog, unless it is open
+    /// already.
     async fn keep(&self, resolved: Resolved) -> Result<Arc<Dataset>, Error> {
         let Resolved { manifest, location, .. } = resolved;
         let snapshot = manifest.snapshot();
@@ -282,7 +286,7 @@ impl Catalog {
         let cache = Arc::clone(&self.cache);
         let kept = move || {
             let extent = cache.keep_manifest(snapshot, manifest.as_bytes())?;
-            // Parsed again where it lies now, so that the private copy can go.
+            // Parsed again in its extent, so that the private copy can be dropped.
             match Manifest::over(Arc::new(ManifestBytes(Arc::clone(&extent)))) {
                 Ok(manifest) => Ok((manifest, extent)),
                 Err(why) => {
@@ -300,7 +304,7 @@ impl Catalog {
         Ok(dataset)
     }
 
-    /// Closes the dataset that was not used for longest, if there are as many as there may be.
+    /// Closes the least recently used dataset if the catalog is full.
     fn make_room(&self, now: Instant) -> Result<(), Error> {
         let mut state = self.lock();
         if state.open.len() < limits::OPEN_DATASETS_MAX {
@@ -326,7 +330,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The open dataset that is asked for by its snapshot: nothing to ask the origin.
+    /// Returns the open dataset if the request names its snapshot. The origin is not asked.
     fn pinned(&self, wanted: &DatasetRef) -> Option<Arc<Dataset>> {
         let dataset = self.get(wanted.tag().parse().ok()?)?;
         (dataset.uri() == wanted.uri()).then_some(dataset)
@@ -370,7 +374,7 @@ fn reference(wanted: &DatasetRef, manifest: Option<&OriginUri>) -> Reference {
     (wanted.to_string(), manifest.cloned())
 }
 
-/// Whether nobody holds it, and nobody asked for it for long.
+/// Returns true if the dataset has no other holder and was not requested for long.
 fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
     let age = now.saturating_duration_since(dataset.last_used());
     Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
@@ -384,5 +388,5 @@ fn silent(uri: &OriginUri, patience: Duration) -> Error {
     )
 }
 
-/// References whose meaning is remembered: a few tags for each dataset that may be open.
+/// How many references are remembered: a few tags for each dataset that may be open.
 const REFERENCES_MAX: usize = 4 * limits::OPEN_DATASETS_MAX;

@@ -1,8 +1,8 @@
-//! The one place where the node reads the clock; what needs the time is handed it.
+//! The one place where the node reads the clock. Other code receives `now` as an argument.
 
 use std::time::Instant;
 
-/// Now, by the monotonic clock.
+/// Returns the current time of the monotonic clock.
 #[expect(clippy::disallowed_methods, reason = "the shell's one reading of the clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()

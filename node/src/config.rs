@@ -1,7 +1,8 @@
-//! Configuration: [`Args`] is what was typed, [`Config`] what was validated. Nothing inside re-validates.
+//! Configuration: [`Args`] is what was typed, [`Config`] what was validated. Nothing inside
+//! re-validates.
 //!
-//! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never come this way: the
-//! origin reads them from where its own tools do.
+//! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never
+//! come this way: the origin reads them from where its own tools do.
 
 mod cluster;
 mod duration;
@@ -22,12 +23,13 @@ pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "larder-node", version, about)]
 pub struct Args {
-    /// Memory for shards, such as 64GiB, or a share of what is available now, such as 50%; the default is all that
-    /// the cgroup allows, or half of the machine
+    /// Memory for shards, such as 64GiB, or a share of what is available now, such as 50%; the
+    /// default is all that the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
 
-    /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://, file://
+    /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://,
+    /// file://
     #[arg(
         long,
         env = "LARDER_ORIGIN",
@@ -61,8 +63,8 @@ pub struct Args {
     #[arg(long, env = "LARDER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
-    /// Serve this user's processes and nobody else: what connects to the socket may add prefixes to --origin, and
-    /// control calls need the ticket that is told there
+    /// Serve this user's processes and nobody else: what connects to the socket may add prefixes to
+    /// --origin, and control calls need the ticket that is told there
     #[arg(long, conflicts_with_all = ["socket_group", "member", "insecure_listen_beyond_loopback"])]
     pub private: bool,
 
@@ -94,7 +96,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub remove_when_done: Option<PathBuf>,
 
-    /// Go on in a session of its own, with no open files but the standard three, and no parent to wait for
+    /// Go on in a session of its own, with no open files but the standard three, and no parent to
+    /// wait for
     #[arg(long)]
     pub detach: bool,
 
@@ -313,7 +316,8 @@ impl Config {
         self.exit_when_unused
     }
 
-    /// The ring's members as typed; empty for a ring of this node alone, whose port is known only once it listens.
+    /// The ring's members as typed; empty for a ring of this node alone, whose port is known only
+    /// once it listens.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members

@@ -1,16 +1,20 @@
-//! Further copies: what another owner of a shard has is brought here too, where this node owns it as well.
+//! Replicas: copies shards here that this node owns but is not the primary owner of.
 //!
-//! The owner that is asked first fills a shard as it is read. The others ask each other from time to time what they have,
-//! and bring what they own and lack: one at a time, in the background, what was read last first, and only into room that
-//! no shard will need of which this node is asked first. Where that room is needed after all, since rows had to be read
-//! past the cache, copies go that nobody has read for a while and that are elsewhere too, and with them what a node has
-//! and does not own. So a copy that is not read costs no shard its place.
+//! The primary owner of a shard fills it when a client reads it. The other owners ask each other
+//! from time to time which shards they hold. Each copies the shards that it owns and lacks, one at
+//! a time in the background, the most recently read first. Replicas use only memory that primary
+//! shards do not need.
 //!
-//! While the ring changes nothing is brought, for then plans say what is where; and what plans bring may have the room of
-//! copies ([`give_way`]).
+//! If primary shards need the memory after all, rows are read past the cache. Then a node evicts
+//! replicas and shards that it does not own, if they are idle and their primary owner holds them.
+//! So an unread replica costs no shard its place.
 //!
-//! Thread rule: one task a node; looking through what is open happens on a thread that may block. Non-goals: copies
-//! that a change of the ring gives to others (`cluster`), who is asked for a shard (clients, by the placement).
+//! During a ring change no replica is copied, because a plan decides then. Transfers of a plan may
+//! take the memory of replicas ([`give_way`]).
+//!
+//! Thread rule: one task per node; the survey of open datasets runs on a blocking thread.
+//! Non-goals: transfers of a ring change (`cluster`), and which owner a client asks (clients, by
+//! the placement).
 
 mod ask;
 mod room;
@@ -36,50 +40,51 @@ use survey::{Lacking, Survey};
 
 pub(crate) use room::give_way;
 
-/// How often it is looked what is lacking, and what room there is.
+/// How often the task checks for missing replicas and free memory.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Of the time, the most that may go into looking: a part in so many.
+/// Surveys take at most one part in this many of the time.
 const LOOKING_SHARE: u32 = 20;
 
-/// How often others are asked while nobody has any of it.
+/// The longest time between two questions while no other owner holds a missing replica.
 const ASKING_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked for copies that could go while none could.
+/// How long to wait after a search for evictable replicas found none.
 const VAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// For so long copies are brought by what was seen once.
+/// How long replicas are copied by the answers of one round of questions.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
-/// Of the budget, what no copy takes: a part in so many.
+/// Replicas leave one part in this many of the budget free.
 const SPARED_SHARE: u64 = 16;
 
-/// Brings further copies to a node.
+/// Copies replicas to a node.
 pub(crate) struct Copier {
     shared: Arc<Shared>,
-    /// Which members are asked next, by their place among those that have something.
+    /// Which members to ask next, by position among the other owners.
     turn: usize,
-    /// Nobody is asked before this, and for how long after the next vain question.
+    /// No member is asked before this. `patience` is how long to wait after the next question
+    /// without a hit.
     ask_at: Instant,
     patience: Duration,
-    /// Could not be brought, and wait until the others were.
+    /// Failed to be copied; not retried before the others had their turn.
     failed: HashSet<ShardId>,
-    /// Rows that were read past the cache when it was last looked.
+    /// Rows read past the cache, at the last check.
     past: u64,
-    /// No copies are let go before this.
+    /// No replica is evicted before this.
     make_room_at: Instant,
 }
 
-/// One that another owner has.
+/// A shard that another owner holds.
 struct There {
     shard: Lacking,
-    /// For how long nobody has read it there.
+    /// How long ago it was last read there.
     idle: Duration,
     peer: Arc<Peer>,
 }
 
 impl Copier {
-    /// Starts the task, which ends when the node stops.
+    /// Starts the task. It ends when the node stops.
     pub(crate) fn start(shared: &Arc<Shared>) {
         let copier = Self {
             shared: Arc::clone(shared),
@@ -122,14 +127,14 @@ impl Copier {
         }
     }
 
-    /// Whether shards move, or old copies are about to go.
+    /// Returns true while shards move, or old copies are about to be dropped.
     fn is_changing(&self) -> bool {
         let standing = self.shared.cluster.as_ref().map(|cluster| cluster.desk().standing());
         let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
         record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
     }
 
-    /// Brings some of what is lacking.
+    /// Copies some of the missing replicas.
     async fn round(&mut self, placements: &Arc<Placements>, survey: Survey) {
         let Survey { lacking, owners, promised, .. } = survey;
         let spared = promised.saturating_add(self.shared.cache.usage().limit_bytes / SPARED_SHARE);
@@ -151,7 +156,7 @@ impl Copier {
             if is_over || !Arc::ptr_eq(placements, now) || self.is_changing() {
                 break;
             }
-            // What only who is away has would come from the origin.
+            // A peer that is away can't give the shard, so it would come from the origin.
             if !peer.answers() || !room(&shard) {
                 continue;
             }
@@ -165,7 +170,7 @@ impl Copier {
         self.rest(came);
     }
 
-    /// Nobody has what is lacking, or there is no room: others are asked less and less often.
+    /// Asks less and less often while no owner holds a missing replica, or there is no room.
     fn rest(&mut self, came: usize) {
         if came > 0 {
             self.patience = INTERVAL;
@@ -176,7 +181,7 @@ impl Copier {
         self.patience = (self.patience * 2).min(ASKING_INTERVAL_MAX);
     }
 
-    /// Which of the lacking shards other owners have.
+    /// Returns those of the missing shards that other owners hold.
     async fn ask(&mut self, owners: &[&str], mut lacking: HashMap<ShardId, Lacking>) -> Vec<There> {
         let snapshots: BTreeSet<SnapshotId> =
             lacking.values().map(|shard| shard.dataset.snapshot()).collect();

@@ -1,4 +1,4 @@
-//! What the fills of a node have done so far, as plain counts; the metrics and `Describe` show them.
+//! Plain counts of a node's fills since it started. The metrics and `Describe` show them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ impl Counter {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the current count.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -23,13 +23,13 @@ impl Counter {
 pub struct Counters {
     /// Shards that became resident.
     pub fills_completed: Counter,
-    /// Shards that were given up, or are not what somebody pins who waited for them.
+    /// Shards that were given up, or that differ from the checksum that a waiting snapshot pins.
     pub fills_failed: Counter,
-    /// Fills that went on under another worker because the first one died.
+    /// Fills that another worker continued because the first one died.
     pub fills_handed_over: Counter,
-    /// Requests to the origin for shards or rows, tries included.
+    /// Requests to the origin for shards or rows, retries included.
     pub origin_requests: Counter,
-    /// Bytes that came back, those of failed tries included.
+    /// Bytes that the origin sent, those of failed tries included.
     pub origin_bytes: Counter,
     /// Requests that were tried again.
     pub origin_retries: Counter,
@@ -37,7 +37,7 @@ pub struct Counters {
     pub peer_bytes: Counter,
     /// Rows read by range because their shard is not kept.
     pub rows_by_range: Counter,
-    /// Shards let go of to make room, or because they were found corrupt.
+    /// Shards evicted to make room, or because they were found corrupt.
     pub evictions: Counter,
     /// The bytes of those shards.
     pub evicted_bytes: Counter,

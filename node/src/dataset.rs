@@ -13,7 +13,7 @@ use larder_store::NoRoom;
 
 pub(crate) use health::OriginHealth;
 
-/// An open dataset: its manifest, in shared memory, and the origin its bytes come from.
+/// An open dataset: its manifest in shared memory, and the origin of its bytes.
 #[derive(Debug)]
 pub struct Dataset {
     manifest: Manifest,
@@ -21,11 +21,11 @@ pub struct Dataset {
     manifest_uri: OriginUri,
     origin: Origin,
     health: OriginHealth,
-    /// One bit per shard: its id was found to be that of its bytes.
+    /// One bit per shard, set once its id was checked.
     vouched: Box<[AtomicU64]>,
-    /// The numbers of the shards in the order of their ids, once somebody asked by id.
+    /// The shard indices in the order of their ids, built at the first request by id.
     by_id: OnceLock<Box<[u32]>>,
-    /// Somebody was told that shards of it are never kept.
+    /// Set once the log says that some of its shards are never kept.
     warned: AtomicBool,
     last_used: Mutex<Instant>,
 }
@@ -53,36 +53,36 @@ impl Dataset {
         }
     }
 
-    /// The manifest; its bytes are those of [`manifest_extent`](Self::manifest_extent).
+    /// Returns the manifest. Its bytes are those of [`manifest_extent`](Self::manifest_extent).
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The extent that clients map to have the manifest too.
+    /// Returns the extent that clients map to read the manifest.
     #[must_use]
     pub fn manifest_extent(&self) -> &Arc<Sealed> {
         &self.manifest_extent
     }
 
-    /// The object that the manifest was read from when the dataset was opened.
+    /// Returns the object that the manifest was read from when the dataset was opened.
     #[must_use]
     pub fn manifest_uri(&self) -> &OriginUri {
         &self.manifest_uri
     }
 
-    /// Where its bytes come from.
+    /// Returns access to the origin of its bytes.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Whether the origin answers.
+    /// Returns the health of the origin.
     pub(crate) fn health(&self) -> &OriginHealth {
         &self.health
     }
 
-    /// The number of the shard with this id. The first to ask waits until all ids are noted.
+    /// Returns the index of the shard with this id. The first call waits until all ids are sorted.
     pub(crate) fn find_shard(&self, id: ShardId) -> Option<u32> {
         let id_of = |&shard: &u32| self.manifest.shard(shard).id;
         let by_id = self.by_id.get_or_init(|| {
@@ -93,23 +93,24 @@ impl Dataset {
         by_id.binary_search_by_key(&id, id_of).ok().map(|at| by_id[at])
     }
 
-    /// The address it lies at.
+    /// Returns the address of the dataset.
     #[must_use]
     pub fn uri(&self) -> &OriginUri {
         self.manifest.uri()
     }
 
-    /// The snapshot it is.
+    /// Returns the snapshot of the dataset.
     #[must_use]
     pub fn snapshot(&self) -> SnapshotId {
         self.manifest.snapshot()
     }
 
-    /// Makes sure that a shard's id is the one its bytes have, once per shard: a manifest that
-    /// carries another dataset's ids must not get at what is cached under them.
+    /// Checks, once per shard, that a shard's id is the one computed from its ranges in the
+    /// manifest. Otherwise a manifest with another dataset's ids could read the shards cached under
+    /// them.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// There is no such shard.
     pub(crate) fn vouch(&self, shard: u32) -> Result<(), Error> {
         let word = &self.vouched[usize::try_from(shard / u64::BITS).unwrap_or(usize::MAX)];
         let bit = 1_u64 << (shard % u64::BITS);
@@ -130,7 +131,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Says once that shards of this dataset are larger than the node's memory: it works, slowly.
+    /// Warns once that shards of this dataset are larger than the node's memory. It works, but
+    /// slowly.
     pub(crate) fn warn_never_kept(&self, reason: &NoRoom) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             let uri = self.uri();

@@ -1,26 +1,26 @@
-//! Turns what the contracts' errors say into the one error that crosses the wire.
+//! Maps errors of the contract crates to the one error that crosses the wire.
 
 use larder_base::{Error, ErrorKind};
 use larder_dataset::{DatasetError, FetchError, OriginError};
 use larder_extent::ExtentError;
 
-/// Why a dataset can't be opened.
+/// Maps an error of opening a dataset.
 pub(crate) fn of_dataset(error: DatasetError) -> Error {
     let hint = error.hint();
     Error::new(ErrorKind::from(&error), error.to_string()).with_hint(hint).with_source(error)
 }
 
-/// Why an origin can't be reached.
+/// Maps an error of reaching an origin.
 pub(crate) fn of_origin(error: OriginError) -> Error {
     Error::new(ErrorKind::from(&error), error.to_string()).with_source(error)
 }
 
-/// Why bytes could not be read.
+/// Maps an error of reading bytes.
 pub(crate) fn of_fetch(error: FetchError) -> Error {
     Error::new(ErrorKind::from(&error), error.to_string()).with_source(error)
 }
 
-/// Why there is no extent: our own doing, or the kernel's.
+/// Maps an error of an extent. The caller is at fault, or the kernel refused.
 pub(crate) fn of_extent(error: ExtentError) -> Error {
     let kind = match error {
         ExtentError::Os { .. } => ErrorKind::ResourceExhausted,

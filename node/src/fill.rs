@@ -1,15 +1,22 @@
-//! Fills: bringing shards from a peer that has them, or from the origin, into sealed extents.
+//! Fills: read shards into sealed extents, from a peer that holds them or from the origin.
 //!
-//! A fixed number of workers take fills from the queue, most urgent first. A worker makes a memory file
-//! for the shard, which the budget has admitted already, reads its parts side by side, writes and hashes
-//! what comes as it comes, seals, and compares the checksum if the manifest pins one. All GETs of all fills share one limit, and all their retries one budget.
+//! A fixed number of workers take fills from the queue, most urgent first. A worker makes a memory
+//! file for the shard, which the budget has admitted already, reads its parts side by side, writes
+//! and hashes what comes as it comes, seals, and compares the checksum if the manifest pins one.
+//! All GETs of all fills share one limit, and all their retries one budget.
 //!
-//! A fill that can't succeed is given up: it is listed, and whoever waits is told why. A worker that
-//! dies loses only its job, which goes to the next one together with the parts that are in.
+//! 1. creates a memory file for the shard, in bytes that the budget has admitted;
+//! 2. reads its parts in parallel, and writes and hashes bytes as they arrive;
+//! 3. seals the extent;
+//! 4. compares the checksum, if the snapshot of a waiting reader pins one (`compare`).
 //!
-//! Thread rule: everything here is a tokio task; memory is taken in huge pages, where there are any, and
-//! sealed, and rows that overlap are hashed, on blocking threads. Non-goals: deciding what is filled (the
-//! store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
+//! All GETs of all fills share one limit, and all their retries one budget. A fill that can't
+//! succeed is given up: it is listed, and its readers are told the error. A worker that dies loses
+//! only its job. The next worker continues that job with the parts that are in.
+//!
+//! Thread rule: fills are tokio tasks. Blocking threads allocate memory (in huge pages where
+//! available), seal extents, and hash rows that overlap. Non-goals: deciding which shards to fill
+//! (the store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
 
 mod lender;
 mod read_through;

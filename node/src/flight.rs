@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! Queued ──▶ Filling ──▶ Sealed
-//!    │          │  (a filler that dies leaves it here, with the parts that are in)
+//!    │          │  (a fill worker that dies leaves it here, with the parts that are in)
 //!    └──────────┴──────▶ Failed
 //! ```
 //!
 //! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and one that a peer
-//! gives: its checksum covers the whole, so nothing of it is handed out before all of it was compared.
+//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and
+//! one that a peer gives: its checksum covers the whole, so nothing of it is handed out before all
+//! of it was compared.
 //!
-//! Thread rule: readers are threads and block on a condition variable; fillers are tasks and only
-//! ever hold the lock to change the state.
+//! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
+//! hold the lock only to change the state.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,15 +27,15 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Flight {
     id: ShardId,
-    /// Nothing may be read before all of it was compared with the checksum that a manifest pins, or with what a peer has
-    /// that gave some of the bytes.
+    /// No byte may be read before the whole shard is compared: with the checksum that a manifest
+    /// pins, or with the digest of a peer that gave some of the bytes.
     withheld: AtomicBool,
     attempts: AtomicU32,
-    /// Used once somebody is in a hurry to have it.
+    /// Cancelled once a reader waits for the shard, or soon will.
     hurried: CancellationToken,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
     lent: Mutex<Option<u64>>,
-    /// Threads that work on the memory of this flight and can't be stopped.
+    /// Threads that work on the memory of this flight. They can't be stopped.
     workers: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
@@ -48,7 +49,7 @@ enum State {
     Failed(Arc<Error>),
 }
 
-/// While this lives, the bytes of a flight are not free. Dropped after the memory that it stands for.
+/// Keeps the bytes of a flight counted while it lives. Drop it after the memory that it stands for.
 #[derive(Debug)]
 pub(crate) struct Working(Arc<Flight>);
 
@@ -58,10 +59,10 @@ impl Drop for Working {
     }
 }
 
-/// What a wait for some bytes of a shard came to.
+/// The outcome of a wait for some bytes of a shard.
 #[derive(Debug)]
 pub enum Waited {
-    /// The bytes are in: copy them. If the copy says that the extent was sealed meanwhile, wait again.
+    /// The bytes are in: copy them. If the copy reports a sealed extent, wait again.
     Ready(Arc<Filling>),
     /// The whole shard is in.
     Sealed(Arc<Sealed>),
@@ -72,7 +73,7 @@ pub enum Waited {
 }
 
 impl Flight {
-    /// A flight for a shard that nobody waits for yet.
+    /// Creates a flight for a shard that no reader waits for yet.
     pub(crate) fn new(id: ShardId) -> Self {
         Self {
             id,
@@ -86,27 +87,28 @@ impl Flight {
         }
     }
 
-    /// A flight that is over before it began: for shards that can't be filled, or not so soon again.
+    /// Creates a flight that has already failed, for shards that can't be filled or not so soon
+    /// again.
     pub(crate) fn failed(id: ShardId, why: Arc<Error>) -> Self {
         let flight = Self::new(id);
         flight.fail(why);
         flight
     }
 
-    /// The shard.
+    /// Returns the id of the shard.
     #[must_use]
     pub fn id(&self) -> ShardId {
         self.id
     }
 
-    /// Nobody has begun to fill it.
+    /// Returns true while no worker has begun to fill it.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         matches!(*self.lock(), State::Queued)
     }
 
-    /// Waits until `range` of `region` (bytes, relative to the region) can be read, or the fill ends,
-    /// or `timeout` has passed.
+    /// Waits until `range` of `region` (in bytes, relative to the region) is readable, the fill
+    /// ends, or `timeout` has passed.
     #[must_use]
     pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
         self.wait_until(timeout, |filling| filling.is_ready(region, range.clone()))
@@ -119,7 +121,7 @@ impl Flight {
     }
 
     fn wait_until(&self, timeout: Duration, ready: impl Fn(&Arc<Filling>) -> bool) -> Waited {
-        // In this order: a part is withheld before it is in.
+        // Keep this order: a part is withheld before it is marked as in.
         let readable =
             |filling: &Arc<Filling>| ready(filling) && !self.withheld.load(Ordering::Acquire);
         let pending = |state: &mut State| match state {
@@ -142,46 +144,47 @@ impl Flight {
         self.withheld.store(true, Ordering::Release);
     }
 
-    /// Says that somebody waits for the shard, or soon will: it yields to nobody any more.
+    /// Notes that a reader waits for the shard, or soon will. From now on its fill is not
+    /// throttled.
     pub(crate) fn hurry(&self) {
         self.hurried.cancel();
     }
 
-    /// Whether somebody is in a hurry to have it.
+    /// Returns true once [`hurry`](Self::hurry) was called.
     pub(crate) fn is_hurried(&self) -> bool {
         self.hurried.is_cancelled()
     }
 
-    /// Waits until somebody is in a hurry to have it.
+    /// Waits until [`hurry`](Self::hurry) is called.
     pub(crate) async fn until_hurried(&self) {
         self.hurried.cancelled().await;
     }
 
-    /// Counts one more try of the whole shard. Returns how many there were with it.
+    /// Counts one more try of the whole shard. Returns the number of tries, this one included.
     pub(crate) fn begin_attempt(&self) -> u32 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How often the shard as a whole was tried.
+    /// Returns how often the whole shard was tried.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
 
-    /// Says that a thread takes, seals or gives back memory for this flight. Blocking work can't be
-    /// stopped, so a filler that is may leave it behind: what it works on is taken, whatever the
-    /// flight came to.
+    /// Notes that a thread allocates, seals or frees memory for this flight. Blocking work can't be
+    /// stopped, so a stopped fill may leave it behind. Its memory counts as taken, even after the
+    /// flight has ended.
     pub(crate) fn work(self: &Arc<Self>) -> Working {
         self.workers.fetch_add(1, Ordering::Relaxed);
         Working(Arc::clone(self))
     }
 
-    /// Whether a thread still works on memory for this flight.
+    /// Returns true while a thread works on memory of this flight.
     pub(crate) fn is_worked_on(&self) -> bool {
         self.workers.load(Ordering::Acquire) > 0
     }
 
-    /// Payload bytes that are in.
+    /// Returns the payload bytes that are in.
     #[must_use]
     pub fn bytes_ready(&self) -> u64 {
         let Some(filling) = self.begun() else { return 0 };
@@ -190,7 +193,7 @@ impl Flight {
         ready.map(|part| part.range.end - part.range.start).sum()
     }
 
-    /// The extent that an earlier filler began, with the parts that are in.
+    /// Returns the extent that an earlier worker began, with the parts that are in.
     pub(crate) fn begun(&self) -> Option<Arc<Filling>> {
         match &*self.lock() {
             State::Filling(filling) => Some(Arc::clone(filling)),
@@ -202,27 +205,27 @@ impl Flight {
         self.change(State::Filling(filling));
     }
 
-    /// Notes the digest that the shard is to have according to who gave a part of it; false if another
-    /// was noted before.
+    /// Notes the digest of the whole shard, as stated by the peer that gave a part. Returns false
+    /// if another digest was noted before.
     pub(crate) fn is_to_have(&self, digest: u64) -> bool {
         let mut noted = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         *noted.get_or_insert(digest) == digest
     }
 
-    /// That digest, if anybody gave a part since the shard was begun.
+    /// Returns the noted digest, if a peer gave a part since the shard was begun.
     pub(crate) fn lent(&self) -> Option<u64> {
         *self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was filled; the next try begins anew.
+    /// Discards the filled bytes; the next try starts from nothing.
     pub(crate) fn begin_again(&self) {
         *self.lent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.change(State::Queued);
     }
 
-    /// One more part is in.
+    /// Wakes the readers after one more part is in.
     pub(crate) fn part_is_in(&self) {
-        // Passing through the lock, so that no reader misses it between its look and its wait.
+        // Take the lock once. Otherwise a reader misses the part between its check and its wait.
         drop(self.lock());
         self.changed.notify_all();
     }
@@ -232,7 +235,7 @@ impl Flight {
         self.change(State::Sealed(sealed));
     }
 
-    /// Ends the flight. Returns the extent that was being filled, whose memory others may still read.
+    /// Ends the flight as failed. Returns the unfinished extent. Readers may still read its memory.
     pub(crate) fn fail(&self, why: Arc<Error>) -> Option<Arc<Filling>> {
         match self.change(State::Failed(why)) {
             State::Filling(filling) => Some(filling),

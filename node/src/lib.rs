@@ -1,16 +1,17 @@
 //! The cache node: a daemon that keeps dataset shards in shared memory and serves their rows.
 //!
-//! - [`config`]: what was typed, and what was validated.
-//! - [`node`]: the assembly; start here.
-//! - [`cluster`]: what nodes agree on, and how; [`placements`]: who owns which shard because of it.
-//! - [`catalog`]: the datasets that are open, and under which prefixes they may lie.
-//! - [`cache`]: which shards are here, who holds them, what leaves.
-//! - [`flight`]: a shard on its way, and those who wait for it.
-//! - [`fill`]: how shards, and single rows, come from the origin, and shards from other nodes (`peers`).
+//! - [`config`]: the settings as typed, and as validated.
+//! - [`node`]: assembles and starts the parts. Start reading here.
+//! - [`cluster`]: the record that nodes agree on; [`placements`]: the shard owners that follow from
+//!   it.
+//! - [`catalog`]: the open datasets, and the prefixes that they must lie under.
+//! - [`cache`]: the shards in memory, their holders, and eviction.
+//! - [`flight`]: one shard that is being filled, and the readers that wait for it.
+//! - [`fill`]: reads shards and single rows from the origin, and shards from other nodes (`peers`).
 //!
-//! Thread rule: servers of rows are threads that block; fills, indexing and the control plane are
-//! tokio tasks. The two meet in [`cache`] (a lock held for microseconds) and [`flight`] (a condition
-//! variable). Non-goals: placement (clients route), durability (the origin has the truth).
+//! Thread rule: threads that block serve rows. Fills, indexing and the control plane are tokio
+//! tasks. The two meet in [`cache`] (a lock held for microseconds) and in [`flight`] (a condition
+//! variable). Non-goals: placement (clients route), durability (the origin holds the data).
 
 pub mod cache;
 pub mod catalog;

@@ -1,8 +1,8 @@
-//! The assembly: a node is its cache, its fills and its servers, started in that order and stopped in
-//! the opposite one.
+//! Assembles a node: its cache, its fills and its servers. They start in that order and stop in the
+//! opposite one.
 //!
-//! Thread rule: `start` and `shutdown` block and are called from ordinary threads; a node brings its
-//! own runtime. Several nodes can live in one process.
+//! Thread rule: `start` and `shutdown` block, so call them from ordinary threads. A node creates
+//! its own runtime. One process may hold several nodes.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -31,19 +31,20 @@ use crate::preflight;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
 
-/// Version of a ring that is a list in the configuration: it never changes while a node runs.
+/// Version of a ring that is a list in the configuration. It never changes while the node runs.
 const STATIC_RING_VERSION: u64 = 1;
 
-/// Version of what a node goes by before it has seen its cluster's ring: older than any of those.
+/// Version of the ring in use before the node has seen its cluster's ring. All cluster rings are
+/// newer.
 const UNKNOWN_RING_VERSION: u64 = 0;
 
-/// A node that is told no weight has one for each of these in its memory.
+/// Memory for one unit of weight, when no weight is configured.
 const WEIGHT_UNIT_BYTES: u64 = 1 << 30;
 
-/// For what still runs when the servers have ended: blocking work finishes, tasks are dropped.
+/// How long shutdown waits for blocking work after the servers have ended. Tasks are dropped.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a node can be reached.
+/// The addresses of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC, `/metrics` and `/healthz`.
@@ -60,16 +61,16 @@ pub struct Node {
     shared: Arc<Shared>,
     servers: Servers,
     addresses: Addresses,
-    /// What it does as one of a cluster.
+    /// The task that takes part in the cluster, if the node has one.
     part: Option<JoinHandle<()>>,
     runtime: Runtime,
 }
 
 impl Node {
-    /// Starts a node: takes its addresses and its share of memory, and serves.
+    /// Starts a node: binds its addresses, takes its share of memory, and serves.
     ///
     /// # Errors
-    /// If an address is taken, the memory asked for is not there, or the system refuses a thread.
+    /// An address is taken, the requested memory is not there, or the system refuses a thread.
     pub fn start(config: Config) -> Result<Self, Error> {
         larder_dataset::install_crypto();
         let listeners = Listeners {
@@ -97,23 +98,23 @@ impl Node {
         Ok(Self { shared, servers, addresses, part, runtime })
     }
 
-    /// Where it listens; ports that were 0 are filled in.
+    /// Returns the addresses it listens on, with real ports in place of 0.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// What its servers share: for tests, and for looking into a node of one's own process.
+    /// Returns the state that the servers share, for tests and for callers in the same process.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Runs `then` once nobody has used the node's unix socket for as long as its configuration says;
-    /// never if that says nothing.
+    /// Runs `then` once no client has used the node's unix socket for the configured time. Never
+    /// runs it if no time is configured.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// The system refuses a thread.
     pub fn when_unused(&self, then: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         match self.shared.config.exit_when_unused() {
             Some(span) => self.servers.when_unused(span, then).map_err(io_error("a thread")),
@@ -121,22 +122,22 @@ impl Node {
         }
     }
 
-    /// Stops taking connections, finishes the requests in flight for at most `grace`, and ends.
+    /// Stops accepting connections, finishes the requests in flight for at most `grace`, and ends.
     pub fn shutdown(self, grace: Duration) {
         self.shared.stopping.cancel();
         self.shared.cluster.iter().for_each(Cluster::stop);
         if let Some(part) = self.part {
-            // That it died is no reason to stay.
+            // A cluster task that died must not delay the shutdown.
             let _ = self.runtime.block_on(part);
         }
-        // Nobody fills any more: who waits for a shard is told so at once, and asks the next node.
+        // No fill goes on from here. Waiting clients are told at once, and ask the next node.
         self.shared.cache.close();
         self.servers.drain(grace);
         self.runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
     }
 }
 
-/// Builds what stands behind the servers, and starts the workers.
+/// Builds the shared state behind the servers, and starts the fill workers.
 fn share(
     config: Config,
     ring: Ring,
@@ -183,8 +184,8 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
     }
 }
 
-/// This node as a member, and the ring that it goes by until it learns of another: the members that are configured, or
-/// itself alone where it really listens.
+/// Returns this node as a member, and the ring that it uses until it learns a newer one. That ring
+/// has the configured members, or this node alone at the address it listens on.
 fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
     let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
     let (host, zone) = (host_of(config, listen), config.ring_share().zone.clone());
@@ -198,7 +199,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
     Ok((me, ring))
 }
 
-/// The same member with the weight that was asked for, or that its memory gives it.
+/// Sets the weight of a member: the configured one, else one unit per gibibyte of budget.
 fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
     let by_memory = (shared.cache.usage().limit_bytes + WEIGHT_UNIT_BYTES / 2) / WEIGHT_UNIT_BYTES;
     let by_memory = u32::try_from(by_memory.max(1)).unwrap_or(limits::RING_WEIGHT_MAX);
@@ -208,7 +209,7 @@ fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
     Ok(me)
 }
 
-/// Where others reach the control port.
+/// Returns the URL under which other nodes and clients reach the control port.
 fn control_address(config: &Config, listen: SocketAddr) -> String {
     format!("http://{}:{}", host_of(config, listen), listen.port())
 }
@@ -231,7 +232,7 @@ fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, Error
     })
 }
 
-/// Why an address can't be had, and what to do.
+/// Says why an address can't be bound, and which step helps.
 fn cannot_bind(why: &std::io::Error) -> String {
     use std::io::ErrorKind as Io;
     match why.kind() {

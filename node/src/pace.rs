@@ -1,17 +1,19 @@
-//! How fast shards come and leave that nobody waits for: slowly while somebody reads, so that he hardly notices.
+//! Throttles background transfers. While clients read from this node, transfers use a tenth of the
+//! time.
 //!
-//! A change of the ring moves whole shares of a node. As fast as it goes that takes the network, and on small hosts the
-//! processors, from everybody who reads meanwhile. So who takes such a shard asks for it in small pieces, and rests
-//! after each for as long as both sides want:
+//! A ring change moves a large share of a node's shards. At full speed that takes the network, and
+//! on small hosts the processors, from the clients that read meanwhile. So the target asks for such
+//! a shard in small pieces. After each piece it pauses for as long as the slower side wants:
 //!
 //! ```text
-//!   giver                                           taker
-//!   who read here lately? who else takes pieces? ─▶ one piece at a time; then the longer of
-//!                                   (Part.rests)    that rest and of its own readers'
+//!   source                                         target
+//!   recent reads here? how many targets? ────────▶ one piece at a time; then the longer pause of
+//!                                 (Part.rests)     the source's wish and its own readers' need
 //! ```
 //!
-//! The rest is a multiple of what the piece took, so that the share of the time is the same on any link that is fast
-//! enough for the longest rest there is. Where nobody reads nothing rests, and all that yielding waits for ends as soon as somebody waits for the shard.
+//! The pause is a multiple of the time that the piece took. The share of the time is therefore the
+//! same on every link that is fast enough for the longest pause. Without readers there are no
+//! pauses. A throttled wait ends as soon as a reader waits for the shard.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,26 +26,26 @@ use tokio::time;
 use crate::clock;
 use crate::flight::Flight;
 
-/// Rests shorter than this are saved up: timers are not finer.
+/// Shorter pauses are saved up: timers are not finer.
 const REST_MIN: Duration = Duration::from_millis(1);
 
-/// What one node knows of who reads and who takes.
+/// The readers and transfers that one node knows of.
 #[derive(Debug)]
 pub(crate) struct Pace {
     state: Mutex<State>,
-    /// Held while a piece comes, and during the rest after it.
+    /// Held while a piece is transferred, and during the pause after it.
     piece: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// When somebody last read here.
+    /// Time of the last read here.
     read: Option<Instant>,
-    /// When a giver last wanted to be left alone: somebody reads there.
+    /// Time of the last reply in which a source asked for a pause: clients read there.
     read_there: Option<Instant>,
     /// When each other node last took something from here.
     takers: HashMap<String, Instant>,
-    /// Rests that were too short to be taken.
+    /// Pauses that were too short to be taken.
     owed: Duration,
 }
 
@@ -54,13 +56,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Somebody reads here.
+    /// Notes that a client reads here.
     pub(crate) fn note_read(&self) {
         self.lock().read = Some(clock::now());
     }
 
-    /// How many times as long as a piece took another node is to rest after it. It counts itself, and others that may be
-    /// in a hurry and do not rest.
+    /// Returns how long another node must pause after a piece, as a multiple of the piece's time.
+    /// Counts that node, and all others that take pieces, including those that do not pause.
     pub(crate) fn rests_for(&self, taker: &str) -> u32 {
         self.rests_at(taker, clock::now())
     }
@@ -73,8 +75,8 @@ impl Pace {
         if state.is_read(now) { limits::YIELD_RESTS.saturating_mul(takers) } else { 0 }
     }
 
-    /// Waits until a piece of this flight may be taken: after those of others, unless nobody reads or somebody is in a
-    /// hurry.
+    /// Waits until a piece of this flight may be taken. While clients read, throttled flights take
+    /// one piece at a time. A flight with a waiting reader never waits here.
     pub(crate) async fn turn<'a>(&'a self, flight: &'a Flight) -> Turn<'a> {
         let only = if !flight.is_hurried() && self.is_to_yield() {
             tokio::select! {
@@ -92,7 +94,7 @@ impl Pace {
         state.is_read(now) || is_within(limits::YIELD_READERS_WINDOW, state.read_there, now)
     }
 
-    /// Notes what a giver wants after a piece that took so long. Returns for how long to rest now.
+    /// Notes the pause that a source wants after a piece. Returns how long to pause now.
     fn owe(&self, took: Duration, rests: u32) -> Duration {
         let (now, mut state) = (clock::now(), self.lock());
         if rests > 0 {
@@ -127,14 +129,15 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Rests after the piece, which took so long and whose giver wants so many rests, unless somebody is in a hurry.
+    /// Pauses after a piece that took `took`, by `rests` times its length. Does not pause in a
+    /// hurry.
     pub(crate) async fn end(self, took: Duration, rests: u32) {
         if self.flight.is_hurried() {
             return;
         }
         let rest = self.pace.owe(took, rests);
         if !rest.is_zero() {
-            // That somebody is in a hurry from now on ends it as well.
+            // The pause also ends when the flight becomes hurried.
             let _ = time::timeout(rest, self.flight.until_hurried()).await;
         }
     }
@@ -153,7 +156,7 @@ mod tests {
         Flight::new(ShardId::from_bytes([1; 16]))
     }
 
-    /// Whether it is still waiting when all that can go on has.
+    /// Returns true if it still waits after all ready work is done.
     async fn waits(waiting: impl Future<Output = ()>) -> bool {
         let idle = async {
             for _ in 0..10 {
@@ -172,17 +175,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nobody_reads_nobody_is_to_rest_and_pieces_come_side_by_side() {
+    async fn without_readers_pieces_come_in_parallel_without_pauses() {
         let (pace, flights) = (Pace::default(), [flight(), flight()]);
         assert_eq!(pace.rests_for("n2"), 0);
         let first = pace.turn(&flights[0]).await;
         assert!(!waits(takes_its_turn(&pace, &flights[1])).await);
-        // Else the test would not end.
+        // Otherwise the test does not end.
         first.end(HOUR, 0).await;
     }
 
     #[test]
-    fn all_who_take_from_one_node_share_its_time() {
+    fn all_targets_of_one_source_share_its_time() {
         let (pace, now) = (Pace::default(), clock::now());
         pace.lock().read = Some(now);
         assert_eq!(pace.rests_at("n2", now), limits::YIELD_RESTS);
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_piece_comes_at_a_time_where_somebody_reads_here_or_at_the_giver() {
+    async fn reads_here_or_at_the_source_allow_one_piece_at_a_time() {
         for here in [true, false] {
             let (pace, flights) = (Pace::default(), [flight(), flight()]);
             if here {
@@ -210,13 +213,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_in_a_hurry_waits_for_nobody_and_rests_no_more() {
+    async fn hurried_flight_neither_waits_nor_pauses() {
         let (pace, flights) = (Pace::default(), [flight(), flight()]);
         pace.note_read();
         let _first = pace.turn(&flights[0]).await;
         let second = async {
             let turn = pace.turn(&flights[1]).await;
-            // A rest, were it not in a hurry.
+            // This pause would be taken if the flight were not in a hurry.
             pace.lock().owed = HOUR;
             turn.end(HOUR, u32::MAX).await;
         };
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rest_ends_when_somebody_is_in_a_hurry() {
+    async fn pause_ends_when_a_reader_waits() {
         let (pace, flight) = (Pace::default(), flight());
         pace.lock().owed = HOUR;
         let resting = pace.turn(&flight).await.end(Duration::ZERO, 0);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn rests_are_bounded_whatever_a_giver_wants_and_short_ones_add_up() {
+    fn pauses_are_bounded_and_short_ones_add_up() {
         let pace = Pace::default();
         assert_eq!(pace.owe(HOUR, u32::MAX), limits::YIELD_REST_MAX);
         let short = REST_MIN / 2;

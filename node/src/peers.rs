@@ -1,14 +1,15 @@
-//! The other nodes of the ring, as far as this one reads shards from them.
+//! The other nodes of the ring, as sources of shards for this node.
 //!
-//! A shard may be in memory elsewhere: with another of its owners, with who owned it before the ring
-//! changed, or with who stood in while its owner was away. Such a node is asked before the origin: for bytes of the extent, as they
-//! lie in memory, since the layout follows from the manifest and is the same everywhere. A peer gives
-//! what it has and fills nothing because of it.
+//! Another node may hold a shard in memory: another owner, the owner before a ring change, or the
+//! node that stood in for an absent owner. The fill worker asks such a node before the origin. It
+//! asks for bytes of the extent as they lie in memory, because the layout follows from the manifest
+//! and is the same on every node. A peer gives only shards that it holds, and starts no fill.
 //!
-//! What comes is trusted no more than the origin: each piece has a checksum, and the whole is compared
-//! with a digest of the checksums that the peer took of the rows when it got them.
+//! Bytes of a peer are trusted no more than bytes of the origin. Each piece has a checksum. The
+//! whole shard is compared with a digest of the row checksums, which the peer took when it filled
+//! the shard.
 //!
-//! Thread rule: tokio tasks. Nobody waits long: a peer that does not answer is passed over for a while.
+//! Thread rule: tokio tasks. Waits are short: a peer that does not answer is skipped for a while.
 //! Non-goals: rows for clients, filling in a peer's place.
 
 mod connection;
@@ -27,17 +28,17 @@ pub(crate) use peer::{Missed, Peer};
 
 use crate::placements::Placements;
 
-/// Members of one ring that are asked for a shard at least: its owner and the one that stands in for that.
+/// The fewest members of one ring to ask for a shard: its owner and the node that stands in for it.
 const ASKED_MIN: usize = 2;
 
-/// Who may have a shard, and how long it may say nothing when it is asked for it.
+/// A peer that may hold a shard, and how long it may stay silent when asked.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) peer: Arc<Peer>,
     pub(crate) patience: Duration,
 }
 
-/// The members of the ring in use and of the one before but this node, connected to when they are first asked.
+/// The other members of the ring in use and of the one before. Connections open on first use.
 #[derive(Debug)]
 pub(crate) struct Peers {
     own_id: String,
@@ -47,14 +48,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// The peers of the node that the ring calls `own_id`.
+    /// Creates the peers of the node that the ring calls `own_id`.
     pub(crate) fn new(own_id: &str, placements: Arc<ArcSwap<Placements>>) -> Self {
         Self { own_id: own_id.to_owned(), placements, known: Mutex::default() }
     }
 
-    /// Who may have a shard, in the order in which they are to be asked; without those that did not
-    /// answer lately. Who owned it before the ring changed comes first where this node owns it now, and last
-    /// elsewhere.
+    /// Returns the peers that may hold a shard, in the order to ask them, without those that were
+    /// silent lately. The owner before the ring change comes first if this node owns the shard now,
+    /// else last.
     pub(crate) fn holders(&self, snapshot: SnapshotId, shard: ShardId) -> Vec<Holder> {
         let placements = self.placements.load();
         let now = placements.of(snapshot);
@@ -73,7 +74,8 @@ impl Peers {
         peers.filter(|peer| peer.answers()).map(|peer| Holder { peer, patience }).collect()
     }
 
-    /// A member of the ring in use or of the one before, by its name; `None` for others and for this node.
+    /// Returns a member of the ring in use or of the one before. `None` for other names and this
+    /// node.
     pub(crate) fn named(&self, id: &str) -> Option<Arc<Peer>> {
         let placements = self.placements.load();
         let rings = [Some(&**placements), placements.previous().map(|previous| &**previous)];
@@ -81,7 +83,7 @@ impl Peers {
         (id != self.own_id).then(|| self.peer(id, &member.control))
     }
 
-    /// Makes it known how members are reached, by their names and data addresses.
+    /// Sets the data addresses of members, by name.
     #[cfg(test)]
     pub(crate) fn meet(&self, members: &[(&str, String)]) {
         let mut known = self.known.lock().unwrap();
@@ -97,7 +99,7 @@ impl Peers {
         if let Some(peer) = known.get(control).filter(|peer| peer.id() == id) {
             return Arc::clone(peer);
         }
-        // Who is in neither ring is forgotten when somebody new is met.
+        // Drop peers that are in neither ring.
         let placements = self.placements.load();
         let rings = [Some(&**placements), placements.previous().map(|previous| &**previous)];
         let members = || rings.iter().flatten().flat_map(|placements| placements.ring().members());

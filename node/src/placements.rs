@@ -1,10 +1,11 @@
-//! What this node goes by: the ring in use with all exceptions to it, and the one before.
+//! The placement in use: the ring with all its exceptions, and the placement before it.
 //!
-//! Both change together or not at all, so that nobody sees the exceptions of one ring beside another. The placement
-//! before is kept because its owners may still have what the ring in use gives to others.
+//! Ring and exceptions change together, so no reader sees the exceptions of one ring beside
+//! another. The previous placement is kept because its owners may still hold shards that have new
+//! owners now.
 //!
-//! Thread rule: immutable; who goes over to the next does so by swapping the whole. Non-goals: where placements come
-//! from (`cluster`), who holds what at this moment.
+//! Thread rule: immutable; a change swaps the whole. Non-goals: the source of placements
+//! (`cluster`), and which node holds which shard at the moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,19 +17,19 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug)]
 pub struct Placements {
     ring: Arc<Ring>,
-    /// Of snapshots that have exceptions.
+    /// The placements of snapshots that have exceptions.
     excepted: HashMap<SnapshotId, Placement>,
     previous: Option<Arc<Placements>>,
 }
 
 impl Placements {
-    /// Every shard goes by the ring, and nothing is known of an earlier one.
+    /// Creates placements that follow the ring alone, with no previous one.
     #[must_use]
     pub fn of_ring(ring: Arc<Ring>) -> Self {
         Self { ring, excepted: HashMap::new(), previous: None }
     }
 
-    /// The ring with these exceptions, and what was in use before it.
+    /// Creates placements from a ring, its exceptions and the placements in use before.
     ///
     /// # Errors
     /// `InvalidArgument` when exceptions belong to another ring.
@@ -44,13 +45,13 @@ impl Placements {
         Ok(Self { ring, excepted, previous })
     }
 
-    /// The ring in use.
+    /// Returns the ring in use.
     #[must_use]
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    /// Who owns the shards of a snapshot.
+    /// Returns the placement of a snapshot's shards.
     #[must_use]
     pub fn of(&self, snapshot: SnapshotId) -> Placement {
         match self.excepted.get(&snapshot) {
@@ -59,13 +60,14 @@ impl Placements {
         }
     }
 
-    /// What a plan decided otherwise than the ring, if it did.
+    /// Returns the exceptions of a snapshot, if a plan made any.
     #[must_use]
     pub fn exceptions(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
         self.excepted.get(&snapshot).and_then(Placement::exceptions)
     }
 
-    /// The same for everybody who places shards alike: of the ring, and of all exceptions to it.
+    /// Returns a digest of the ring and all its exceptions. It is equal wherever shards are placed
+    /// alike.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut tables: Vec<_> = self.excepted.values().filter_map(Placement::exceptions).collect();
@@ -78,31 +80,31 @@ impl Placements {
         xxh3_64(&bytes)
     }
 
-    /// What was in use before.
+    /// Returns the placements in use before.
     #[must_use]
     pub fn previous(&self) -> Option<&Arc<Self>> {
         self.previous.as_ref()
     }
 
-    /// The same without what was in use before.
+    /// Returns the same placements without the previous ones.
     #[must_use]
     pub fn alone(&self) -> Self {
         Self { ring: Arc::clone(&self.ring), excepted: self.excepted.clone(), previous: None }
     }
 
-    /// Whether a member owns a shard of a snapshot.
+    /// Returns true if a member owns a shard of a snapshot.
     #[must_use]
     pub fn gives(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
         self.rank(snapshot, shard, member).is_some()
     }
 
-    /// Whether a member owns a shard of a snapshot, and another one is asked for it first.
+    /// Returns true if a member owns a replica of a shard and is not its primary owner.
     #[must_use]
     pub fn gives_further(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
         self.ring.copies() > 1 && self.rank(snapshot, shard, member).is_some_and(|rank| rank > 0)
     }
 
-    /// Where a member stands among the owners of a shard, if it does.
+    /// Returns a member's position among the owners of a shard, if it owns it.
     fn rank(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> Option<usize> {
         let index = self.ring.index(member)?;
         let owners = self.of(snapshot).owners(shard);

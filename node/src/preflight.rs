@@ -1,10 +1,9 @@
-//! What a node can know at its start that will make it slow or of no use later, said before anybody
-//! has to ask why.
+//! Warns at the start about conditions that make a node slow or useless later.
 //!
-//! These are warnings, never refusals: an origin may come back, a folder may be mounted yet, and
-//! a cache that may be swapped out is still a cache.
+//! It only warns and never refuses: an origin may come back, a folder may be mounted later, and a
+//! cache that may be swapped out is still a cache.
 //!
-//! Thread rule: the host is looked at by the caller, the origins by a task that nobody waits for.
+//! Thread rule: the caller checks the host; a background task checks the origins.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +15,7 @@ use tokio::task;
 
 use crate::shared::Shared;
 
-/// Looks at the host now and at the origins in the background.
+/// Checks the host now and the origins in the background.
 pub(crate) fn look(shared: &Arc<Shared>) {
     let budget_bytes = shared.cache.usage().limit_bytes;
     match pages::probe() {
@@ -41,14 +40,14 @@ pub(crate) fn look(shared: &Arc<Shared>) {
     shared.runtime.spawn(shared.stopping.clone().run_until_cancelled_owned(looking));
 }
 
-/// Whether there is swap that unlocked memory could go to; unknown counts as yes.
+/// Returns true if unlocked memory could go to swap, or if that is unknown.
 fn has_swap() -> bool {
     let swaps = fs::read_to_string("/proc/swaps");
     // The first line names the columns.
     swaps.map_or(true, |table| table.lines().count() > 1)
 }
 
-/// What is to be said of how much memory may be locked.
+/// Returns a warning if less memory may be locked than the budget has.
 fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
     let limit = lock_bytes_max.filter(|&limit| limit < budget_bytes)?;
     Some(format!(
@@ -58,11 +57,12 @@ fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
     ))
 }
 
-/// Why nothing can be read from an origin as things stand, as far as that shows without asking it.
+/// Returns why an origin can't be read, as far as that shows without a request to it.
 async fn unusable(origin: &OriginUri) -> Option<String> {
     if origin.scheme() == Scheme::File {
         let folder = format!("/{}", origin.path());
-        // On a thread that may block for as long as a file system is away: one, as origins are looked at in turn.
+        // A blocking thread, because a file system may hang. One is enough: origins are checked in
+        // turn.
         let looked = task::spawn_blocking(move || Path::new(&folder).is_dir()).await;
         return (!looked.unwrap_or(true)).then(|| {
             format!("{origin}: there is no such folder; is the name right, is it mounted?")
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_is_noticed_and_one_that_is_there_is_not() {
+    async fn warns_only_of_a_folder_that_is_missing() {
         let root = tempfile::tempdir().expect("a folder");
         let uri = |name: &str| {
             OriginUri::parse(&format!("file://{}{name}", root.path().display())).expect("a URI")

@@ -8,9 +8,9 @@
 //!                cache, flights, catalog
 //! ```
 //!
-//! Thread rule: the data plane is threads that block; each waits in poll(2) for its socket and for the
-//! word to stop. The control plane runs on the node's runtime. Everything a peer can make this module
-//! hold is bounded, in connections, handshakes, requests, staging memory and leases.
+//! Thread rule: the data plane is threads that block; each waits in poll(2) for its socket and for
+//! the word to stop. The control plane runs on the node's runtime. Everything a peer can make this
+//! module hold is bounded, in connections, handshakes, requests, staging memory and leases.
 //!
 //! Non-goals: deciding what is kept (the cache), reading the origin (fills), encryption.
 
@@ -124,8 +124,8 @@ impl Servers {
         Ok(Self { context, socket, http })
     }
 
-    /// Runs `then` on a thread of its own once nobody has been connected to the unix socket for `span`;
-    /// from that moment on nobody is let in. The first user may take longer to come.
+    /// Runs `then` on a thread of its own once nobody has been connected to the unix socket for
+    /// `span`; from that moment on nobody is let in. The first user may take longer to come.
     ///
     /// # Errors
     /// If the system refuses a thread.

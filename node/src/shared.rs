@@ -1,4 +1,4 @@
-//! What all servers of a node share.
+//! The state that all servers of a node share.
 
 use std::sync::Arc;
 
@@ -19,28 +19,29 @@ use crate::placements::Placements;
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]
 pub struct Shared {
-    /// What was configured.
+    /// The configuration.
     pub config: Config,
-    /// Drawn at every start: tells a restarted node from one that was merely silent.
+    /// Drawn at every start, to tell a restarted node from one that was silent.
     pub boot_id: [u8; 16],
     /// The datasets that are open.
     pub catalog: Catalog,
     /// The shards.
     pub cache: Arc<Cache>,
-    /// Rows of shards that are not kept.
+    /// Reads rows of shards that are not kept.
     pub read_through: ReadThrough,
     /// The other nodes of the ring.
     pub(crate) peers: Arc<Peers>,
-    /// What fills have done so far.
+    /// Counts of fills since the start.
     pub counters: Arc<Counters>,
-    /// How fast shards may come and leave that nobody waits for.
+    /// The throttle of background transfers.
     pub(crate) pace: Arc<Pace>,
     /// Which node owns which shards, as far as this node knows.
     pub placements: Arc<ArcSwap<Placements>>,
-    /// The cluster whose membership can change, if this node is one of such.
+    /// The cluster with changing membership, if this node belongs to one.
     pub cluster: Option<Cluster>,
-    /// Where async work runs.
+    /// The runtime for async work.
     pub runtime: Handle,
-    /// Cancelled when the node stops: no new connections, requests in flight are finished.
+    /// Cancelled when the node stops: it accepts no connections and finishes the requests in
+    /// flight.
     pub stopping: CancellationToken,
 }

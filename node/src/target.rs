@@ -1,17 +1,17 @@
-//! Where bytes that come from elsewhere go, one piece after the other: a part of a shard that is being
-//! filled, or memory. Non-goals: whether they are the right ones, and how many (their readers count).
+//! Where received bytes go, one piece after the other: a part of a shard that is being filled, or
+//! memory. Non-goals: checking the bytes, and counting them (readers do both).
 
 use larder_base::{Error, ErrorKind};
 use larder_extent::Part;
 
 use crate::errors;
 
-/// Where the bytes of a read go, in their order.
+/// A sink for the bytes of a read, in their order.
 pub(crate) trait Target: Send {
-    /// The first bytes come next. What came before is to be forgotten.
+    /// Starts anew. Forgets the bytes put so far.
     fn begin(&mut self);
 
-    /// The next bytes.
+    /// Appends the next bytes.
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error>;
 }
 
@@ -25,7 +25,7 @@ impl Target for Part {
     }
 }
 
-/// Memory that bytes go to one after the other.
+/// Memory that is filled from front to back.
 pub(crate) struct Piece<'a> {
     bytes: &'a mut [u8],
     filled: usize,

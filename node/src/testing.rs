@@ -1,4 +1,4 @@
-//! What this crate's tests share: a dataset in a folder, and a cache over it.
+//! Shared helpers for the tests of this crate: a dataset in a folder, and a cache over it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -28,7 +28,7 @@ use crate::{
 };
 use crate::{catalog::Catalog, dataset::Dataset};
 
-/// Longer than anything here takes, so that a test that fails ends.
+/// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder with one tensor of bytes in a `.npy` file, indexed.
@@ -39,7 +39,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// `rows` rows of `row_bytes` bytes.
+    /// Creates `rows` rows of `row_bytes` bytes.
     pub(crate) fn new(rows: usize, row_bytes: usize, shard_bytes: u64, checksum: bool) -> Self {
         let folder = Self { dir: tempfile::tempdir().unwrap(), lengths: vec![row_bytes; rows] };
         let data = (0..rows).flat_map(|row| folder.row(row)).collect();
@@ -48,7 +48,7 @@ impl Folder {
         folder
     }
 
-    /// Rows of these lengths.
+    /// Creates rows of these lengths.
     pub(crate) fn ragged(lengths: Vec<usize>, shard_bytes: u64, checksum: bool) -> Self {
         let folder = Self { dir: tempfile::tempdir().unwrap(), lengths };
         let rows = folder.lengths.len();
@@ -85,7 +85,7 @@ impl Folder {
         runtime().block_on(indexed);
     }
 
-    /// Memory that the manifest takes.
+    /// Returns the memory that the manifest takes.
     fn manifest_bytes(&self) -> u64 {
         let files = fs::read_dir(self.dir.path().join(".larder")).unwrap();
         let files = files.map(|file| file.unwrap());
@@ -98,7 +98,7 @@ impl Folder {
         self.dir.path().join("rows.npy")
     }
 
-    /// Makes the last byte another one. Neither size nor time change: only a checksum can tell.
+    /// Changes the last byte. Size and time stay, so only a checksum can tell.
     pub(crate) fn damage(&self) {
         let before = fs::metadata(self.file()).unwrap().modified().unwrap();
         let mut file = File::options().read(true).write(true).open(self.file()).unwrap();
@@ -114,7 +114,7 @@ impl Folder {
         OriginUri::parse(&format!("file://{}", self.dir.path().display())).unwrap()
     }
 
-    /// The bytes of a row: all rows differ.
+    /// Returns the bytes of a row; all rows differ.
     pub(crate) fn row(&self, row: usize) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(row as u64);
         let mut bytes = vec![0; self.lengths[row]];
@@ -148,7 +148,7 @@ pub(crate) struct Kitchen {
 }
 
 impl Kitchen {
-    /// A cache of `budget_bytes` beside the manifest, without workers.
+    /// Creates a cache of `budget_bytes` beside the manifest, without workers.
     pub(crate) fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
         let (runtime, counters) = (runtime(), Arc::new(Counters::default()));
         let manifest_bytes = folder.manifest_bytes();
@@ -165,7 +165,7 @@ impl Kitchen {
         Self { dataset, catalog, read_through, cache, counters, reader, stopping, runtime }
     }
 
-    /// A cache of `budget_bytes` beside the manifest.
+    /// Creates a cache of `budget_bytes` beside the manifest, with workers.
     pub(crate) fn new(folder: &Folder, budget_bytes: u64) -> Self {
         let kitchen = Self::unmanned(folder, budget_bytes);
         kitchen.start_workers();
@@ -176,7 +176,7 @@ impl Kitchen {
         self.start_workers_among(&[]);
     }
 
-    /// The same on a ring with other members, by their names and data addresses.
+    /// Starts workers on a ring with other members, given by name and data address.
     pub(crate) fn start_workers_among(&self, others: &[(&str, String)]) {
         let beside = others.iter().map(|(id, address)| member(id, address));
         let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
@@ -186,7 +186,7 @@ impl Kitchen {
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 
-    /// The dataset as it was indexed last.
+    /// Opens the dataset as last indexed.
     pub(crate) fn open(&self, folder: &Folder) -> Arc<Dataset> {
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
         self.runtime.block_on(self.catalog.open(&wanted, None)).unwrap().dataset
@@ -196,7 +196,7 @@ impl Kitchen {
         self.cache.find(&self.dataset, &[shard], Priority::Demand).pop().unwrap()
     }
 
-    /// The shard, filled if need be.
+    /// Returns the shard, filled if needed.
     pub(crate) fn get(&self, shard: u32) -> Result<Arc<Sealed>, Arc<Error>> {
         match self.find(shard) {
             Found::Resident(sealed) => Ok(sealed),
@@ -205,7 +205,7 @@ impl Kitchen {
         }
     }
 
-    /// What a shard of rows of one length takes of the budget.
+    /// Returns the bytes of the budget that a shard with rows of one length takes.
     pub(crate) fn extent_bytes(folder: &Folder, rows: usize) -> u64 {
         let rows_bytes = (rows * folder.lengths[0]) as u64;
         let tables = 128 + rows as u64 * 4;
@@ -213,19 +213,19 @@ impl Kitchen {
     }
 }
 
-/// A member of a ring, by the address of its control plane.
+/// Creates a member of a ring from the address of its control plane.
 pub(crate) fn member(id: &str, address: &str) -> Member {
     let [id, host, zone] = [id, "here", ""].map(str::to_owned);
     Member { id, weight: 1, control: format!("http://{address}"), host, zone }
 }
 
-/// What a node goes by whose ring has these members.
+/// Creates the placements of a node in a ring with these members.
 pub(crate) fn placed(version: u64, members: Vec<Member>) -> Arc<ArcSwap<Placements>> {
     let ring = Arc::new(Ring::new(version, members).unwrap());
     Arc::new(ArcSwap::from_pointee(Placements::of_ring(ring)))
 }
 
-/// A cache without fills.
+/// Creates a cache without fills.
 pub(crate) fn cache(budget_bytes: u64) -> Arc<Cache> {
     Cache::start(Budget::new(budget_bytes), Arc::default()).unwrap()
 }
@@ -239,7 +239,7 @@ pub(crate) fn landed(flight: &Awaited) -> Result<Arc<Sealed>, Arc<Error>> {
     }
 }
 
-/// Waits for a state that some thread will bring about.
+/// Waits for a state that another thread brings about.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = clock::now();
     while !holds() {

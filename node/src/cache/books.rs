@@ -1,4 +1,4 @@
-//! Everything that stands behind the cache's one lock.
+//! The state behind the cache's one lock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,9 +19,9 @@ pub(super) struct Books {
     pub(super) store: ShardStore,
     pub(super) queue: Queue,
     pub(super) failures: Failures,
-    /// Why nothing is filled any more.
+    /// Set when the cache closes: the reason why fills end.
     pub(super) closed: Option<Arc<Error>>,
-    /// What the latest extent came in.
+    /// The page size of the latest extent.
     pub(super) page_size: Option<PageSize>,
 }
 
@@ -47,15 +47,15 @@ pub(super) enum Look {
     Discarded(Discarded),
 }
 
-/// What became of a shard that is not to be handed out any more.
+/// The outcome of discarding a shard.
 #[must_use]
 #[derive(Debug)]
 pub(super) enum Discarded {
-    /// It is gone, and to be buried.
+    /// It was evicted and must be buried.
     Evicted(EvictedShard),
-    /// Somebody maps it: it goes with the last lease. `news` if it was not condemned before.
+    /// A client holds it: it is evicted with the last lease. `news` if it was not condemned before.
     Condemned { news: bool },
-    /// It is not here.
+    /// It is not resident.
     Absent,
 }
 
@@ -80,7 +80,7 @@ impl Books {
         }
     }
 
-    /// Lets go of a shard, or sees to it that it goes with its last lease.
+    /// Evicts a shard, or condemns it to be evicted with its last lease.
     pub(super) fn discard(&mut self, id: ShardId, now: Instant) -> Discarded {
         match self.store.evict(id, now) {
             Ok(evicted) => Discarded::Evicted(evicted),
@@ -92,7 +92,7 @@ impl Books {
         }
     }
 
-    /// Lets go of those among `ids` that are condemned and that nobody leases any more.
+    /// Evicts those of `ids` that are condemned and no longer leased.
     pub(super) fn evict_condemned(&mut self, ids: &[ShardId], now: Instant) -> Vec<EvictedShard> {
         let evict = |id: &ShardId| {
             let condemned = self.store.handle_mut(*id).is_some_and(|kept| kept.condemned);

@@ -1,5 +1,5 @@
-//! The fills that gave up: what and why, for people to look at, and for a moment for those who ask
-//! for the same shard again.
+//! The fills that gave up. They are listed for operators, and hold off repeated requests for a
+//! moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use larder_dataset::OriginUri;
 pub struct Failure {
     /// The shard.
     pub id: ShardId,
-    /// The snapshot it was wanted for.
+    /// The snapshot that it was requested for.
     pub snapshot: SnapshotId,
-    /// Its number in that snapshot.
+    /// Its index in that snapshot.
     pub shard: u32,
-    /// What could not be read, where it was one read.
+    /// The read that failed, if it was a single read.
     pub place: Option<Place>,
     /// Why.
     pub why: Arc<Error>,
-    /// How often it was tried.
+    /// Number of tries.
     pub attempts: u32,
     /// When it gave up.
     pub at: Instant,
@@ -32,9 +32,9 @@ pub struct Failure {
 pub struct Place {
     /// The object.
     pub object: OriginUri,
-    /// Where in the object the read begins.
+    /// The byte of the object at which the read begins.
     pub offset: u64,
-    /// How many bytes it was to bring.
+    /// Length of the read in bytes.
     pub bytes: u64,
 }
 

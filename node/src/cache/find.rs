@@ -1,4 +1,4 @@
-//! Asking for shards: what is here, what is on its way, and what begins to be filled because of it.
+//! Requests for shards: returns resident shards, joins running fills, and starts new fills.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::dataset::Dataset;
 use crate::errors;
 use crate::flight::Flight;
 
-/// What the cache has of one shard.
+/// The state of one requested shard.
 #[derive(Debug)]
 pub enum Found {
-    /// It is here.
+    /// It is resident.
     Resident(Arc<Sealed>),
-    /// It is on its way; or it can't be, and the flight says at once why.
+    /// It is being filled. If it can't be filled, the flight reports the error at once.
     InFlight(Awaited),
-    /// It is not here and will not be kept for now: read its rows by range.
+    /// It is not resident and will not be kept for now: read its rows by range.
     NotKept,
 }
 
-/// A flight that somebody waits for: while this lives, a filler that dies is replaced. Derefs to
+/// A flight with a waiting reader. While this lives, a fill worker that dies is replaced. Derefs to
 /// [`Flight`].
 #[derive(Debug)]
 pub struct Awaited {
@@ -58,7 +58,7 @@ impl Drop for Awaited {
     }
 }
 
-/// Who asks, for what, how urgently.
+/// One request: its dataset, priority and time.
 struct Asking<'a> {
     cache: &'a Arc<Cache>,
     dataset: &'a Arc<Dataset>,
@@ -67,16 +67,16 @@ struct Asking<'a> {
     now: Instant,
 }
 
-/// A shard that is asked for and was not here at first sight.
+/// A requested shard that was absent at the first look.
 struct Missing {
-    /// Its place in the caller's list.
+    /// Its index in the caller's list.
     index: usize,
     shard: u32,
     id: ShardId,
     bytes: u64,
 }
 
-/// What came out of the books and is dealt with after the lock.
+/// Results of the books that are handled after the lock is released.
 #[derive(Default)]
 struct Aside {
     evicted: Vec<EvictedShard>,
@@ -87,11 +87,11 @@ struct Aside {
 }
 
 impl Cache {
-    /// What there is of each of `shards`, in their order; what is not here begins to be filled if
-    /// it is admitted. Takes the lock once if all are here.
+    /// Returns the state of each of `shards`, in their order. Absent shards begin to be filled if
+    /// they are admitted. Takes the lock once if all are resident.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     pub fn find(
         self: &Arc<Self>,
         dataset: &Arc<Dataset>,
@@ -108,18 +108,18 @@ impl Cache {
         let group = Group::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
         let waiting = asking.admit(missing, &mut found);
-        // What was evicted is free already if nobody maps it: one more look.
+        // If no process maps the evicted memory, it is free by now. Ask once more.
         if waiting.made_room {
             asking.admit(waiting.left_out, &mut found);
         }
         found
     }
 
-    /// A shard if it is here, for another node: nobody reads it by this, nothing begins because of it, and nothing
-    /// leaves.
+    /// Returns a shard for another node if it is resident. Does not count as a use, starts no fill
+    /// and evicts nothing.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     #[must_use]
     pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
@@ -166,7 +166,7 @@ impl Cache {
         vouched
     }
 
-    /// Computes what absent shards would take, outside the lock.
+    /// Computes the bytes that absent shards would take, outside the lock.
     fn measure(
         dataset: &Arc<Dataset>,
         absent: Vec<(usize, u32, ShardId)>,
@@ -208,7 +208,7 @@ impl Cache {
 }
 
 impl Asking<'_> {
-    /// Asks the store for each; returns those without room, and whether some was made.
+    /// Requests each shard from the store. Returns those without room, and whether any was evicted.
     fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
         let mut aside = Aside::default();
         let mut left_out = Vec::new();
@@ -229,7 +229,7 @@ impl Asking<'_> {
         LeftOut { left_out, made_room }
     }
 
-    /// `None` if there is no room for it.
+    /// Requests one shard. Returns `None` if there is no room for it.
     fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
         let held = books.failures.held(one.id, self.now);
         if let Some(why) = books.closed.clone().or(held) {
@@ -275,7 +275,7 @@ impl Asking<'_> {
                 return Found::NotKept;
             }
         }
-        // The fill is another's to perform, so the one who asked is its first waiter.
+        // Another task performs the fill, so the caller is its first waiter.
         let make = || unreachable!("the shard was just admitted");
         let again = books.store.request(one.id, self.group, one.bytes, self.now, make);
         let Outcome::InFlight { handle, waiter } = again else {

@@ -1,4 +1,4 @@
-//! What a living client has in use: the shards of those datasets stay, however long it is silent.
+//! Datasets in use: their shards stay while the client's connection lives, however long it is idle.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use super::{Cache, Group};
 use crate::clock;
 use crate::dataset::Dataset;
 
-/// The datasets that one connection has asked for. While this lives their shards are not evicted for
-/// others, and they stay open: a job that validates for an hour finds its cache as it left it. What
-/// ends with the connection is this, not the shards; they then count as just used.
+/// The datasets that one connection has asked for. While this lives their shards are not evicted
+/// for other datasets, and the datasets stay open. So a job that validates for an hour finds its
+/// shards in the cache. When the connection ends, the shards count as just used.
 #[derive(Debug)]
 pub(crate) struct InUse {
     cache: Arc<Cache>,
@@ -18,12 +18,13 @@ pub(crate) struct InUse {
 }
 
 impl InUse {
-    /// Nothing yet.
+    /// Creates an empty list.
     pub(crate) fn new(cache: &Arc<Cache>) -> Self {
         Self { cache: Arc::clone(cache), datasets: Vec::new() }
     }
 
-    /// Notes a dataset that the connection asks for. Costs a comparison when it is noted already.
+    /// Notes a dataset that the connection asks for. If it is noted already, this costs one
+    /// comparison.
     pub(crate) fn note(&mut self, dataset: &Arc<Dataset>) {
         if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
             return;

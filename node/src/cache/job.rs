@@ -1,4 +1,4 @@
-//! One fill in a worker's hands: it ends in the books, whatever becomes of the worker.
+//! One fill performed by a worker. It ends in the books even if the worker dies.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::clock;
 use crate::dataset::Dataset;
 use crate::flight::Flight;
 
-/// Workers that may die over one shard; more would say that the shard kills them.
+/// How many workers one shard may kill. After that the shard is assumed to be the cause.
 const WORKERS_MAX: u32 = 3;
 
 /// A fill and the right to perform it. Dropping it unfinished hands the fill to the next worker.
@@ -41,7 +41,7 @@ impl From<Error> for GaveUp {
 }
 
 impl Cache {
-    /// The next fill to perform, as soon as there is one.
+    /// Waits for the next fill, and takes it.
     pub(crate) async fn next_job(self: &Arc<Self>) -> Job {
         loop {
             let one = self.queued.acquire().await;
@@ -53,7 +53,7 @@ impl Cache {
         }
     }
 
-    /// Ends a fill that is in nobody's hands.
+    /// Ends a fill that no worker holds.
     pub(super) fn abandon(
         &self,
         permit: FillPermit<ShardId>,
@@ -74,7 +74,7 @@ fn died() -> Arc<Error> {
 }
 
 impl Job {
-    /// What is to be filled.
+    /// Returns the flight of the shard to fill.
     pub(crate) fn flight(&self) -> &Arc<Flight> {
         &self.flight
     }
@@ -83,7 +83,7 @@ impl Job {
         &self.dataset
     }
 
-    /// The number of the shard in the dataset.
+    /// Returns the index of the shard in the dataset.
     pub(crate) fn shard(&self) -> u32 {
         self.shard
     }
@@ -107,7 +107,8 @@ impl Job {
         }
     }
 
-    /// The shard can't be had: every waiting reader gets the reason, and for a moment every reader that asks.
+    /// The shard can't be had: every waiting reader gets the reason, and for a moment every reader
+    /// that asks.
     pub(crate) fn give_up(mut self, gave_up: GaveUp) {
         let Some(permit) = self.permit.take() else {
             return;
@@ -135,8 +136,8 @@ impl Job {
         why
     }
 
-    /// What becomes of a fill whose worker died or was stopped: somebody waits, so it is queued
-    /// again with the parts that are in; nobody does, so the shard is absent again.
+    /// Hands over a fill after its worker died or was stopped. With waiting readers it is queued
+    /// again with the parts that are in. Without any, the shard is absent again.
     fn hand_over(&self, permit: FillPermit<ShardId>) {
         let (cache, flight) = (&self.cache, &self.flight);
         let mut books = cache.lock();

@@ -1,4 +1,4 @@
-//! Leases: what the clients on this host hold, as the books see it.
+//! Leases: the shards that clients on this host hold, in the books.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use crate::clock;
 use crate::dataset::Dataset;
 use crate::flight::{Flight, Waited};
 
-/// What came of a client asking to hold a shard.
+/// The answer to a client's request to hold a shard.
 #[derive(Debug)]
 pub enum Leased {
-    /// The client holds it: give it a descriptor.
+    /// The client holds it: send it a descriptor.
     Granted(Arc<Sealed>),
-    /// It is on its way ([`Flight::is_queued`] says how far); ask again, or wait for the flight.
+    /// It is being filled ([`Flight::is_queued`] tells how far). Ask again, or wait for the flight.
     Pending(Arc<Flight>),
     /// It will not be kept for now.
     NotKept,
     /// The client holds too much already.
     OverQuota(Error),
-    /// It can't be had.
+    /// It failed.
     Failed(Arc<Error>),
 }
 
 impl Cache {
-    /// Gives a holder a lease on a shard, if it is here; else sees to it that it is filled.
+    /// Leases a shard to a holder if it is resident. Else starts its fill.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     pub fn lease(self: &Arc<Self>, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
-        // Between being found and being leased it may be evicted, once in a blue moon.
+        // Between look and lease the shard may be evicted, though rarely.
         for _ in 0..3 {
             match self.find(dataset, &[shard], Priority::Demand).pop() {
                 Some(Found::Resident(_)) => match self.lease_if_here(dataset, shard, holder) {
@@ -48,10 +48,10 @@ impl Cache {
         Leased::NotKept
     }
 
-    /// Gives a holder a lease on a shard, if it is here. Nothing begins because of it.
+    /// Leases a shard to a holder if it is resident. Starts no fill.
     ///
     /// # Panics
-    /// If the dataset has no such shard.
+    /// The dataset has no such shard.
     pub fn lease_if_here(&self, dataset: &Dataset, shard: u32, holder: HolderId) -> Leased {
         if let Err(why) = dataset.vouch(shard) {
             return Leased::Failed(Arc::new(why));
@@ -81,7 +81,7 @@ impl Cache {
         books.store.lease(id, holder, now).map(|kept| kept.sealed)
     }
 
-    /// Ends one lease. Returns whether there was one.
+    /// Ends one lease. Returns true if there was one.
     pub fn release(&self, holder: HolderId, id: ShardId) -> bool {
         let (now, mut books) = (clock::now(), self.lock());
         let released = books.store.release(id, holder, now);
@@ -91,7 +91,7 @@ impl Cache {
         released
     }
 
-    /// Ends all leases of a holder, whose process is gone. Returns what it held.
+    /// Ends all leases of a holder after its process is gone. Returns the shards that it held.
     pub fn release_all(&self, holder: HolderId) -> Released<ShardId> {
         let (now, mut books) = (clock::now(), self.lock());
         let released = books.store.release_all(holder, now);
@@ -101,20 +101,20 @@ impl Cache {
         released
     }
 
-    /// What a holder holds, in bytes, each shard counted once.
+    /// Returns the bytes that a holder holds, each shard counted once.
     #[must_use]
     pub fn leased_by(&self, holder: HolderId) -> u64 {
         self.lock().store.holder_bytes(holder)
     }
 
-    /// Everyone who holds something, in order.
+    /// Returns all holders of leases, in order.
     #[must_use]
     pub fn holders(&self) -> Vec<HolderView> {
         self.lock().store.holders()
     }
 
-    /// Buries condemned shards that lost their last lease, and lets the reaper look at once for what
-    /// the client may have unmapped.
+    /// Buries condemned shards that lost their last lease. Makes the reaper check at once, because
+    /// the client may have unmapped memory.
     fn after_release(&self, evicted: Vec<EvictedShard>) {
         evicted.into_iter().for_each(|shard| self.bury(shard));
         self.reaper.kick();

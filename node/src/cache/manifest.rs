@@ -1,5 +1,5 @@
-//! Manifests are kept like shards: admitted, sealed, mapped by clients. They come from memory rather
-//! than from the origin, and stay until their dataset is closed.
+//! Manifests in the cache. They are admitted, sealed and mapped like shards. They come from memory
+//! instead of the origin, and stay until their dataset is closed.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::{clock, errors};
 
 impl Cache {
     /// Puts a manifest into a sealed extent that stays until
-    /// [`drop_manifest`](Self::drop_manifest). Blocks for as long as copying it takes. One caller at
-    /// a time.
+    /// [`drop_manifest`](Self::drop_manifest). Blocks for the time of the copy. One caller at a
+    /// time.
     pub(crate) fn keep_manifest(
         &self,
         snapshot: SnapshotId,
@@ -48,7 +48,7 @@ impl Cache {
         }
     }
 
-    /// Lets a manifest go: now, or when no client maps it any more and the room is wanted.
+    /// Evicts a manifest: now, or once no client maps it and memory is needed.
     pub(crate) fn drop_manifest(&self, snapshot: SnapshotId) {
         let mut books = self.lock();
         books.store.close_group(Group::Manifest(snapshot), clock::now());
@@ -59,10 +59,10 @@ impl Cache {
         }
     }
 
-    /// Takes bytes of the budget for what does not come from the origin part by part.
+    /// Takes bytes of the budget for an extent that is not filled part by part from the origin.
     pub(super) fn admit(&self, id: ShardId, group: Group, bytes: u64) -> Result<Admission, Error> {
         let mut reason = None;
-        // A second time, when the first made room.
+        // The second try uses the room that the first made.
         for _ in 0..2 {
             let make = || Arc::new(Flight::new(id));
             let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
@@ -85,13 +85,13 @@ impl Cache {
     }
 }
 
-/// Whether a manifest is to be copied.
+/// Whether a manifest is resident, or admitted and still to be copied.
 pub(super) enum Admission {
     Resident(Arc<Sealed>),
     Admitted(FillPermit<ShardId>),
 }
 
-/// Manifests and shards share one space of ids, both being 128-bit hashes.
+/// Manifests and shards share one id space: both ids are 128-bit hashes.
 fn id_of(snapshot: SnapshotId) -> ShardId {
     ShardId::from_bytes(*snapshot.as_bytes())
 }

@@ -1,10 +1,10 @@
-//! What a shard takes in memory, and which reads bring it there.
+//! The memory layout of a shard, and the reads that fill it.
 
 use larder_base::limits;
 use larder_dataset::{Manifest, PartRead, RegionPlan};
 use larder_extent::{ExtentError, Layout, PartSpec, Region};
 
-/// The memory and the reads of one shard. Part `i` of the extent is what read `i` brings.
+/// The layout and the reads of one shard. Read `i` fills part `i` of the extent.
 #[derive(Debug)]
 pub(crate) struct ShardPlan {
     pub(crate) layout: Layout,
@@ -12,8 +12,10 @@ pub(crate) struct ShardPlan {
 }
 
 impl ShardPlan {
+    /// Plans the fill of one shard.
+    ///
     /// # Panics
-    /// If there is no such shard.
+    /// The dataset has no such shard.
     pub(crate) fn new(manifest: &Manifest, shard: u32) -> Result<Self, ExtentError> {
         let plan = manifest.fill_plan(shard, limits::FILL_PART_BYTES);
         let regions: Vec<_> = plan.regions.iter().map(region).collect();
@@ -29,7 +31,7 @@ impl ShardPlan {
     }
 }
 
-/// Rows that differ in length have no stride; their region is one run of bytes.
+/// Rows of different lengths have no stride. Their region is one run of bytes.
 fn region(plan: &RegionPlan) -> Region {
     match plan.stride_bytes {
         0 => Region::Blocks { bytes: plan.bytes },

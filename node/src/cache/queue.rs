@@ -1,4 +1,4 @@
-//! Shards whose bytes are admitted and whose fill has not begun, most urgent first.
+//! The queue of admitted fills that have not begun, most urgent first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::flight::Flight;
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody waits for rows of it.
+    /// A reader waits for its rows.
     Demand,
-    /// Somebody will want it.
+    /// A reader will want it soon.
     Prefetch,
-    /// It is to be here in the end: whoever reads meanwhile is not to notice.
+    /// It must be here in the end. Readers must not notice its transfer.
     Background,
 }
 
@@ -24,7 +24,7 @@ pub enum Priority {
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) dataset: Arc<Dataset>,
-    /// The number of the shard in that dataset.
+    /// The index of the shard in that dataset.
     pub(crate) shard: u32,
     pub(crate) flight: Arc<Flight>,
     pub(crate) permit: FillPermit<ShardId>,
@@ -41,14 +41,14 @@ pub(crate) struct Queue {
     places: HashMap<ShardId, Place>,
 }
 
-/// What came of a place in the queue being asked for.
+/// The outcome of adding a fill to the queue.
 #[derive(Debug)]
 pub(crate) enum Pushed {
-    /// It has one.
+    /// The fill is queued.
     Queued,
-    /// It has the place of this one, which was less urgent.
+    /// The fill is queued in place of this one, which was less urgent.
     Displaced(Queued),
-    /// All that wait are at least as urgent.
+    /// The fill is not queued: all queued fills are at least as urgent.
     Full(Queued),
 }
 
@@ -61,7 +61,8 @@ impl Queue {
         self.fills.len()
     }
 
-    /// Puts a fill in its place. In a full queue it displaces the youngest of those that are less urgent.
+    /// Adds a fill. In a full queue it displaces the youngest of the least urgent fills, if that
+    /// one is less urgent than the new fill.
     pub(crate) fn push(&mut self, queued: Queued, priority: Priority) -> Pushed {
         if self.fills.len() < self.limit {
             self.insert(queued, priority);
@@ -78,13 +79,13 @@ impl Queue {
         }
     }
 
-    /// Takes back a fill that lost its worker, whether or not the queue is full: there are no more
-    /// of these than there are workers.
+    /// Takes back a fill that lost its worker, even into a full queue. There are no more such fills
+    /// than workers.
     pub(crate) fn push_again(&mut self, queued: Queued) {
         self.insert(queued, Priority::Demand);
     }
 
-    /// Somebody else asked for it, who may be more in a hurry.
+    /// Moves a queued fill forward if another request for it is more urgent.
     pub(crate) fn raise(&mut self, id: ShardId, priority: Priority) {
         if let Some(&place) = self.places.get(&id).filter(|place| place.0 > priority)
             && let Some(queued) = self.fills.remove(&place)
@@ -93,14 +94,14 @@ impl Queue {
         }
     }
 
-    /// The next to be filled.
+    /// Takes the most urgent fill.
     pub(crate) fn pop(&mut self) -> Option<Queued> {
         let (_, queued) = self.fills.pop_first()?;
         self.places.remove(&queued.flight.id());
         Some(queued)
     }
 
-    /// All that wait.
+    /// Takes all fills.
     pub(crate) fn into_all(self) -> impl Iterator<Item = Queued> {
         self.fills.into_values()
     }
@@ -123,7 +124,7 @@ mod tests {
     use crate::clock;
     use crate::testing::{Folder, Kitchen};
 
-    /// Fills by number, as a store admits them.
+    /// Creates fills by number, as a store admits them.
     struct Admission {
         store: Store<ShardId, u8, Arc<Flight>, ()>,
         kitchen: Kitchen,
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_full_queue_demand_displaces_the_youngest_prefetch_and_nothing_else() {
+    fn demand_displaces_only_the_youngest_prefetch_when_full() {
         let (mut admission, mut queue) = (Admission::new(), Queue::new(2));
         let _ = queue.push(admission.fill(0), Priority::Prefetch);
         let _ = queue.push(admission.fill(1), Priority::Prefetch);

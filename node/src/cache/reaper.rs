@@ -1,9 +1,8 @@
-//! Bytes on their way back to the budget.
+//! Returns the bytes of evicted shards to the budget.
 //!
-//! A shard that left the books is not free yet: a gather may still copy from it, a client may have it
-//! mapped, a forked child of a client that was killed may. The reaper drops our own hold first and
-//! then asks the kernel, every so often and whenever a client has let go of something, whether
-//! anybody is left.
+//! An evicted shard is not free yet. A gather may still copy from it, and a client may map it, as
+//! may a forked child of a killed client. The reaper drops the node's own hold first. Then it asks
+//! the kernel at intervals, and after each release by a client, whether any mapping is left.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,19 +18,19 @@ use crate::flight::Flight;
 /// The memory behind an orphan.
 #[derive(Debug)]
 pub(super) enum Remains {
-    /// None was taken.
+    /// None was allocated.
     Nothing,
-    /// A flight that ended without a shard, and the extent that it had begun: readers may still copy
-    /// out of it, a blocking thread may still work on it or on one that nobody has seen yet.
+    /// A flight that ended without a shard, and the extent it began. Readers may still copy from
+    /// the extent. A blocking thread may still work on it, or on an extent that is not yet visible.
     Flight(Arc<Flight>, Option<Arc<Filling>>),
-    /// A shard that was served; threads of this process may still read it.
+    /// A shard that was served. Threads of this process may still read it.
     Sealed(Arc<Sealed>),
-    /// Nobody in this process has it; others may.
+    /// No thread of this process holds it; other processes may.
     Retired(Retired),
 }
 
 impl Remains {
-    /// Gives the memory back to the kernel if nobody holds it any more; else returns what is left.
+    /// Returns the memory to the kernel if it has no holder any more. Else returns the remains.
     pub(super) fn try_free(self) -> Result<(), Self> {
         match self {
             Self::Nothing => Ok(()),
@@ -54,7 +53,7 @@ impl Remains {
     }
 }
 
-/// The orphans, and the thread that looks after them.
+/// The orphans, and the thread that frees them.
 #[derive(Default)]
 pub(super) struct Reaper(Arc<Ward>);
 
@@ -67,13 +66,13 @@ struct Ward {
 #[derive(Default)]
 struct State {
     orphans: Vec<(OrphanToken, Remains)>,
-    /// Somebody let go of something.
+    /// A client released a shard since the last look.
     kicked: bool,
     stopped: bool,
 }
 
 impl Reaper {
-    /// Starts the thread. It holds the cache only while it looks, and ends with it.
+    /// Starts the thread. It holds the cache only while it works, and ends with it.
     pub(super) fn start(&self, cache: Weak<Cache>) -> std::io::Result<()> {
         let ward = Arc::clone(&self.0);
         let run = move || {
@@ -91,7 +90,7 @@ impl Reaper {
         self.0.changed.notify_one();
     }
 
-    /// Looks again now, if there is anything to look at.
+    /// Makes the thread look again now, if there is an orphan.
     pub(super) fn kick(&self) {
         self.0.lock().kicked = true;
         self.0.changed.notify_one();
@@ -110,7 +109,7 @@ impl fmt::Debug for Reaper {
 }
 
 impl Ward {
-    /// Waits until it is time to look, and takes all orphans. `None` once stopped.
+    /// Waits until the next look is due, and takes all orphans. Returns `None` once stopped.
     fn next_round(&self) -> Option<Vec<(OrphanToken, Remains)>> {
         let idle = |state: &mut State| state.orphans.is_empty() && !state.stopped;
         let state = self.changed.wait_while(self.lock(), idle);
@@ -127,7 +126,7 @@ impl Ward {
     }
 }
 
-/// Frees what is free; returns what isn't.
+/// Frees the orphans that are free. Returns the others.
 fn reap(cache: &Cache, orphans: Vec<(OrphanToken, Remains)>) -> Vec<(OrphanToken, Remains)> {
     let mut left = Vec::new();
     for (token, remains) in orphans {

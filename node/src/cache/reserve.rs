@@ -1,4 +1,4 @@
-//! Memory of the budget for what is on the heap for a while: large, and asked for by clients.
+//! Memory of the budget for large heap buffers that clients cause.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::manifest::Admission;
 use super::{Cache, Group, Remains};
 use crate::clock;
 
-/// Bytes of the budget, given back when dropped.
+/// Bytes of the budget. Drop gives them back.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     cache: Arc<Cache>,
@@ -17,12 +17,12 @@ pub(crate) struct Reserved {
 }
 
 impl Cache {
-    /// Takes `bytes` of the budget, for which shards may have to go.
+    /// Takes `bytes` of the budget. May evict shards.
     ///
     /// # Errors
     /// `ResourceExhausted` when there is no room.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
-        // To the store it is a fill like others, which never ends. Its name is nobody's.
+        // To the store this is a fill that never ends. Its random name belongs to no shard.
         let name = fastrand::u128(..).to_le_bytes();
         let group = Group::Manifest(SnapshotId::from_bytes(name));
         let permit = match self.admit(ShardId::from_bytes(name), group, bytes)? {

@@ -1,4 +1,4 @@
-//! What the cache holds, for `node show`, the metrics and `Describe`.
+//! The contents of the cache, for `node show`, the metrics and `Describe`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::cache::Failure;
 use crate::clock;
 use crate::flight::Flight;
 
-/// The memory of a node and who has it.
+/// The memory of a node and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// What may be used, in bytes.
+    /// The budget in bytes.
     pub limit_bytes: u64,
-    /// Shards that are here.
+    /// Resident shards.
     pub resident: Tally,
-    /// Shards on their way, counted whole.
+    /// Shards that are being filled, counted with all their bytes.
     pub filling: Tally,
-    /// Shards let go of that somebody may still map.
+    /// Evicted shards that a process may still map.
     pub orphaned: Tally,
-    /// Of those on their way, the ones that no worker has begun.
+    /// Fills that no worker has begun.
     pub queued: usize,
-    /// The pages that the latest extent came in.
+    /// The page size of the latest extent.
     pub page_size: Option<PageSize>,
 }
 
 impl Cache {
-    /// The memory in use, by state.
+    /// Returns the memory in use, by state.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let books = self.lock();
@@ -46,14 +46,14 @@ impl Cache {
         }
     }
 
-    /// Every shard that takes memory, by id; manifests among them.
+    /// Returns every shard that takes memory, by id, manifests included.
     #[must_use]
     pub fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
         self.lock().store.shards()
     }
 
-    /// What is here and for how long nobody has used it, in no order. Who maps a shard reads it without a word: it counts
-    /// as used now.
+    /// Returns the resident shards with the time since their last use, in no order. A mapped shard
+    /// is read without notice, so it counts as used now.
     #[must_use]
     pub fn idle_times(&self) -> Vec<(ShardId, Duration)> {
         let (now, books) = (clock::now(), self.lock());
@@ -64,13 +64,13 @@ impl Cache {
         books.store.residents().map(idle).collect()
     }
 
-    /// The fills that have not ended.
+    /// Returns the fills that have not ended.
     #[must_use]
     pub fn flights(&self) -> HashMap<ShardId, Arc<Flight>> {
         self.lock().store.fills().map(|(id, flight)| (id, Arc::clone(flight))).collect()
     }
 
-    /// How many connections have each snapshot in use.
+    /// Returns how many connections use each snapshot.
     #[must_use]
     pub fn connections(&self) -> HashMap<SnapshotId, usize> {
         let groups = self.lock().store.groups();
@@ -81,7 +81,7 @@ impl Cache {
         connections.collect()
     }
 
-    /// The latest fills that gave up, oldest first.
+    /// Returns the latest fills that gave up, oldest first.
     #[must_use]
     pub fn failures(&self) -> Vec<Failure> {
         self.lock().failures.list()

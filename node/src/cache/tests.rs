@@ -41,7 +41,7 @@ fn a_filled_shard_has_the_rows_of_its_file() {
 }
 
 #[test]
-fn sixty_four_threads_asking_for_one_cold_shard_read_each_byte_once() {
+fn a_cold_shard_is_read_once_for_64_threads() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, 16 * MIB);
     let start = Barrier::new(64);
@@ -55,7 +55,7 @@ fn sixty_four_threads_asking_for_one_cold_shard_read_each_byte_once() {
 }
 
 #[test]
-fn a_shard_that_nobody_waits_for_yields_until_somebody_does() {
+fn background_fill_is_throttled_until_a_reader_waits() {
     let kitchen = Kitchen::unmanned(&small(), 1 << 20);
     let is_hurried = |priority| match kitchen.cache.find(&kitchen.dataset, &[0], priority).pop() {
         Some(Found::InFlight(flight)) => flight.is_hurried(),
@@ -68,7 +68,7 @@ fn a_shard_that_nobody_waits_for_yields_until_somebody_does() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_kept_and_its_rows_are_read_by_range() {
+fn rows_of_a_shard_without_room_are_read_by_range() {
     let folder = small();
     let one = Kitchen::extent_bytes(&folder, 64);
     let kitchen = Kitchen::new(&folder, 2 * one + 4096);
@@ -134,7 +134,7 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
 }
 
 #[test]
-fn a_fill_that_nobody_waits_for_is_dropped_with_its_worker() {
+fn fill_without_readers_is_dropped_with_its_worker() {
     let folder = small();
     let kitchen = Kitchen::unmanned(&folder, MIB);
     drop(kitchen.find(0));
@@ -241,7 +241,7 @@ fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
 }
 
 #[test]
-fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
+fn corrupt_shard_is_recalled_and_evicted_with_its_last_lease() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, MIB);
     let recalls = Arc::new(AtomicUsize::new(0));
@@ -266,7 +266,7 @@ fn a_corrupt_shard_that_is_leased_is_recalled_and_goes_with_its_last_lease() {
     assert_eq!(kitchen.counters.fills_completed.get(), 2);
 }
 
-/// A shard that was found corrupt while it was leased, and whose last lease has ended since without it being evicted.
+/// Creates a shard that was found corrupt while leased. Its last lease ended without an eviction.
 fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
     kitchen.get(0).unwrap();
     let id = kitchen.dataset.manifest().shard(0).id;
@@ -278,7 +278,7 @@ fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
 }
 
 #[test]
-fn a_corrupt_shard_that_nobody_leases_any_more_is_filled_anew_for_who_asks_next() {
+fn corrupt_shard_without_leases_is_filled_again_on_request() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, MIB);
     condemned_and_left(&kitchen);
@@ -287,7 +287,7 @@ fn a_corrupt_shard_that_nobody_leases_any_more_is_filled_anew_for_who_asks_next(
 }
 
 #[test]
-fn a_corrupt_shard_that_leaves_in_another_way_is_filled_like_any_other() {
+fn corrupt_shard_evicted_otherwise_is_filled_again() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, MIB);
     let id = condemned_and_left(&kitchen);
@@ -308,7 +308,7 @@ fn a_lease_beyond_the_quota_is_refused() {
 }
 
 #[test]
-fn the_budget_is_never_exceeded_however_many_ask() {
+fn budget_is_never_exceeded_under_many_requests() {
     let folder = small();
     let kitchen = Kitchen::new(&folder, 5 * Kitchen::extent_bytes(&folder, 64));
     let done = AtomicBool::new(false);
@@ -345,7 +345,7 @@ fn the_budget_is_never_exceeded_however_many_ask() {
 }
 
 #[test]
-fn closing_the_cache_tells_those_who_wait_and_those_who_ask() {
+fn closing_the_cache_fails_waiting_and_new_requests() {
     let folder = small();
     let kitchen = Kitchen::unmanned(&folder, MIB);
     let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };

@@ -1,8 +1,9 @@
-//! Those who want the same reference opened at the same time: one of them resolves it, for all who came before
-//! it began.
+//! Concurrent requests to open one reference: one caller resolves it for all that came before it
+//! began.
 //!
-//! Who comes while a reference is being resolved waits for that to end and is told the outcome of the next one, which
-//! is begun after they came: what a tag named before they asked is no answer to them.
+//! A caller that arrives during a resolve waits for its end, and then gets the outcome of the next
+//! one. The running resolve may have read the tag before the caller asked, so its outcome does not
+//! count.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,22 +18,22 @@ use super::{Dataset, Reference};
 #[derive(Debug, Default)]
 pub(super) struct Queues(HashMap<Reference, Weak<Queue>>);
 
-/// Those who want one reference.
+/// The callers that request one reference.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     arrived: AtomicU64,
     last: Arc<Mutex<Option<Outcome>>>,
 }
 
-/// What came of resolving a reference.
+/// The outcome of resolving a reference.
 #[derive(Debug)]
 struct Outcome {
-    /// How many had come when it began.
+    /// How many callers had arrived when it began.
     covers: u64,
     found: Result<Arc<Dataset>, Error>,
 }
 
-/// The right to resolve a reference; nobody else does as long as this is held.
+/// The exclusive right to resolve a reference.
 #[derive(Debug)]
 pub(crate) struct Turn {
     covers: u64,
@@ -41,7 +42,7 @@ pub(crate) struct Turn {
 }
 
 impl Queues {
-    /// The queue for a reference.
+    /// Returns the queue for a reference.
     pub(super) fn of(&mut self, reference: &Reference) -> Arc<Queue> {
         self.0.retain(|_, queue| queue.strong_count() > 0);
         if let Some(queue) = self.0.get(reference).and_then(Weak::upgrade) {
@@ -54,7 +55,7 @@ impl Queues {
 }
 
 impl Queue {
-    /// Waits until somebody has resolved the reference since this was called, or it is the caller's turn.
+    /// Waits until the reference was resolved since this call, or it is the caller's turn.
     pub(super) async fn wait(self: Arc<Self>) -> Result<Result<Arc<Dataset>, Error>, Turn> {
         let ticket = self.arrived.fetch_add(1, SeqCst);
         let outcome = Arc::clone(&self.last).lock_owned().await;
@@ -66,7 +67,7 @@ impl Queue {
 }
 
 impl Turn {
-    /// Tells all who had come when the turn began, and lets the next one have it.
+    /// Gives the outcome to all callers that had arrived when the turn began, and ends the turn.
     pub(super) fn end(mut self, found: Result<Arc<Dataset>, Error>) {
         *self.outcome = Some(Outcome { covers: self.covers, found });
     }

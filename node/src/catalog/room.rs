@@ -1,4 +1,5 @@
-//! What opening datasets may cost, all that are being opened together, and how far the origin has answered one.
+//! The resources for opening datasets, shared by all openings, and the origin's answers to one
+//! opening.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::{Catalog, Dataset};
 use crate::cache::Cache;
 
-/// The memory of a node, as far as datasets that are being opened may have it.
+/// The memory and the indexing turns that openings of datasets share.
 #[derive(Debug)]
 pub(super) struct Openings {
     cache: Arc<Cache>,
@@ -25,8 +26,8 @@ impl Openings {
     }
 }
 
-/// A dataset that is being opened: what the catalog spares it and lets it take, and how far the origin has
-/// answered.
+/// One dataset that is being opened: its use of the catalog's resources, and the first answer of
+/// the origin.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     catalog: &'a Catalog,
@@ -34,12 +35,12 @@ pub(super) struct Asked<'a> {
     answer: OnceLock<Answer>,
 }
 
-/// The first that the origin said.
+/// The first answer of the origin.
 #[derive(Debug)]
 enum Answer {
     /// The tag is there.
     Names(SnapshotId),
-    /// There is no tag to go by, but a manifest or data.
+    /// There is no tag, but a manifest or data.
     NoTag,
 }
 
@@ -48,12 +49,12 @@ impl<'a> Asked<'a> {
         Self { catalog, answer: OnceLock::new() }
     }
 
-    /// Whether the origin answered anything.
+    /// Returns true once the origin has answered.
     pub(super) fn is_answered(&self) -> bool {
         self.answer.get().is_some()
     }
 
-    /// Whether the tag names another snapshot by now.
+    /// Returns true if the tag now names another snapshot.
     pub(super) fn names_another_than(&self, before: &Dataset) -> bool {
         let answer = self.answer.get();
         matches!(answer, Some(Answer::Names(snapshot)) if *snapshot != before.snapshot())

@@ -10,7 +10,7 @@ fn reference(text: &str) -> DatasetRef {
     DatasetRef::parse(text).unwrap()
 }
 
-/// A folder of four shards, and a cache with room for manifests only.
+/// Creates a folder of four shards, and a cache with room for manifests only.
 fn pantry() -> (Folder, Kitchen) {
     let folder = Folder::new(64, 64, 4096, false);
     let kitchen = Kitchen::unmanned(&folder, 0);
@@ -18,7 +18,7 @@ fn pantry() -> (Folder, Kitchen) {
 }
 
 #[test]
-fn a_dataset_is_open_once_however_often_and_by_whatever_name_it_is_opened() {
+fn dataset_is_open_once_under_all_its_names() {
     let (folder, kitchen) = pantry();
     let snapshot = kitchen.dataset.snapshot();
     for text in [folder.uri().to_string(), format!("{}@{snapshot}", folder.uri())] {
@@ -40,7 +40,7 @@ fn the_manifest_that_clients_map_is_the_one_that_was_published() {
 }
 
 #[test]
-fn what_lies_outside_the_prefixes_is_refused_with_the_prefixes_allowed() {
+fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
     let (folder, kitchen) = pantry();
     let (inside, elsewhere) = (folder.uri(), Folder::new(64, 64, 4096, false));
     let outside = [
@@ -62,7 +62,7 @@ fn what_lies_outside_the_prefixes_is_refused_with_the_prefixes_allowed() {
 fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
     let (folder, kitchen) = pantry();
     let elsewhere = Folder::new(64, 64, 4096, false);
-    // The allowed folder gets the other one's manifest and tag.
+    // The allowed folder gets the other folder's manifest and tag.
     let (from, to) = (elsewhere.uri().path().to_owned(), folder.uri().path().to_owned());
     let (from, to) = (format!("/{from}/.larder"), format!("/{to}/.larder"));
     std::fs::remove_dir_all(&to).unwrap();
@@ -86,7 +86,7 @@ fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
 }
 
 #[test]
-fn links_are_followed_out_of_the_prefixes_only_for_the_user_who_runs_the_node() {
+fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
     let (folder, kitchen) = pantry();
     let elsewhere = tempfile::tempdir().unwrap();
     let (inner, path) =
@@ -149,7 +149,7 @@ fn the_manifest_of_an_open_snapshot_is_not_read_again() {
 }
 
 #[test]
-fn what_a_tag_meant_before_is_no_answer_once_it_names_another_snapshot() {
+fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
     use larder_dataset::Room;
     let (_folder, kitchen) = pantry();
     let asked = Asked::new(&kitchen.catalog);
@@ -164,7 +164,7 @@ fn what_a_tag_meant_before_is_no_answer_once_it_names_another_snapshot() {
 }
 
 #[test]
-fn of_those_who_want_one_reference_at_once_the_second_answers_all_who_came_meanwhile() {
+fn second_resolve_answers_all_callers_that_came_meanwhile() {
     let (folder, kitchen) = pantry();
     let wanted = reference(&folder.uri().to_string());
     let catalog = &kitchen.catalog;

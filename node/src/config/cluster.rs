@@ -9,8 +9,8 @@ use super::ConfigError;
 /// What was typed about the cluster.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ClusterArgs {
-    /// Be one of a cluster whose record a node keeps, and keep this node's part of it in this folder; without --join
-    /// this node founds a cluster there
+    /// Be one of a cluster whose record a node keeps, and keep this node's part of it in this
+    /// folder; without --join this node founds a cluster there
     #[arg(long, env = "LARDER_STATE", value_name = "FOLDER", conflicts_with_all = ["private", "member", "etcd"])]
     pub state: Option<PathBuf>,
 
@@ -24,8 +24,9 @@ pub struct ClusterArgs {
     )]
     pub join: Vec<String>,
 
-    /// The secret that all nodes of the cluster and its operators share, at least 16 bytes; better in --token-file. With
-    /// --etcd it may be left out: then only this host's operators may change the cluster
+    /// The secret that all nodes of the cluster and its operators share, at least 16 bytes; better
+    /// in --token-file. With --etcd it may be left out: then only this host's operators may change
+    /// the cluster
     #[arg(long, env = "LARDER_TOKEN", value_name = "SECRET", hide_env_values = true)]
     pub token: Option<String>,
 
@@ -33,7 +34,8 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_TOKEN_FILE", value_name = "PATH", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
 
-    /// Be one of a cluster whose record etcd (3.4 or later) keeps; an endpoint of it (repeat for more)
+    /// Be one of a cluster whose record etcd (3.4 or later) keeps; an endpoint of it (repeat for
+    /// more)
     #[arg(
         long,
         env = "LARDER_ETCD",
@@ -47,16 +49,19 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_WEIGHT", value_name = "NUMBER")]
     pub weight: Option<u32>,
 
-    /// Members that own each shard, in a cluster that this node founds or a ring of --member: from 1, the default, to 8.
-    /// While one of them is away its shards are read from the next instead of the origin
+    /// Members that own each shard, in a cluster that this node founds or a ring of --member: from
+    /// 1, the default, to 8. While one of them is away its shards are read from the next instead of
+    /// the origin
     #[arg(long, env = "LARDER_COPIES", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub copies: Option<u8>,
 
-    /// What fails together with this node beyond its host, such as an availability zone: copies of a shard keep apart by it
+    /// What fails together with this node beyond its host, such as an availability zone: copies of
+    /// a shard keep apart by it
     #[arg(long, env = "LARDER_ZONE", value_name = "NAME", default_value = "")]
     pub zone: String,
 
-    /// The host by which other nodes and clients reach this node, when it is not the one it listens on
+    /// The host by which other nodes and clients reach this node, when it is not the one it listens
+    /// on
     #[arg(long, env = "LARDER_ADVERTISE", value_name = "HOST")]
     pub advertise: Option<String>,
 
@@ -137,7 +142,8 @@ pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> 
     Err(ConfigError::new(setting, why))
 }
 
-/// Reads secrets and certificates, and refuses what does not go together. None: the node is in no such cluster.
+/// Reads secrets and certificates, and refuses what does not go together. None: the node is in no
+/// such cluster.
 pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigError> {
     let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;
     if let Some(state) = typed.state {

@@ -1,4 +1,4 @@
-//! Asking other nodes what they have.
+//! Asks other nodes which shards they hold.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use tokio::time;
 
 use crate::peers::{Missed, Peer, Peers};
 
-/// What one node has, and for how long nobody has read it there.
+/// The shards that one node holds, and how long ago each was last read there.
 pub(super) struct Held {
     pub(super) peer: Arc<Peer>,
     pub(super) shards: Vec<(ShardId, Duration)>,
 }
 
-/// Which of the shards `of_interest`, all of these snapshots, the members `asked` have, in no order. Who does not answer
-/// in time has what it has said until then.
+/// Asks the members `asked` which shards `of_interest` of these snapshots they hold. Returns the
+/// answers in no order. A member that does not finish in time counts with what it has listed until
+/// then.
 pub(super) async fn all(
     peers: &Peers,
     asked: &[&str],
@@ -45,7 +46,7 @@ async fn one(
     let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
     let asking = time::timeout(limits::LAST_USES_TIMEOUT, peer.last_uses(asked, note));
     if let Err(missed) = asking.await.unwrap_or(Err(Missed::Silent)) {
-        tracing::debug!(peer = %peer.id(), %missed, "it does not say of all that it has");
+        tracing::debug!(peer = %peer.id(), %missed, "it does not list all that it holds");
     }
     Held { peer, shards }
 }

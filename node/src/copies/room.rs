@@ -1,7 +1,7 @@
-//! Room that copies give: which go, and when none may.
+//! Evicts replicas to make room.
 //!
-//! A copy goes only if nobody has read it for a while, nobody maps it, and the owner who is asked for it first has just
-//! said that it has it: so none goes that may be the only one.
+//! Evicts a replica only if no client read it recently, no process maps it, and the primary owner
+//! just confirmed its own copy. One copy always remains.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -15,15 +15,15 @@ use super::survey::{Spare, Survey};
 use crate::cache::Cache;
 use crate::shared::Shared;
 
-/// Bytes of the budget that nothing takes.
+/// Returns the free bytes of the budget.
 pub(super) fn free(cache: &Cache) -> u64 {
     let usage = cache.usage();
     let used = usage.resident.bytes + usage.filling.bytes + usage.orphaned.bytes;
     usage.limit_bytes.saturating_sub(used)
 }
 
-/// Lets copies go until `wanted` bytes are free, but for those that are to `stay`, by shard and by who is asked for it
-/// first. Says whether some are free that were not.
+/// Evicts replicas until `wanted` bytes are free. Keeps those for which `stay` (given the shard and
+/// its primary owner) is true. Returns true if it evicted any, or if `wanted` bytes are free.
 pub(crate) async fn give_way(
     shared: &Arc<Shared>,
     wanted: u64,
@@ -39,7 +39,7 @@ pub(crate) async fn give_way(
     make(shared, ring, survey.spare, wanted).await || free(&shared.cache) >= wanted
 }
 
-/// The same of what was found to be spare by this ring. Says whether any went.
+/// Evicts from `spare` until `wanted` bytes are free. Returns true if it evicted any.
 pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
     let spare = idle(&shared.cache, spare, shared.config.timing().dataset_in_use);
     // Those of whom the longest idle could go.
@@ -63,7 +63,7 @@ pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted
             break;
         }
         let is_elsewhere = held.get(name(ring, first)).is_some_and(|held| held.contains(&id));
-        // Several snapshots may share it.
+        // Several snapshots may share a shard.
         if is_elsewhere && !gone.contains(&id) && shared.cache.let_go(id) {
             gone.insert(id);
             room = room.saturating_add(bytes);

@@ -1,4 +1,5 @@
-//! What a node owns of the datasets in use: what it lacks, what it must keep room for, and what it could spare.
+//! Surveys the datasets in use: the replicas a node lacks, the room it owes, and the shards it can
+//! spare.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,37 +12,37 @@ use crate::dataset::Dataset;
 use crate::placements::Placements;
 use crate::shared::Shared;
 
-/// Lacking shards that are looked for at once, which bounds the memory that this takes.
+/// At most this many missing shards are considered at once, which bounds the memory of a survey.
 const LACKING_MAX: usize = 1 << 16;
 
-/// What a node could have more of, or less.
+/// The shards that a node could add or evict.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) lacking: HashMap<ShardId, Lacking>,
-    /// Who owns them too, by index among the ring's members.
+    /// The other owners of the missing shards, by index among the ring's members.
     pub(super) owners: BTreeSet<u16>,
-    /// Bytes that shards will need of which this node is asked first.
+    /// Bytes of the missing shards whose primary owner is this node.
     pub(super) promised: u64,
     pub(super) spare: Vec<Spare>,
 }
 
-/// A shard that this node owns, is not asked first for, and does not have.
+/// A shard that this node lacks and owns, but not as its primary owner.
 #[derive(Debug, Clone)]
 pub(super) struct Lacking {
     pub(super) dataset: Arc<Dataset>,
     pub(super) index: u32,
-    /// What it takes of the budget.
+    /// Bytes of the budget that it takes.
     pub(super) bytes: u64,
 }
 
-/// A shard that is here, and that another member is asked for first.
+/// A shard that is here, and whose primary owner is another member.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spare {
     pub(super) id: ShardId,
     pub(super) snapshot: SnapshotId,
-    /// What it takes of the budget.
+    /// Bytes of the budget that it takes.
     pub(super) bytes: u64,
-    /// Who is asked first, by index among the ring's members.
+    /// Its primary owner, by index among the ring's members.
     pub(super) first: u16,
 }
 
@@ -52,7 +53,7 @@ impl Lacking {
 }
 
 impl Survey {
-    /// Of the datasets in use.
+    /// Surveys the datasets in use. Returns `None` if the survey's thread ended.
     pub(super) async fn make(shared: &Arc<Shared>, placements: &Arc<Placements>) -> Option<Self> {
         let (shared, placements) = (Arc::clone(shared), Arc::clone(placements));
         let looking = task::spawn_blocking(move || {
@@ -63,7 +64,7 @@ impl Survey {
         looking.await.ok()
     }
 
-    /// Of these datasets, for a node that has `here`.
+    /// Surveys these datasets, for a node that holds `here`.
     fn of(
         open: &[Arc<Dataset>],
         placements: &Placements,
@@ -100,13 +101,13 @@ impl Survey {
                 }
             }
         }
-        // Another snapshot that shares it may say so.
+        // Another snapshot may name this node the primary owner of the same shard.
         survey.spare.retain(|spare| !asked_first.contains(&spare.id));
         survey
     }
 }
 
-/// Bytes of the budget that a shard takes.
+/// Returns the bytes of the budget that a shard takes.
 fn takes(dataset: &Dataset, index: u32) -> u64 {
     let manifest = dataset.manifest();
     let plan = ShardPlan::new(manifest, index);
@@ -121,7 +122,7 @@ mod tests {
     use crate::testing::{Folder, Kitchen, member};
 
     #[test]
-    fn of_what_is_not_here_the_first_owner_lacks_nothing_and_the_others_one_copy_each() {
+    fn replica_owners_lack_one_copy_each_and_the_primary_none() {
         let folder = Folder::new(40, 1024, 4096, false);
         let kitchen = Kitchen::unmanned(&folder, 1 << 20);
         let open = [Arc::clone(&kitchen.dataset)];
@@ -144,7 +145,7 @@ mod tests {
             assert!(
                 warm.spare.iter().all(|spare| spare.first == first(spare) && spare.first != own)
             );
-            // What it owns too, and what it does not own.
+            // Spare are a replica it owns and a shard it does not own.
             let spare: HashSet<ShardId> = warm.spare.iter().map(|spare| spare.id).collect();
             assert!(cold.lacking.keys().all(|shard| spare.contains(shard)));
             let extent_bytes = Kitchen::extent_bytes(&folder, 4);

@@ -1,12 +1,12 @@
-//! Whether the origin of a dataset answers, as those who read from it find out.
+//! Tracks whether the origin of a dataset answers, as its reads find out.
 //!
-//! A read that used up all its tries while no other got an answer either takes the origin for away.
-//! From then on one try is enough: its failure is told at once, so that thousands who wait for cold
-//! shards learn of an outage together and not one after the other. The first answer ends that.
+//! If a read fails in all its tries, and no other read got an answer meanwhile, the origin counts
+//! as away. From then on one try is enough, and its failure is reported at once. So thousands of
+//! readers of cold shards learn of an outage together. The first answer ends this state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What is known of one origin.
+/// The known state of one origin.
 #[derive(Debug, Default)]
 pub(crate) struct OriginHealth {
     answers: AtomicU64,
@@ -14,25 +14,25 @@ pub(crate) struct OriginHealth {
 }
 
 impl OriginHealth {
-    /// How many reads succeeded so far: to be compared by [`gave_up`](Self::gave_up).
+    /// Returns the number of successful reads so far, for [`gave_up`](Self::gave_up).
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// A read succeeded.
+    /// Notes a successful read.
     pub(crate) fn answered(&self) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         self.away.store(false, Ordering::Relaxed);
     }
 
-    /// A read gave up that began when there had been so many answers.
+    /// Notes a failed read. `answers` is the number of successful reads when it began.
     pub(crate) fn gave_up(&self, answers: u64) {
         if self.answers() == answers {
             self.away.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Nobody gets an answer: don't try twice.
+    /// Returns true while no read gets an answer: try only once.
     pub(crate) fn is_away(&self) -> bool {
         self.away.load(Ordering::Relaxed)
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_away_when_a_read_gives_up_and_nobody_else_got_an_answer() {
+    fn origin_is_away_when_a_read_gives_up_without_any_answer() {
         let health = OriginHealth::default();
         let begun = health.answers();
         health.answered();

@@ -113,7 +113,8 @@ impl Agreement {
         });
     }
 
-    /// Asks the coordinator and reports its answer. It answers, or gives up, within the limits of its contract.
+    /// Asks the coordinator and reports its answer. It answers, or gives up, within the limits of
+    /// its contract.
     fn ask<F: Future<Output = Event> + Send + 'static>(
         &self,
         question: impl FnOnce(Arc<dyn Coordinator>) -> F,
@@ -126,7 +127,8 @@ impl Agreement {
     }
 }
 
-/// Says the latest word, one after the other, so that an older one never takes the place of a newer.
+/// Says the latest word, one after the other, so that an older one never takes the place of a
+/// newer.
 async fn announce_latest(
     coordinator: Arc<dyn Coordinator>,
     node_id: String,

@@ -1,4 +1,5 @@
-//! Who is announced, as far as this node was told: by the coordinator's watch, or by an answer, whichever is newer.
+//! Who is announced, as far as this node was told: by the coordinator's watch, or by an answer,
+//! whichever is newer.
 
 use std::collections::BTreeMap;
 

@@ -45,12 +45,13 @@ struct Old {
     gone: Option<Instant>,
 }
 
-/// For so long an old copy is kept, unless its room is needed: whoever reads has asked for the ring anew by then. To
-/// drop it under clients that still ask here would be to read it again from its new owner, for nothing.
+/// For so long an old copy is kept, unless its room is needed: whoever reads has asked for the ring
+/// anew by then. To drop it under clients that still ask here would be to read it again from its
+/// new owner, for nothing.
 const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 
-/// For so long a dropped copy that comes back is dropped again: clients that have not heard of the new ring yet ask here
-/// for the shard, and are given it.
+/// For so long a dropped copy that comes back is dropped again: clients that have not heard of the
+/// new ring yet ask here for the shard, and are given it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
 /// Of the budget, how much room copies are asked for at once: a part in so many.
@@ -73,7 +74,8 @@ impl Holdings {
         holdings
     }
 
-    /// Brings a shard of a dataset here: at once when it is, else from a node that has it, else from the origin.
+    /// Brings a shard of a dataset here: at once when it is, else from a node that has it, else
+    /// from the origin.
     pub(super) async fn pull(
         &self,
         shard: Shard,
@@ -119,7 +121,8 @@ impl Holdings {
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {
-            // Others go by another ring than this node, and may take for spare what it takes for theirs.
+            // Others go by another ring than this node, and may take for spare what it takes for
+            // theirs.
             return;
         }
         let change = record.change.as_ref();
@@ -140,8 +143,8 @@ impl Holdings {
         std::mem::take(&mut self.lock().lost)
     }
 
-    /// Drops a copy that another node owns by now, when nobody should ask here for it any more and those who hold it
-    /// have let go.
+    /// Drops a copy that another node owns by now, when nobody should ask here for it any more and
+    /// those who hold it have let go.
     pub(super) fn drop_old(&self, shard: Shard) {
         // Not told as lost: it is not wanted any more.
         let mut state = self.lock();
@@ -149,8 +152,8 @@ impl Holdings {
         state.to_drop.insert(shard, Old { since: clock::now(), gone: None });
     }
 
-    /// Drops what is due by now, also when it came back; `lives` knows who is announced. Where the owner does not live
-    /// this node may stand in for it, and keeps what it has.
+    /// Drops what is due by now, also when it came back; `lives` knows who is announced. Where the
+    /// owner does not live this node may stand in for it, and keeps what it has.
     pub(super) fn drop_due(&self, lives: impl Fn(&str) -> bool) {
         let now = clock::now();
         let due = |old: &Old| now.saturating_duration_since(old.since) >= KEPT_FOR;
@@ -193,8 +196,8 @@ impl Holdings {
     }
 }
 
-/// What comes of a shard whose dataset could not be opened. What will not pass is said at once: the change must not wait
-/// for a node that may not have the dataset, or has no room for its manifest.
+/// What comes of a shard whose dataset could not be opened. What will not pass is said at once: the
+/// change must not wait for a node that may not have the dataset, or has no room for its manifest.
 fn not_open(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,

@@ -110,8 +110,8 @@ impl Fitter {
         self.placements(of, previous).await
     }
 
-    /// What was in use before: most often it still is. That it can't be put together is no reason to wait, since its
-    /// owners are only asked before the origin is.
+    /// What was in use before: most often it still is. That it can't be put together is no reason
+    /// to wait, since its owners are only asked before the origin is.
     async fn before(&self, of: &RingOf) -> Option<Arc<Placements>> {
         let in_use = self.in_use.load();
         if in_use.ring().version() == of.version {

@@ -12,8 +12,8 @@ use crate::peers::{Missed, Peers};
 /// The shards of a plan.
 type Wanted = BTreeMap<Shard, usize>;
 
-/// What the givers say, a few side by side. Of one that does not answer in time only what it has said is known, and
-/// nothing of those whose turn has not come when the time for all is over.
+/// What the givers say, a few side by side. Of one that does not answer in time only what it has
+/// said is known, and nothing of those whose turn has not come when the time for all is over.
 pub(super) async fn of_all(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,

@@ -1,4 +1,5 @@
-//! Notices another process that goes by this node's name: the two would take turns in everything that is said of it.
+//! Notices another process that goes by this node's name: the two would take turns in everything
+//! that is said of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,8 @@ const WORD_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct Namesake {
     id: String,
     boot: BootId,
-    /// This process was announced: from then on, another's word under this name is no leftover of an earlier start.
+    /// This process was announced: from then on, another's word under this name is no leftover of
+    /// an earlier start.
     announced: bool,
     told: Option<Now>,
 }

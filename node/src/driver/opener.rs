@@ -1,8 +1,11 @@
-//! Has datasets opened for plans: side by side, each once at a time, and what failed not again for a while.
+//! Has datasets opened for plans: side by side, each once at a time, and what failed not again for
+//! a while.
 //!
-//! A plan waits for them no longer than its time. What takes longer goes on, and is there for the next plan.
+//! A plan waits for them no longer than its time. What takes longer goes on, and is there for the
+//! next plan.
 //!
-//! Thread rule: async, inside a runtime; the lock is held for a look. Non-goal: how a dataset is opened.
+//! Thread rule: async, inside a runtime; the lock is held for a look. Non-goal: how a dataset is
+//! opened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +58,8 @@ impl Opener {
         Self { tries: Arc::default(), room, patience }
     }
 
-    /// Does what opens each of these, unless it is under way or failed lately, and waits until all have ended, or for as
-    /// long as a plan may wait.
+    /// Does what opens each of these, unless it is under way or failed lately, and waits until all
+    /// have ended, or for as long as a plan may wait.
     pub(super) async fn open_all<F>(&self, wanted: impl IntoIterator<Item = (SnapshotId, F)>)
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -109,7 +112,8 @@ impl Opener {
 }
 
 impl Try {
-    /// Whether it still stands for how it is. One that was cancelled and is here came to no end: its task panicked.
+    /// Whether it still stands for how it is. One that was cancelled and is here came to no end:
+    /// its task panicked.
     fn counts(&self, now: Instant) -> bool {
         match self {
             Self::UnderWay(ended) => !ended.is_cancelled(),

@@ -29,9 +29,10 @@ impl Planning {
         Self { shared, coordinator, opener: Opener::new() }
     }
 
-    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had in time is left to the
-    /// ring: a change must not wait for a dataset that may be gone. Nothing of it is moved or dropped by the plan; what
-    /// has other owners after it is read from the old ones, or the origin, as it is asked for.
+    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had in
+    /// time is left to the ring: a change must not wait for a dataset that may be gone. Nothing of
+    /// it is moved or dropped by the plan; what has other owners after it is read from the old
+    /// ones, or the origin, as it is asked for.
     pub(super) async fn plan(
         &self,
         task: Task,
@@ -90,7 +91,8 @@ pub(super) fn described(dataset: &Dataset) -> Described {
     }
 }
 
-/// The dataset with this snapshot: open, or opened now as the record knows it; `NotFound` when that has forgotten it.
+/// The dataset with this snapshot: open, or opened now as the record knows it; `NotFound` when that
+/// has forgotten it.
 pub(super) async fn open(
     catalog: &Catalog,
     snapshot: SnapshotId,

@@ -1,4 +1,4 @@
-//! A peer that has the shard which is being filled, and is asked for its parts before the origin is.
+//! A peer that holds the shard being filled. The fill asks it for parts before it asks the origin.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,18 +13,18 @@ use crate::pace::Pace;
 use crate::peers::{Holder, Missed};
 use crate::target::{Piece, Target};
 
-/// Who gave the first part that was asked for, and is asked for the others.
+/// The peer that gave the first part. The fill asks it for the other parts too.
 pub(super) struct Lender<'a> {
     holder: Holder,
     job: &'a Job,
     counters: &'a Counters,
     pace: &'a Pace,
-    /// It failed once: the rest comes from the origin.
+    /// Set after the first failure: the other parts come from the origin.
     failed: AtomicBool,
 }
 
 impl<'a> Lender<'a> {
-    /// Fills `target` with a part from the first of `holders` that has the shard.
+    /// Fills `target` with a part from the first of `holders` that gives it.
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Holder>,
@@ -41,7 +41,7 @@ impl<'a> Lender<'a> {
         None
     }
 
-    /// Fills `target` with a part, if it still gives any.
+    /// Fills `target` with a part. Returns false if the peer failed, now or earlier.
     pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;
@@ -49,7 +49,7 @@ impl<'a> Lender<'a> {
         let lent = self.try_read(read, target).await;
         if let Err(missed) = &lent {
             self.failed.store(true, Ordering::Relaxed);
-            tracing::debug!(peer = %self.holder.peer.id(), %missed, "a peer does not lend a shard");
+            tracing::debug!(peer = %self.holder.peer.id(), %missed, "a peer does not give the shard");
         }
         lent.is_ok()
     }
@@ -75,8 +75,9 @@ impl<'a> Lender<'a> {
         Ok(())
     }
 
-    /// Reads what nobody waits for in small pieces, so that whoever reads here or there hardly notices; and what is left
-    /// of it at once when somebody does wait. Returns the digest that the whole shard is to have.
+    /// Reads a background shard in small pieces, so that readers at both nodes hardly notice. Once
+    /// a reader waits for the shard, reads the remainder at once. Returns the digest that the whole
+    /// shard must have.
     async fn read_in_pieces(
         &self,
         part: ReadPart,

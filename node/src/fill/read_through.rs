@@ -1,7 +1,7 @@
-//! Reading single rows by range: for shards that will not be kept.
+//! Reads single rows by range, for shards that will not be kept.
 //!
-//! Filling a whole shard for one of its rows would read the dataset many times over, so rows of such
-//! shards are read as they are asked for, neighbours together, and forgotten.
+//! Filling a whole shard for one row would read the dataset many times over. So rows of such shards
+//! are read on request, neighbours together, and are not kept.
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use crate::target::Piece;
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
 
-/// One row of one tensor, and where it goes.
+/// One row of one tensor, and its place in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowWanted {
     /// The shard.
     pub shard: u32,
     /// The row in the shard.
     pub row: u32,
-    /// The number of the tensor.
+    /// The index of the tensor.
     pub tensor: usize,
-    /// Where in the target its bytes begin.
+    /// The byte of the target at which the row begins.
     pub at: usize,
 }
 
-/// Staging memory that was asked for before it was allocated; given back when dropped.
+/// Staging memory reserved before its allocation. Drop gives it back.
 #[derive(Debug)]
 pub struct Reservation {
     _bytes: OwnedSemaphorePermit,
 }
 
-/// Reads rows by range for threads that serve them.
+/// Reads rows by range for the threads that serve them.
 #[derive(Debug)]
 pub struct ReadThrough {
     runtime: Handle,
@@ -59,8 +59,8 @@ impl ReadThrough {
         }
     }
 
-    /// Waits for `bytes` of staging memory to be allocated, over all threads of the node. A row
-    /// larger than all there is gets it alone. Blocks; not for async tasks.
+    /// Waits until `bytes` of staging memory may be allocated; all threads of the node share the
+    /// limit. A row larger than the limit gets all of it. Blocks; not for async tasks.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Reservation {
         let units = units(bytes.min(limits::RANGE_STAGING_BYTES));
@@ -70,19 +70,20 @@ impl ReadThrough {
         Reservation { _bytes: reserved.expect("the semaphore is never closed") }
     }
 
-    /// Whether nobody has any of the staging memory.
+    /// Returns true if no reservation is held.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.staging.available_permits() == units(limits::RANGE_STAGING_BYTES)
     }
 
-    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async tasks.
+    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async
+    /// tasks.
     ///
     /// # Errors
-    /// What the origin was refused for, after retries; the contents of `target` are then undefined.
+    /// The origin's error after retries. The contents of `target` are then undefined.
     ///
     /// # Panics
-    /// If the dataset has no such shard, row or tensor.
+    /// The dataset has no such shard, row or tensor.
     pub fn read_rows(
         &self,
         dataset: &Dataset,
@@ -100,14 +101,14 @@ impl ReadThrough {
         read.map_err(|gave_up| gave_up.why)
     }
 
-    /// Reads those bytes of one row that begin at `offset` and fill `target`; the row's own place is of no
-    /// account. Blocks; not for async tasks.
+    /// Reads the bytes of one row from `offset` on, as many as fill `target`. Ignores the place in
+    /// `row`. Blocks; not for async tasks.
     ///
     /// # Errors
     /// As [`read_rows`](Self::read_rows).
     ///
     /// # Panics
-    /// If the dataset has no such shard, row or tensor.
+    /// The dataset has no such shard, row or tensor.
     pub fn read_piece(
         &self,
         dataset: &Dataset,
@@ -132,11 +133,11 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(RESERVED_UNIT_BYTES)
 }
 
-/// A read, and where in the target its bytes begin.
+/// A read, and the byte of the target at which it begins.
 type Placed = (PartRead, usize);
 
-/// The reads for rows, in the order of the target; rows that are neighbours both in the object and in
-/// the target become one.
+/// Returns the reads for rows, in the order of the target. Merges rows that are neighbours both in
+/// the object and in the target.
 fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
     let read =
         |row: &RowWanted| (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at);
@@ -161,7 +162,7 @@ fn continues(before: &PartRead, begin: usize, read: &PartRead, at: usize) -> boo
         && before.bytes + read.bytes <= limits::FILL_PART_BYTES
 }
 
-/// Cuts the target into the pieces that the reads go to.
+/// Splits the target into one piece per read.
 fn pieces(reads: Vec<Placed>, target: &mut [u8]) -> Result<Vec<(PartRead, &mut [u8])>, Error> {
     let mut pieces = Vec::with_capacity(reads.len());
     let (mut rest, mut done) = (target, 0);

@@ -1,10 +1,10 @@
-//! One read of the origin that doesn't give up at the first error.
+//! Reads one range from the origin, with retries.
 //!
-//! What may pass (a reset, a 503, a stall) is tried again as often as the retry budget allows. What
-//! would end a shard for everybody (denied, changed, gone) is confirmed by asking once more: gateways
-//! and clocks that are off give such answers to requests that are in order. The second such answer
-//! is taken at its word, so an object that really changed costs one request more, and that one
-//! carries no bytes.
+//! An error that may pass (a reset, a 503, a stall) is retried as often as the retry budget allows.
+//! An error that would end the shard (denied, changed, gone) is confirmed by one more request,
+//! because gateways and skewed clocks return such errors for valid requests. The second such answer
+//! is final. So an object that really changed costs one extra request, and that one carries no
+//! bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::dataset::{Dataset, OriginHealth};
 use crate::target::Target;
 use crate::{clock, errors};
 
-/// Why a try brought nothing.
+/// Why a try failed.
 enum Failed {
     Fetch(FetchError),
-    /// The bytes could not be put where they were to go: no fault of the origin.
+    /// The target refused the bytes. The origin is not at fault.
     Target(Error),
 }
 
-/// What all reads of a node share.
+/// The state that all reads of a node share.
 #[derive(Debug)]
 pub(crate) struct Reader {
     budget: RetryBudget,
@@ -42,8 +42,8 @@ impl Reader {
         Self { budget: RetryBudget::new(clock::now()), counters }
     }
 
-    /// Brings exactly the bytes of `read` to `target`, in as many tries as it is worth. A try takes
-    /// one of `gets`; a wait between two takes none.
+    /// Reads exactly the bytes of `read` into `target`, with retries. Each try holds a permit of
+    /// `gets`; a wait between two tries holds none.
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
@@ -85,8 +85,9 @@ impl Reader {
         }
     }
 
-    /// Waits until there may be one more try. A node that has no retries left waits for its longest
-    /// time and counts that as a try: the load on the origin stays bounded, and so does the wait.
+    /// Waits before the next try. Returns false if there is to be none. Without a retry in the
+    /// budget it waits the longest time and counts that as a try, which bounds both the wait and
+    /// the load on the origin.
     async fn pause(&self, health: &OriginHealth, tries: &mut u32) -> bool {
         while *tries < limits::FILL_TRIES_MAX && !health.is_away() {
             let may = self.budget.spend(clock::now());
@@ -100,7 +101,8 @@ impl Reader {
         false
     }
 
-    /// Waits a moment before a final answer is asked for once more, unless the retries are used up.
+    /// Waits a moment before a final answer is confirmed. Returns false if the retry budget is
+    /// empty.
     async fn pause_to_confirm(&self, tries: &mut u32) -> bool {
         let may = self.budget.spend(clock::now());
         if may {
@@ -148,7 +150,7 @@ fn object_uri(dataset: &Dataset, read: &PartRead) -> OriginUri {
     dataset.uri().join(key).expect("keys are checked with the manifest")
 }
 
-/// Ends a read that brings nothing for a while.
+/// Ends a read that receives no bytes for a while.
 async fn unless_stalled(
     reading: impl Future<Output = Result<(), FetchError>>,
     came: &AtomicU64,

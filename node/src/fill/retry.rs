@@ -1,19 +1,19 @@
-//! When a request to the origin is made again, and how many such requests there may be.
+//! When a request to the origin is retried, and how many retries a node has.
 //!
-//! Waits grow and are drawn at random from their whole range (full jitter), so that parts which
-//! failed together don't return together. All retries of the node share one budget: a share of its
-//! first tries, on top of a reserve that refills with time. Retries beyond that are what keeps an
-//! overloaded origin overloaded; they wait for their longest time and look again.
+//! Waits grow, and are drawn at random from their whole range (full jitter), so that parts that
+//! failed together do not retry together. All retries of the node share one budget: a share of its
+//! first tries, plus a reserve that refills with time. Retries beyond the budget would keep an
+//! overloaded origin overloaded. They wait for the longest time and check again.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_base::limits;
 
-/// In which the reserve refills.
+/// The time in which the reserve refills.
 const REFILL: Duration = Duration::from_secs(10);
 
-/// Tokens are counted in hundredths, so that a share in percent needs no fractions.
+/// Tokens are counted in hundredths, so that percentages need no fractions.
 const TOKEN: u64 = 100;
 
 const RESERVE: u64 = limits::RETRY_BUDGET_RESERVE as u64 * TOKEN;
@@ -33,13 +33,13 @@ impl RetryBudget {
         Self(Mutex::new(Bucket { tokens: RESERVE, at: now }))
     }
 
-    /// A first try was made, which pays for a share of a retry.
+    /// Adds a share of a retry, for one first try.
     pub(crate) fn earn(&self) {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.tokens = (bucket.tokens + u64::from(limits::RETRY_BUDGET_PERCENT)).min(2 * RESERVE);
     }
 
-    /// Takes one retry, if there is one.
+    /// Takes one retry. Returns false if there is none.
     pub(crate) fn spend(&self, now: Instant) -> bool {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(bucket.at).min(REFILL);
@@ -54,7 +54,7 @@ impl RetryBudget {
     }
 }
 
-/// How long to wait after so many tries; `chance` draws from `0..=` its argument.
+/// Returns the wait after `tries` tries. `chance` draws from `0..=` its argument.
 pub(crate) fn wait_after(tries: u32, chance: impl FnOnce(u64) -> u64) -> Duration {
     let doubled = limits::RETRY_WAIT_MIN.saturating_mul(1_u32 << tries.saturating_sub(1).min(16));
     Duration::from_millis(chance(millis(doubled.min(limits::RETRY_WAIT_MAX))))

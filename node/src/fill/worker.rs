@@ -1,4 +1,4 @@
-//! The workers: each performs one fill at a time, from memory to seal.
+//! The fill workers. Each performs one fill at a time, from memory to seal.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::flight::{Flight, Working};
 use crate::pace::Pace;
 use crate::peers::Peers;
 
-/// What the workers share.
+/// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
     peers: Arc<Peers>,
@@ -28,14 +28,14 @@ pub(crate) struct Filler {
     /// Fills that take memory at once: in turn, so that the first can read while the next take
     /// theirs.
     memory: Semaphore,
-    /// GETs of parts at once, over all fills.
+    /// Bounds the GETs of parts at once, over all fills.
     gets: Semaphore,
-    /// Parts whose rows are hashed at once because they overlap, over all fills.
+    /// Bounds the parts with overlapping rows that are hashed at once, over all fills.
     hashing: Arc<Semaphore>,
 }
 
 impl Filler {
-    /// What reads from `peers` where they have it, else from the origin.
+    /// Creates a filler that reads from `peers` if they hold the shard, else from the origin.
     pub(crate) fn new(
         reader: &Arc<Reader>,
         peers: Arc<Peers>,
@@ -53,7 +53,7 @@ impl Filler {
         })
     }
 
-    /// Starts the workers; they end with `stopping`.
+    /// Starts the workers. They end with `stopping`.
     pub(crate) fn start_workers(
         self: &Arc<Self>,
         cache: &Arc<Cache>,
@@ -120,7 +120,7 @@ impl Filler {
         }
     }
 
-    /// The extent that an earlier worker began, or a new one.
+    /// Returns the extent that an earlier worker began, or creates one.
     async fn take_memory(&self, job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
         if let Some(begun) = job.flight().begun() {
             return Ok(begun);
@@ -135,7 +135,7 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads what is missing.
+    /// Reads the missing parts.
     async fn read_parts(
         &self,
         job: &Job,
@@ -149,7 +149,7 @@ impl Filler {
         parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
-    /// Asks who may have the shard for the first part that is missing.
+    /// Reads the first missing part from a peer. Returns the peer that gave it.
     async fn find_lender<'a>(
         &'a self,
         job: &'a Job,
@@ -242,13 +242,13 @@ async fn on_memory<T: Send + 'static>(
     off_thread(move || (work(), working)).await
 }
 
-/// Runs what blocks on a blocking thread; its panic is the caller's.
+/// Runs blocking work on a blocking thread. Its panic becomes the caller's.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(death) => match death.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down, and this task with it.
+            // The runtime is shutting down, and this task with it.
             Err(_) => std::future::pending().await,
         },
     }
@@ -267,7 +267,7 @@ mod tests {
     use crate::cache::Found;
     use crate::testing::{Folder, Kitchen, member, placed, until};
 
-    /// The only part, all written, of an extent of four rows of 100 bytes.
+    /// Returns the only part, all written, of an extent of four rows of 100 bytes.
     fn written(stride_bytes: u64) -> Part {
         let layout =
             Layout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_overlap_are_hashed_off_the_threads_of_the_runtime_and_others_at_once() {
+    fn overlapping_rows_are_hashed_on_blocking_threads() {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let counters = Arc::default();
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_in_a_thread_that_outlives_its_fill_stays_counted_until_it_is_gone() {
+    fn memory_in_a_thread_that_outlives_its_fill_stays_counted() {
         let folder = Folder::new(64, 4096, 256 << 10, false);
         let one = Kitchen::extent_bytes(&folder, 64);
         let kitchen = Kitchen::unmanned(&folder, one);

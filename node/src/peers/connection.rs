@@ -15,14 +15,14 @@ use tokio::time;
 use super::Missed;
 use crate::target::Target;
 
-/// Payload that is received at a time: hashed and handed on while it is in the second-level cache.
+/// Payload received at a time. It is hashed and handed on while it is in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A socket that said HELLO.
+/// A socket after its HELLO.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// How long the peer may say nothing before it answers: it has what it has at hand.
+    /// How long the peer may stay silent before it answers. It gives only what is in its memory.
     pub(super) patience: Duration,
     request: u64,
     frame: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to `address` as node `own_id`; learns who answers there.
+    /// Connects to `address` as node `own_id`. Returns the answer of the node there as well.
     pub(super) async fn open(
         address: &str,
         ticket: Ticket,
@@ -59,8 +59,8 @@ impl Connection {
         }
     }
 
-    /// Asks for a part and fills `target` with it. An error other than [`Missed::NotThere`] leaves the
-    /// connection in the middle of an answer: it is of no further use.
+    /// Asks for a part and fills `target` with it. After an error other than [`Missed::NotThere`]
+    /// the connection is in the middle of an answer and can't be used again.
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,

@@ -1,4 +1,4 @@
-//! One peer: how it is reached, whether it answers, and the connections to it.
+//! One peer: its addresses, whether it answers, and the connections to it.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -19,13 +19,13 @@ use super::connection::Connection;
 use crate::clock;
 use crate::target::Target;
 
-/// A member of the ring that is not this node.
+/// Another member of the ring.
 #[derive(Debug)]
 pub(crate) struct Peer {
     id: String,
     control: String,
     own_id: String,
-    /// One of these is held while a part is read, so there are never more connections.
+    /// A permit is held while a part is read, which bounds the connections.
     turns: Semaphore,
     state: Mutex<State>,
 }
@@ -34,33 +34,33 @@ pub(crate) struct Peer {
 struct State {
     access: Option<Access>,
     idle: Vec<Connection>,
-    /// It is not asked before this.
+    /// The peer is not asked before this.
     away_until: Option<Instant>,
 }
 
-/// Where its data plane is and the right to use it, since its last start.
+/// The peer's data address and the ticket for it, since its last start.
 #[derive(Debug, Clone)]
 struct Access {
     address: String,
     ticket: Ticket,
 }
 
-/// Why a peer did not give what it was asked for.
+/// Why a peer did not give the requested bytes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Missed {
     /// It does not have the shard.
     #[error("it does not have the shard")]
     NotThere,
-    /// It does not know us any more: it was started anew.
+    /// It does not know this node any more: it was restarted.
     #[error("it does not know this node any more")]
     Stranger,
-    /// It says nothing: it stands still, or what is sent to it gets lost.
+    /// It says nothing: it hangs, or messages to it get lost.
     #[error("it is silent")]
     Silent,
-    /// It can't be reached, or does not answer as it should.
+    /// It can't be reached, or its answer is malformed.
     #[error("it can't be asked: {0}")]
     Away(String),
-    /// It gave what is not right.
+    /// Its bytes failed a check.
     #[error("it gave wrong bytes: {0}")]
     Wrong(String),
 }
@@ -94,7 +94,7 @@ impl Peer {
         Self { id, control, own_id, turns, state: Mutex::default() }
     }
 
-    /// One of which is known how it is reached.
+    /// Creates a peer whose data address is known.
     #[cfg(test)]
     pub(super) fn met(id: &str, address: &str) -> Self {
         let peer = Self::new(id, "http://127.0.0.1:1", "n1");
@@ -103,18 +103,18 @@ impl Peer {
         peer
     }
 
-    /// Its name in the ring.
+    /// Returns its name in the ring.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether it is worth asking: it was not found away within the last seconds.
+    /// Returns true unless it was found away within the last seconds.
     pub(crate) fn answers(&self) -> bool {
         self.lock().away_until.is_none_or(|until| clock::now() >= until)
     }
 
-    /// Fills `target` with a part of a shard, of a peer that says nothing for no longer than `patience`. Returns what it
-    /// said of it.
+    /// Fills `target` with a part of a shard. Gives up if the peer says nothing for `patience`.
+    /// Returns the peer's statement about the part.
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
@@ -122,7 +122,8 @@ impl Peer {
         patience: Duration,
     ) -> Result<Part, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
-        // Who had the turn before may have found it away: then nobody in the queue waits for that again.
+        // The reader before may have found the peer away. Then no reader in the queue waits for it
+        // again.
         if !self.answers() {
             return Err(Missed::Away("it was found away a moment ago".to_owned()));
         }
@@ -132,14 +133,15 @@ impl Peer {
         if let Err(missed) = &read
             && !matches!(missed, Missed::NotThere)
         {
-            tracing::debug!(peer = %self.id, %missed, "a peer is passed over for a while");
+            tracing::debug!(peer = %self.id, %missed, "a peer is skipped for a while");
             let mut state = self.lock();
             *state = State { away_until: Some(clock::now() + AWAY), ..State::default() };
         }
         read
     }
 
-    /// A connection that has outlived the peer's last start is replaced once.
+    /// Reads over an idle connection if there is one. Replaces a connection that the peer's restart
+    /// broke.
     async fn try_read(
         &self,
         wanted: &ReadPart,
@@ -178,7 +180,8 @@ impl Peer {
         read
     }
 
-    /// When its shards of these snapshots were last read: tells `note` of one after the other. Takes as long as it takes.
+    /// Calls `note` for each shard of these snapshots with the time since its last read. Has no
+    /// deadline.
     pub(crate) async fn last_uses(
         &self,
         snapshots: impl IntoIterator<Item = SnapshotId>,
@@ -196,7 +199,8 @@ impl Peer {
             if !rest.is_empty() || ids.len() != piece.idle_ms.len() {
                 return Err(Missed::Wrong("not as many ids as times".to_owned()));
             }
-            // Pieces may come faster than they are noted: then this would never be pending, and no deadline would end it.
+            // Pieces may arrive faster than they are noted. Without this the future never pends,
+            // and no deadline ends it.
             task::yield_now().await;
             for (id, idle) in ids.iter().zip(&piece.idle_ms) {
                 note(snapshot, ShardId::from_bytes(*id), Duration::from_millis(*idle));
@@ -205,7 +209,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Its control plane.
+    /// Connects to its control plane.
     async fn call(&self) -> Result<NodeClient<Channel>, Missed> {
         let endpoint = Endpoint::from_shared(self.control.clone());
         let endpoint = endpoint.map_err(|why| Missed::Away(why.to_string()))?;
@@ -215,7 +219,7 @@ impl Peer {
         Ok(NodeClient::new(channel))
     }
 
-    /// Asks how it is reached, and connects.
+    /// Asks for its data address and a ticket, and connects.
     async fn meet(&self, patience: Duration) -> Result<Connection, Missed> {
         let request = IntroduceRequest { node_id: self.own_id.clone() };
         let mut client = self.call().await?;
@@ -248,5 +252,5 @@ impl Peer {
     }
 }
 
-/// How long a peer that did not answer, or answered wrongly, is passed over.
+/// How long a peer that did not answer, or answered wrongly, is skipped.
 const AWAY: Duration = limits::NODE_RETRY_AFTER;

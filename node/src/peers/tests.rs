@@ -1,4 +1,4 @@
-//! Fills from a peer that has the shards, by kinds of peers.
+//! Fills beside a scripted peer that has the shards, for each way a peer may behave.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -20,25 +20,25 @@ use crate::flight::Waited;
 use crate::target::Piece;
 use crate::testing::{Folder, Kitchen, member, placed};
 
-/// What a peer does that is asked for parts.
+/// How a scripted peer answers requests for parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Gives what it has.
+    /// Gives the shards it has.
     Honest,
-    /// Has nothing.
+    /// Has no shard.
     Empty,
-    /// Its memory is damaged: the checksum is that of the bytes it sends, the digest that of the rows
-    /// it once got.
+    /// Its memory is damaged. The checksum matches the bytes it sends, the digest the rows it once
+    /// read.
     Damaged,
     /// A bit turns on the way.
     Garbled,
-    /// Says each time that the shard is another one.
+    /// States another digest each time.
     Undecided,
     /// Hangs up in the middle of the third part.
     Dies,
-    /// Says HELLO and nothing more.
+    /// Answers HELLO and nothing more.
     Silent,
-    /// Asks for the longest rests there are: it is read from.
+    /// Asks for the longest pauses, as if clients read from it.
     Busy,
 }
 
@@ -65,7 +65,7 @@ impl FakePeer {
         (peer, address)
     }
 
-    /// Until the other side hangs up, or the script says so.
+    /// Serves until the other side hangs up, or the script says so.
     fn talk(&self, mut stream: TcpStream) -> Option<()> {
         let (request, hello) = read_hello(&mut stream).ok()?;
         let ok = HelloOk::answer(&hello, BootId::from_bytes([1; 16]), "n2").unwrap();
@@ -84,7 +84,7 @@ impl FakePeer {
         }
     }
 
-    /// Writes the answer; false if it is to hang up after it.
+    /// Writes the answer. Returns false if the peer must hang up after it.
     fn answer(&self, request: u64, wanted: ReadPart, out: &mut Vec<u8>) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         let sealed = &self.shards[wanted.shard as usize];
@@ -118,14 +118,14 @@ impl FakePeer {
     }
 }
 
-/// Rows of 64 KiB, so that a shard has several parts of 8 MiB.
+/// Creates rows of 64 KiB, so that a shard has several parts of 8 MiB.
 const ROWS: usize = 400;
 
 fn folder() -> Folder {
     Folder::new(ROWS, 64 << 10, 32 << 20, false)
 }
 
-/// What a fill came to.
+/// The outcome of a fill.
 struct Filled {
     /// Requests to the peer.
     asked: usize,
@@ -135,7 +135,7 @@ struct Filled {
     read: u64,
 }
 
-/// Fills the first shard beside a peer that does as it is told, and compares its bytes.
+/// Fills the first shard beside a peer that behaves as told, and compares its bytes.
 fn fill_at(priority: Priority, way: Way) -> Filled {
     let folder = folder();
     let stocked = Kitchen::new(&folder, 64 << 20);
@@ -156,7 +156,7 @@ fn fill_at(priority: Priority, way: Way) -> Filled {
     Filled { asked: peer.asked.load(Ordering::SeqCst), lent: lent.get(), read: read.get() - before }
 }
 
-/// Bytes from the peer, and those from the origin, of a fill that somebody waits for.
+/// Returns the bytes from the peer and from the origin, for a fill that a reader waits for.
 fn fill_beside(way: Way) -> (u64, u64) {
     let filled = fill_at(Priority::Demand, way);
     (filled.lent, filled.read)
@@ -170,13 +170,13 @@ fn a_shard_that_a_peer_has_is_not_read_from_the_origin() {
 }
 
 #[test]
-fn a_shard_that_nobody_waits_for_comes_in_pieces_though_a_peer_wants_long_rests() {
+fn background_shard_comes_in_pieces_despite_long_pauses() {
     let filled = fill_at(Priority::Background, Way::Busy);
     assert!(filled.asked > 8, "more pieces than there are parts");
 }
 
 #[test]
-fn a_part_of_which_a_peer_gave_some_pieces_comes_from_the_origin() {
+fn part_with_only_some_pieces_from_a_peer_comes_from_the_origin() {
     let filled = fill_at(Priority::Background, Way::Dies);
     assert!(filled.lent == 0 && filled.read > 3 * (8 << 20));
 }
@@ -257,7 +257,7 @@ fn a_peer_that_changes_its_mind_about_the_shard_is_not_believed() {
 }
 
 #[test]
-fn who_is_asked_follows_the_ring_and_never_is_this_node() {
+fn asked_peers_follow_the_ring_and_exclude_this_node() {
     let members = ["n1", "n2", "n3", "n4"].iter().zip(1..);
     let members = members.map(|(id, port)| member(id, &format!("127.0.0.1:{port}"))).collect();
     let placements = placed(1, members);
@@ -269,21 +269,21 @@ fn who_is_asked_follows_the_ring_and_never_is_this_node() {
         let walk: Vec<_> = placements.ring().walk(shard).map(|member| member.id.as_str()).collect();
         let others = walk.iter().copied().filter(|&id| id != "n1").take(2);
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
-        // Who turned to n1 though it is not the owner has waited for one that says nothing.
+        // n1 is not the owner, so the client has already waited for a silent one.
         let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
         let brief = |holder: &Holder| holder.patience == limits::STAND_IN_PATIENCE;
         assert!(holders.iter().all(|holder| brief(holder) == (walk[0] != "n1")));
     }
 }
 
-/// The names of those who are asked for a shard.
+/// Returns the names of the members that are asked for a shard.
 fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
     let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
     holders.iter().map(|holder| holder.peer.id().to_owned()).collect()
 }
 
 #[test]
-fn who_owned_a_shard_before_is_asked_first_by_who_owns_it_now() {
+fn new_owner_asks_the_former_owner_first() {
     let named = |ids: &[&str]| ids.iter().map(|id| member(id, &format!("{id}:1"))).collect();
     let before = placed(1, named(&["n2", "n3"])).load_full();
     let ring = larder_base::Ring::new(2, named(&["n1", "n2", "n3"])).unwrap();

@@ -1,5 +1,5 @@
-//! Taking connections: one thread accepts, each connection gets a thread of its own, and all of it is
-//! bounded.
+//! Taking connections: one thread accepts, each connection gets a thread of its own, and all of it
+//! is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -162,8 +162,8 @@ impl Connections {
         self.changed.notify_all();
     }
 
-    /// Waits until there was no connection for `span`, and takes none from that moment on: nobody is
-    /// let in by a node that has made up its mind. Returns also when it was closed meanwhile.
+    /// Waits until there was no connection for `span`, and takes none from that moment on: nobody
+    /// is let in by a node that has made up its mind. Returns also when it was closed meanwhile.
     pub(super) fn close_when_unused(&self, span: Duration) {
         let mut state = self.lock();
         while !state.closed {

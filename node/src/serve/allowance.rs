@@ -1,4 +1,5 @@
-//! Memory that all connections of a node share: asked for before it is taken, given back when dropped.
+//! Memory that all connections of a node share: asked for before it is taken, given back when
+//! dropped.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

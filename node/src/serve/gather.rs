@@ -3,11 +3,11 @@
 //! The shards are looked up, and those that are missing begin to be filled, all at once; then each
 //! tensor's rows are cut into runs, and each run goes the way that suits it:
 //!
-//! - *direct*: rows of [`limits::SENDFILE_ROW_BYTES_MIN`] and more that are resident go from the extent
-//!   to the socket without being copied here;
+//! - *direct*: rows of [`limits::SENDFILE_ROW_BYTES_MIN`] and more that are resident go from the
+//!   extent to the socket without being copied here;
 //! - *staged*: shorter resident rows are copied together, and checked, before they are sent;
-//! - *cold*: rows of which some are on their way or not kept are collected first, those that are not
-//!   kept by range and side by side; one that is too long for that is read and sent in pieces.
+//! - *cold*: rows of which some are on their way or not kept are collected first, those that are
+//!   not kept by range and side by side; one that is too long for that is read and sent in pieces.
 //!
 //! While anything is waited for the peer hears PONG, so that it can tell a slow origin from a dead
 //! node, and this side notices when the peer is gone.
@@ -169,7 +169,8 @@ impl Answer<'_> {
         self.context.activity.sent_bytes.add(bytes);
     }
 
-    /// Whether a row of `bytes` still fits the run that is being prepared, which holds `held` bytes.
+    /// Whether a row of `bytes` still fits the run that is being prepared, which holds `held`
+    /// bytes.
     fn fits(&self, held: u64, bytes: u64, bytes_max: u64) -> bool {
         let rows = self.scratch.crcs.len();
         rows == 0 || (rows < limits::STAGED_ROWS_MAX && held + bytes <= bytes_max)

@@ -114,8 +114,8 @@ fn router(context: &Arc<Context>) -> Router {
     calls.merge(pages).fallback(unknown)
 }
 
-/// Bounds what is kept of an operator's request before it is known whether they may ask: all of it, but for a plan,
-/// which comes in pieces once that is known.
+/// Bounds what is kept of an operator's request before it is known whether they may ask: all of it,
+/// but for a plan, which comes in pieces once that is known.
 async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Response {
     let path = request.uri().path();
     if path.starts_with(ADMIN_CALLS) && path != PLAN_CALL {

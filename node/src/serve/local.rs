@@ -1,13 +1,13 @@
 //! Shared memory for clients on the same host, over a unix socket.
 //!
-//! The socket is for attaching and releasing shards and for noticing crashes; rows are then read from
-//! the mapping without asking anybody. A lease lasts until it is released, or until the connection
-//! ends, or until the process that made the connection ends, whichever comes first: a forked child
-//! keeps a connection open, so its end alone does not tell that a client is gone.
+//! The socket is for attaching and releasing shards and for noticing crashes; rows are then read
+//! from the mapping without asking anybody. A lease lasts until it is released, or until the
+//! connection ends, or until the process that made the connection ends, whichever comes first: a
+//! forked child keeps a connection open, so its end alone does not tell that a client is gone.
 //!
-//! Each connection's thread waits for its socket, for its client's process, and to be woken: to recall
-//! a shard, or to stop. Non-goal: accounting of memory that a client keeps mapped after its lease
-//! ended; the kernel knows, and the cache asks it.
+//! Each connection's thread waits for its socket, for its client's process, and to be woken: to
+//! recall a shard, or to stop. Non-goal: accounting of memory that a client keeps mapped after its
+//! lease ended; the kernel knows, and the cache asks it.
 
 mod admit;
 mod clients;

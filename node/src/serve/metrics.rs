@@ -1,9 +1,9 @@
 //! The metrics of a node: every name, unit and label in one place.
 //!
-//! Nothing on the way of a byte records a metric: counts are kept where they arise, and copied here
-//! when somebody asks for them. All have the label `node`, because a process may hold several nodes.
+//! The data path records no metric. Counts are kept where they arise, and copied here on each
+//! scrape. All metrics have the label `node`, because a process may hold several nodes.
 //!
-//! Thread rule: any thread. Non-goal: histories; that is what asks us every few seconds.
+//! Thread rule: any thread. Non-goal: history, which Prometheus keeps.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use super::{Activity, Context};
 use crate::cache::Usage;
 use crate::cluster::desk::Standing;
 
-/// A counter: its name, what it counts, and where the count is.
+/// A counter: its name, its meaning, and a function that reads it.
 type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const SERVED: &[CounterOf<Activity>] = &[
@@ -60,7 +60,7 @@ const GATHERING: &str = "larder_gathers_in_progress";
 const DATASETS: &str = "larder_datasets_open";
 const RING_VERSION: &str = "larder_ring_version";
 
-/// Gauges of a node that is one of a cluster whose members change: name, meaning, and where the number is.
+/// A gauge of a node in a cluster: its name, its meaning, and a function that reads it.
 type GaugeOf = (&'static str, &'static str, fn(&Standing) -> u64);
 
 const AGREED: &[GaugeOf] = &[
@@ -68,7 +68,7 @@ const AGREED: &[GaugeOf] = &[
     ("larder_cluster_coordinator_away", "1 while the coordinator does not answer", |s| {
         s.away.is_some().into()
     }),
-    ("larder_cluster_braked", "1 while nobody is removed without an operator's word", |s| {
+    ("larder_cluster_braked", "1 while members are removed only by an operator", |s| {
         s.braked.into()
     }),
     ("larder_cluster_change_in_flight", "1 while shards move for a change of the ring", |s| {
@@ -79,7 +79,7 @@ const AGREED: &[GaugeOf] = &[
     }),
 ];
 
-/// Installs the process's recorder, the first time it is called. `None` if the process has another.
+/// Installs the process's recorder at the first call. Returns `None` if the process has another.
 fn install_recorder() -> Option<&'static PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
@@ -101,12 +101,12 @@ fn describe() {
     describe_gauge!(LEASES, "shards held by clients on this host");
     describe_gauge!(GATHERING, "gathers being answered");
     describe_gauge!(DATASETS, "datasets open");
-    describe_gauge!(RING_VERSION, "version of the ring that the node goes by");
+    describe_gauge!(RING_VERSION, "version of the ring in use");
     AGREED.iter().for_each(|&(name, what, _)| describe_gauge!(name, what));
 }
 
-/// Everything there is to know about a node, as Prometheus reads it. Nodes of one process that were
-/// asked before are in it too.
+/// Renders all metrics in the Prometheus text format. Includes nodes of the same process that were
+/// rendered before.
 pub(crate) fn render(context: &Context) -> String {
     let Some(handle) = install_recorder() else {
         return "# the process has a recorder of its own\n".to_owned();
@@ -155,7 +155,7 @@ fn record_memory(node: &str, usage: &Usage) {
     }
 }
 
-/// A count as gauges have it: exact up to 2^53.
+/// Converts a count to a gauge value, exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
 fn number(count: u64) -> f64 {
     count as f64

@@ -1,5 +1,5 @@
-//! Bytes of an extent for another node, which has a part of a shard to fill with them; and how fast it may take them if
-//! nobody waits there.
+//! Bytes of an extent for another node, which has a part of a shard to fill with them; and how fast
+//! it may take them if nobody waits there.
 
 use larder_base::{Error, ErrorKind};
 use larder_extent::crc::crc32c;

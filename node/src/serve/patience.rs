@@ -1,8 +1,8 @@
 //! How slowly a peer may take what it is sent.
 //!
-//! What is sent holds memory that others wait for, so time that passes while a peer is sent to is a debt,
-//! which it pays off with the bytes it takes. Who is fast owes nothing, whatever it was sent before; who
-//! takes nothing, or too little, owes more and more.
+//! What is sent holds memory that others wait for, so time that passes while a peer is sent to is a
+//! debt, which it pays off with the bytes it takes. Who is fast owes nothing, whatever it was sent
+//! before; who takes nothing, or too little, owes more and more.
 //!
 //! Thread rule: a plain value, handed the time that passed.
 

@@ -178,7 +178,8 @@ impl<'a> Session<'a> {
         Ok(dataset)
     }
 
-    /// Room for a large request as it is received and as it is decoded; `None` if there is none for too long.
+    /// Room for a large request as it is received and as it is decoded; `None` if there is none for
+    /// too long.
     fn admit(&self, header: &FrameHeader) -> Option<Option<Held>> {
         let bytes = header.body_len();
         if bytes <= limits::REQUEST_BYTES_FREE {

@@ -86,7 +86,8 @@ fn refuse(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Logs go to standard error; `RUST_LOG` says how much. The audit log is left out only if it says so by name.
+/// Logs go to standard error; `RUST_LOG` says how much. The audit log is left out only if it says
+/// so by name.
 fn start_logging() {
     let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     let filter = EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked });

@@ -1,10 +1,11 @@
 //! What operators ask (`larder.v1.Admin`), decoded, done by the cluster's desk and encoded.
 //!
-//! Whoever asks for a change must be [entitled](rights) to it before anything of the request is read, and what was asked
-//! for is a line of the audit log, done or not. Plans are large: few are in memory at a time.
+//! Whoever asks for a change must be [entitled](rights) to it before anything of the request is
+//! read, and what was asked for is a line of the audit log, done or not. Plans are large: few are
+//! in memory at a time.
 //!
-//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking thread.
-//! Non-goals: deciding anything about the cluster. That is the agent's.
+//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking
+//! thread. Non-goals: deciding anything about the cluster. That is the agent's.
 
 mod command;
 mod explain;
@@ -75,7 +76,8 @@ impl Admin {
         })
     }
 
-    /// Leave to have a plan made. Whoever may change the cluster does not wait for those who only look.
+    /// Leave to have a plan made. Whoever may change the cluster does not wait for those who only
+    /// look.
     pub(in crate::serve) fn turn_to_plan<T>(
         &self,
         request: &Request<T>,
@@ -96,7 +98,8 @@ impl Admin {
     /// Does what an operator told the cluster.
     async fn obey(&self, command: Command) -> Result<(), Error> {
         if let Command::Remove(ids) = &command {
-            // Who is in the record no more is gone, also when it was never there: a slip of the pen is not to read so.
+            // Who is in the record no more is gone, also when it was never there: a slip of the pen
+            // is not to read so.
             let standing = self.desk()?.standing();
             let record = record(&standing)?;
             if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
@@ -245,8 +248,8 @@ impl Admin {
     }
 }
 
-/// Does what is not given up when who asked is gone: a planner goes on, and keeps its turn meanwhile; a takeover is
-/// written to the audit log.
+/// Does what is not given up when who asked is gone: a planner goes on, and keeps its turn
+/// meanwhile; a takeover is written to the audit log.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {

@@ -11,8 +11,8 @@ use tonic::Status;
 use crate::placements::Placements;
 
 /// The table of a snapshot in pieces, the first of which says how long it is; none if no exceptions
-/// were made for it. The ring before the one in use is known too: not everybody learns of a change at
-/// once.
+/// were made for it. The ring before the one in use is known too: not everybody learns of a change
+/// at once.
 pub(super) fn chunks(
     placements: &Arc<Placements>,
     request: &GetExceptionsRequest,

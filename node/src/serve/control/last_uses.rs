@@ -17,8 +17,8 @@ use crate::serve::Context;
 
 type Pieces = mpsc::Sender<Result<LastUses, Status>>;
 
-/// What is here of some snapshots, piece by piece. Who does not take the pieces loses them after a while, with the turn
-/// of the next who asks.
+/// What is here of some snapshots, piece by piece. Who does not take the pieces loses them after a
+/// while, with the turn of the next who asks.
 pub(super) fn pieces(
     context: &Arc<Context>,
     request: &ListLastUsesRequest,
@@ -68,7 +68,8 @@ async fn send_all(context: &Context, open: Vec<Arc<Dataset>>, pieces: Pieces) {
     }
 }
 
-/// Those of some shards that are of this dataset. The first that asks for one by its id sorts all of them.
+/// Those of some shards that are of this dataset. The first that asks for one by its id sorts all
+/// of them.
 fn piece(dataset: &Dataset, here: &[(ShardId, Duration)]) -> LastUses {
     let mut piece = LastUses {
         snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),

@@ -146,7 +146,8 @@ fn shard_statuses(
     found.filter(|one| wanted == ShardState::Unspecified || one.state() == wanted).collect()
 }
 
-/// A shard whatever dataset it is of. `flight` is its fill, unless that ended since `view` was taken.
+/// A shard whatever dataset it is of. `flight` is its fill, unless that ended since `view` was
+/// taken.
 fn shard_status(view: &ShardView<ShardId, Group>, flight: Option<&Arc<Flight>>) -> ShardStatus {
     let status = ShardStatus {
         shard_id: Bytes::copy_from_slice(view.id.as_bytes()),

@@ -49,8 +49,8 @@ fn in_short(left_out: &LeftOut) -> String {
     text
 }
 
-/// Opens a dataset when it is this caller's turn. Whoever only waits for another takes none of the places for
-/// those who open.
+/// Opens a dataset when it is this caller's turn. Whoever only waits for another takes none of the
+/// places for those who open.
 async fn open_in_turn(
     context: &Arc<Context>,
     wanted: DatasetRef,
@@ -64,8 +64,8 @@ async fn open_in_turn(
     }
 }
 
-/// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who asks
-/// finds it done.
+/// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who
+/// asks finds it done.
 async fn open_on_a_thread(
     context: &Arc<Context>,
     turn: Turn,

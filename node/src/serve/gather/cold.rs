@@ -83,8 +83,8 @@ impl Answer<'_> {
         Ok(run)
     }
 
-    /// Waits for those rows of the run that are on their way, before memory is taken for it: an origin that hangs would
-    /// else hold the memory that rows of all datasets are read through.
+    /// Waits for those rows of the run that are on their way, before memory is taken for it: an
+    /// origin that hangs would else hold the memory that rows of all datasets are read through.
     fn await_run(&mut self, slot: Slot, run: &Run) -> Result<(), Ended> {
         for (index, &(span, _)) in (run.first..).zip(&run.spans) {
             if let Found::InFlight(flight) = self.plan.found(index)
@@ -96,8 +96,8 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole and
-    /// then sent from where it lies.
+    /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole
+    /// and then sent from where it lies.
     fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
         if let Found::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;

@@ -127,8 +127,9 @@ impl Column {
     }
 }
 
-/// The checksum to send along with a row that was copied to `copy` and checked if it has none of its
-/// own: where short rows share one, hashing the copy is cheaper than checking all of them again.
+/// The checksum to send along with a row that was copied to `copy` and checked if it has none of
+/// its own: where short rows share one, hashing the copy is cheaper than checking all of them
+/// again.
 pub(super) fn sent_crc(source: &RowSource<'_>, row: u64, copy: &[u8]) -> u32 {
     if source.has_own_crcs() { source.crc(row) } else { crc32c(copy) }
 }

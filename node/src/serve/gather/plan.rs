@@ -82,7 +82,8 @@ impl<'a> Plan<'a> {
         &self.found[place]
     }
 
-    /// The rows of a tensor in each shard that is resident by now, and is that of one of these rows.
+    /// The rows of a tensor in each shard that is resident by now, and is that of one of these
+    /// rows.
     pub(super) fn resident(&mut self, tensor: usize, rows: Range<usize>) -> Resident<'_> {
         let places = &self.shards.of_rows()[rows];
         let first = places.iter().copied().min().unwrap_or(0) as usize;
@@ -104,7 +105,8 @@ impl<'a> Plan<'a> {
         self.found[self.shards.of_row(row)] = found;
     }
 
-    /// The shard of this row holds wrong bytes: it is dropped, and this gather reads its rows by range.
+    /// The shard of this row holds wrong bytes: it is dropped, and this gather reads its rows by
+    /// range.
     pub(super) fn corrupt(&mut self, row: usize) {
         let place = self.shards.of_row(row);
         let id = self.shard_id(self.shards.shards()[place]);

@@ -1,8 +1,9 @@
 //! Whether a control connection is in use.
 //!
-//! Who answers PINGs could hold a connection for ever without asking anything, or without reading the answer. So what
-//! the node is to do is counted: requests until their answers begin, and answers in pieces while the next piece is
-//! made. Whoever has had none of it for long is asked to close, as is who does not take a piece for as long.
+//! Who answers PINGs could hold a connection for ever without asking anything, or without reading
+//! the answer. So what the node is to do is counted: requests until their answers begin, and
+//! answers in pieces while the next piece is made. Whoever has had none of it for long is asked to
+//! close, as is who does not take a piece for as long.
 //!
 //! Thread rule: shared by the tasks of one connection.
 
@@ -47,7 +48,8 @@ impl Usage {
         }
     }
 
-    /// Counts a request while it is answered. One that does not come whole is answered in its place.
+    /// Counts a request while it is answered. One that does not come whole is answered in its
+    /// place.
     pub(super) async fn count(self, request: Request, next: Next) -> Response {
         let _in_progress = InProgress::begin(self.clone());
         match timeout(limits::CONTROL_REQUEST_TIMEOUT, next.run(request)).await {

@@ -1,7 +1,7 @@
 //! Admitting prefixes: a private node is told by the processes of its owner what it may read.
 //!
-//! They could as well start a node on that prefix, so this gives them nothing they don't have. Who is
-//! not the owner is not admitted, whatever the mode of the socket is.
+//! They could as well start a node on that prefix, so this gives them nothing they don't have. Who
+//! is not the owner is not admitted, whatever the mode of the socket is.
 
 use larder_base::{Error, ErrorKind};
 use larder_dataset::OriginUri;

@@ -74,8 +74,8 @@ impl Clients {
 }
 
 impl Client {
-    /// Notes a lease, before it is asked for: a recall must not slip in between. `false` if the client
-    /// has as many as it may.
+    /// Notes a lease, before it is asked for: a recall must not slip in between. `false` if the
+    /// client has as many as it may.
     pub(super) fn note(&self, name: Name, id: ShardId) -> bool {
         let mut leases = lock(&self.leases);
         if leases.count >= limits::MAPPED_EXTENTS_MAX {

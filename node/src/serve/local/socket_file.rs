@@ -54,8 +54,8 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes the file, if it is still ours, and the folder that was made for it, if nothing else came
-    /// into it.
+    /// Removes the file, if it is still ours, and the folder that was made for it, if nothing else
+    /// came into it.
     pub(in crate::serve) fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);

@@ -1,8 +1,8 @@
-//! How many bytes each member owns by the placements in use here, resident or not, over the datasets of the record that
-//! are open here.
+//! How many bytes each member owns by the placements in use here, resident or not, over the
+//! datasets of the record that are open here.
 //!
-//! Thread rule: walks over all shards; call on a blocking thread. What was counted is kept until the placements or those
-//! datasets are others.
+//! Thread rule: walks over all shards; call on a blocking thread. What was counted is kept until
+//! the placements or those datasets are others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,8 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Who would own how much by other placements, over those of the same datasets that are open still.
+    /// Who would own how much by other placements, over those of the same datasets that are open
+    /// still.
     pub(super) fn by(&self, shared: &Shared, placements: &Placements) -> BTreeMap<String, u64> {
         let mut open = shared.catalog.list();
         open.retain(|dataset| self.snapshots.binary_search(&dataset.snapshot()).is_ok());
@@ -38,7 +39,8 @@ impl Owned {
 pub(super) struct OwnedBytes(Mutex<Option<Arc<Owned>>>);
 
 impl OwnedBytes {
-    /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is not counted.
+    /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is
+    /// not counted.
     pub(super) fn now(&self, shared: &Shared, record: &Record) -> Arc<Owned> {
         self.over(shared.catalog.list(), shared.placements.load_full(), record)
     }

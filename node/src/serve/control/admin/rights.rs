@@ -1,7 +1,7 @@
 //! Who may change the cluster.
 //!
-//! Whoever shows its token. A node that was started without one (etcd keeps the record, and may be guarded otherwise) takes
-//! the word of its own host only.
+//! Whoever shows its token. A node that was started without one (etcd keeps the record, and may be
+//! guarded otherwise) takes the word of its own host only.
 //!
 //! Non-goals: guarding what only asks.
 
