@@ -1,15 +1,16 @@
-//! The shell around the agent of this node: it feeds the agent what happens, and does what the agent wants done.
+//! The shell around this node's agent: it feeds events to the agent, and performs the agent's
+//! effects.
 //!
 //! ```text
 //!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
-//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and the exceptions to it
+//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and its exceptions
 //!   the clock ───────────┤     ▲       (pure)         ├─▶ Holdings: pull shards, drop old copies
-//!                        │     │                      ├─▶ last_uses: ask givers what is needed soonest
-//!   what effects led to ─┘     └──────── events ◀─────┴─▶ Planning: the planner, over the datasets known
+//!                        │     │                      ├─▶ last_uses: ask sources for the last reads
+//!   results of effects ──┘     └──────── events ◀─────┴─▶ Planning: the planner, over known datasets
 //! ```
 //!
-//! Thread rule: one task owns the agent and waits for nothing else than the next thing to tell it; whatever takes time
-//! is a task of its own that reports with an event. Non-goals: deciding anything (the agent does).
+//! Thread rule: one task owns the agent and waits only for the next event. Work that takes time
+//! runs in tasks of its own, which report with an event. Non-goals: decisions (the agent decides).
 
 mod agreement;
 mod announced;
@@ -43,13 +44,13 @@ use install::Installer;
 use namesake::Namesake;
 use planning::Planning;
 
-/// How often the agent is told that time passed.
+/// How often the agent gets a tick.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Events that wait for the driver; who has one more waits too.
+/// Events that wait for the driver. A full queue makes the sender wait.
 const EVENTS_MAX: usize = 256;
 
-/// Where what effects led to is reported.
+/// Where results of effects are reported.
 type Report = mpsc::Sender<Event>;
 
 /// One node's shell.
@@ -66,14 +67,14 @@ struct Driver {
     installer: Installer,
     holdings: Arc<Holdings>,
     planning: Arc<Planning>,
-    /// Operators who wait for an answer.
+    /// Operators that wait for an answer.
     asking: HashMap<Ticket, oneshot::Sender<Result<Answer, String>>>,
     tickets: u64,
     announced: Announced,
     report: Report,
 }
 
-/// What of the coordinator's watch the agent was told.
+/// The state of the coordinator's watch that the agent was told last.
 #[derive(Debug, Default)]
 struct Seen {
     revision: Option<Revision>,
@@ -81,8 +82,8 @@ struct Seen {
     away: bool,
 }
 
-/// Starts the shell of a node that is one of a cluster. Its task ends, and takes back that the node lives, when the node
-/// stops.
+/// Starts the shell of a node in a cluster. When the node stops, the task withdraws the
+/// announcement and ends.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     me: Member,
@@ -154,7 +155,7 @@ impl Driver {
         self.agreement.withdraw().await;
     }
 
-    /// Tells the agent what happened, and does what it wants done.
+    /// Passes an event to the agent, and performs its effects.
     fn tell(&mut self, event: Event) {
         for effect in self.agent.handle(self.clock(), event) {
             self.perform(effect);
@@ -199,7 +200,7 @@ impl Driver {
             Effect::Drop(shard) => self.holdings.drop_old(shard),
             Effect::Reply(ticket, answer) => {
                 if let Some(asker) = self.asking.remove(&ticket) {
-                    // Who asked may have gone.
+                    // The operator may have gone.
                     let _ = asker.send(answer);
                 }
             }
@@ -208,7 +209,7 @@ impl Driver {
         }
     }
 
-    /// What can only be found by looking: time, shards that were evicted, datasets that are in use.
+    /// Polls for time, evicted shards and datasets in use.
     fn look_around(&mut self) {
         self.tell_if_away();
         for shard in self.holdings.take_lost() {
@@ -245,7 +246,7 @@ impl Driver {
         }
     }
 
-    /// A coordinator that was never there is away once it has had time to answer.
+    /// Before the first answer, the coordinator counts as away only after it had time to answer.
     fn tell_if_away(&mut self) {
         let away = self.watch.away().is_some();
         let had_time = self.seen.stamp.is_some() || self.clock() > limits::STEWARD_STEP;
@@ -254,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// An answer says who is announced too, and is newer than a watch that hears nothing.
+    /// An answer lists announcements too, and is newer than a watch without news.
     fn look_at_answer(&mut self, event: &Event) {
         if let Event::Refreshed(_, Some((_, alive))) = event {
             self.note_alive(alive);
@@ -278,7 +279,7 @@ impl Driver {
         self.tell(Event::Command(ticket, request.command));
     }
 
-    /// Shows what is known now to whoever looks.
+    /// Publishes the current state at the desk.
     fn show(&mut self) {
         let shown = Arc::clone(&self.inbox.standing.borrow());
         let record = self.agent.record().map(|record| match &shown.record {
@@ -298,11 +299,11 @@ impl Driver {
         }
     }
 
-    /// Does something that takes time and reports what came of it.
+    /// Runs work in a task of its own and reports its result.
     fn later(&self, work: impl Future<Output = Event> + Send + 'static) {
         let report = self.report.clone();
         self.shared.runtime.spawn(async move {
-            // Nobody listens any more when the node stops.
+            // At a stop the receiver is gone.
             let _ = report.send(work.await).await;
         });
     }
@@ -312,7 +313,7 @@ impl Driver {
     }
 }
 
-/// Waits until then, or for ever.
+/// Waits until `at`, or for ever.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => time::sleep_until(at).await,
