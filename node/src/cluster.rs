@@ -1,10 +1,11 @@
-//! What makes nodes a cluster: the shell around the pure rules.
+//! Membership of a cluster: the async shell around the pure state machines.
 //!
-//! - `larder_coordinator`: what a cluster agrees on, kept in one place.
-//! - [`desk`]: what operators ask and see.
+//! - [`coordinator`]: keeps the cluster's agreed state in one place.
+//! - `driver`: the agent's shell. It performs the agent's effects and feeds it events.
+//! - [`desk`]: operators' requests and their view of the cluster.
 //!
-//! Thread rule: async, on the node's runtime; what touches a disk goes to a blocking thread.
-//! Non-goals: the rules themselves (`larder-membership`), placement (`larder-rebalance`).
+//! Thread rule: async, on the node's runtime; disk work goes to blocking threads. Non-goals: the
+//! state machines themselves (`larder-cluster`), placement (`larder-plan`).
 
 pub mod desk;
 
@@ -16,24 +17,23 @@ use larder_coordinator::{Coordinator, Etcd, Seat, SeatOptions};
 use crate::config::{ClusterConfig, Config};
 use desk::{Desk, Inbox};
 
-/// The cluster that a node is one of.
+/// The cluster that a node belongs to.
 #[derive(Debug)]
 pub struct Cluster {
     coordinator: Arc<dyn Coordinator>,
     seat: Option<Arc<Seat>>,
-    /// This node may found a cluster where there is none.
+    /// True if this node may found a cluster where there is none.
     founds: bool,
     desk: Desk,
     inbox: Mutex<Option<Inbox>>,
 }
 
 impl Cluster {
-    /// Takes the node's place in the cluster that it is configured for, if there is one. Nobody
-    /// need answer yet. `address` is where other nodes reach this one's control port. Inside a
-    /// runtime.
+    /// Takes the node's place in its configured cluster, if there is one. No other node needs to
+    /// answer yet. `address` is the URL of this node's control port. Call it inside a runtime.
     ///
     /// # Errors
-    /// When the folder of its state or a certificate can't be used.
+    /// The state folder or a certificate can't be used.
     pub async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
         match config.cluster() {
             None => Ok(None),
@@ -50,8 +50,8 @@ impl Cluster {
                     join: join.clone(),
                 };
                 let seat = Seat::start(options).await?;
-                // Also one that was started to join: it may have ended before there was anything to
-                // join.
+                // Also true for a node started with `--join` that coordinates: it may have ended
+                // before it founded.
                 let founds = seat.serves();
                 Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), founds)))
             }
@@ -72,25 +72,25 @@ impl Cluster {
         (inbox.expect("a node takes part once"), self.founds)
     }
 
-    /// Where operators ask and look.
+    /// Returns the desk for operators' requests.
     #[must_use]
     pub fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    /// What the cluster agrees on.
+    /// Returns the coordinator of the cluster.
     #[must_use]
     pub fn coordinator(&self) -> &Arc<dyn Coordinator> {
         &self.coordinator
     }
 
-    /// This node's seat, when nodes keep the record themselves.
+    /// Returns this node's seat, if nodes keep the record themselves.
     #[must_use]
     pub fn seat(&self) -> Option<&Arc<Seat>> {
         self.seat.as_ref()
     }
 
-    /// Ends the watches of other nodes, so that their connections can end.
+    /// Ends the watches of other nodes, so that their connections can close.
     pub fn stop(&self) {
         if let Some(seat) = &self.seat {
             seat.stop();
@@ -106,22 +106,21 @@ mod tests {
     use super::*;
     use crate::config::Args;
 
-    /// Whether a node that is started with this command line founds a cluster, if there is none
-    /// yet.
+    /// Returns true if a node with this command line founds a cluster, if there is none yet.
     fn founds(state: &std::path::Path, more: &[&str]) -> bool {
         let state = state.display().to_string();
         let typed =
             ["larder-node", "--origin", "file:///data", "--state", &state, "--node-id", "n1"];
         let typed = typed.iter().chain(&["--token", "a secret of this test"]).chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
-        // Its tasks end with it, and with them its hold on the folder.
+        // Its tasks end with it, and so does its lock on the folder.
         let runtime = Runtime::new().unwrap();
         let started = runtime.block_on(Cluster::start(&config, "http://127.0.0.1:7".to_owned()));
         started.unwrap().expect("it is one of a cluster").founds
     }
 
     #[test]
-    fn who_coordinates_founds_however_it_is_started_again() {
+    fn coordinator_founds_after_any_restart() {
         let home = tempfile::tempdir().unwrap();
         let (first, second) = (home.path().join("first"), home.path().join("second"));
         let join = ["--join", "127.0.0.1:7"];

@@ -1,17 +1,16 @@
-//! The shell around the agent of this node: it feeds the agent what happens, and does what the
-//! agent wants done.
+//! The shell around this node's agent: it feeds events to the agent, and performs the agent's
+//! effects.
 //!
 //! ```text
 //!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
-//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and the exceptions to it
+//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and its exceptions
 //!   the clock ───────────┤     ▲       (pure)         ├─▶ Holdings: pull shards, drop old copies
-//!                        │     │                      ├─▶ last_uses: ask givers what is needed soonest
-//!   what effects led to ─┘     └──────── events ◀─────┴─▶ Planning: the planner, over the datasets known
+//!                        │     │                      ├─▶ last_uses: ask sources for the last reads
+//!   results of effects ──┘     └──────── events ◀─────┴─▶ Planning: the planner, over known datasets
 //! ```
 //!
-//! Thread rule: one task owns the agent and waits for nothing else than the next thing to tell it;
-//! whatever takes time is a task of its own that reports with an event. Non-goals: deciding
-//! anything (the agent does).
+//! Thread rule: one task owns the agent and waits only for the next event. Work that takes time
+//! runs in tasks of its own, which report with an event. Non-goals: decisions (the agent decides).
 
 mod agreement;
 mod announced;
@@ -48,7 +47,7 @@ use planning::Planning;
 /// Events that wait for the driver; who has one more waits too.
 const EVENTS_MAX: usize = 256;
 
-/// Where what effects led to is reported.
+/// Where results of effects are reported.
 type Report = mpsc::Sender<Event>;
 
 /// One node's shell.
@@ -65,14 +64,14 @@ struct Driver {
     installer: Installer,
     holdings: Arc<Holdings>,
     planning: Arc<Planning>,
-    /// Operators who wait for an answer.
+    /// Operators that wait for an answer.
     asking: HashMap<Ticket, oneshot::Sender<Result<Answer, String>>>,
     tickets: u64,
     announced: Announced,
     report: Report,
 }
 
-/// What of the coordinator's watch the agent was told.
+/// The state of the coordinator's watch that the agent was told last.
 #[derive(Debug, Default)]
 struct Seen {
     revision: Option<Revision>,
@@ -161,7 +160,7 @@ impl Driver {
         self.agreement.withdraw().await;
     }
 
-    /// Tells the agent what happened, and does what it wants done.
+    /// Passes an event to the agent, and performs its effects.
     fn tell(&mut self, event: Event) {
         for effect in self.agent.handle(self.clock(), event) {
             self.perform(effect);
@@ -206,7 +205,7 @@ impl Driver {
             Effect::Drop(shard) => self.holdings.drop_old(shard),
             Effect::Reply(ticket, answer) => {
                 if let Some(asker) = self.asking.remove(&ticket) {
-                    // Who asked may have gone.
+                    // The operator may have gone.
                     let _ = asker.send(answer);
                 }
             }
@@ -215,7 +214,7 @@ impl Driver {
         }
     }
 
-    /// What can only be found by looking: time, shards that were evicted, datasets that are in use.
+    /// Polls for time, evicted shards and datasets in use.
     fn look_around(&mut self) {
         self.tell_if_away();
         for shard in self.holdings.take_lost() {
@@ -252,7 +251,7 @@ impl Driver {
         }
     }
 
-    /// A coordinator that was never there is away once it has had time to answer.
+    /// Before the first answer, the coordinator counts as away only after it had time to answer.
     fn tell_if_away(&mut self) {
         let away = self.watch.away().is_some();
         let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing().turn;
@@ -261,7 +260,7 @@ impl Driver {
         }
     }
 
-    /// An answer says who is announced too, and is newer than a watch that hears nothing.
+    /// An answer lists announcements too, and is newer than a watch without news.
     fn look_at_answer(&mut self, event: &Event) {
         if let Event::Refreshed(_, Some((_, alive))) = event {
             self.note_alive(alive);
@@ -285,7 +284,7 @@ impl Driver {
         self.tell(Event::Command(ticket, request.command));
     }
 
-    /// Shows what is known now to whoever looks.
+    /// Publishes the current state at the desk.
     fn show(&mut self) {
         let shown = Arc::clone(&self.inbox.standing.borrow());
         let record = self.agent.record().map(|record| match &shown.record {
@@ -305,11 +304,11 @@ impl Driver {
         }
     }
 
-    /// Does something that takes time and reports what came of it.
+    /// Runs work in a task of its own and reports its result.
     fn later(&self, work: impl Future<Output = Event> + Send + 'static) {
         let report = self.report.clone();
         self.shared.runtime.spawn(async move {
-            // Nobody listens any more when the node stops.
+            // At a stop the receiver is gone.
             let _ = report.send(work.await).await;
         });
     }
@@ -319,7 +318,7 @@ impl Driver {
     }
 }
 
-/// Waits until then, or for ever.
+/// Waits until `at`, or for ever.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => time::sleep_until(at).await,

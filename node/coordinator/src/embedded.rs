@@ -1,10 +1,10 @@
-//! The coordinator as one of the nodes: a [`Ledger`] with leases.
+//! The coordinator in one of the nodes: a [`Ledger`] with leases.
 //!
-//! Record, blobs and announcements are in the ledger, so a restart keeps them; when an announcement
-//! ends is not, so a restart gives each its full time anew. Leases go by this process's monotonic
-//! clock.
+//! The ledger keeps record, blobs and announcements over a restart. It does not keep when
+//! announcements expire, so a restart gives each its full time again. Leases use this process's
+//! monotonic clock.
 //!
-//! Thread rule: changes take turns in the ledger; a task looks at the leases.
+//! Thread rule: changes run one after the other in the ledger; a task checks the leases.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,11 +23,11 @@ use super::types::{
 use super::watch::Publisher;
 use crate::clock;
 
-/// A coordinator that serves. Its lease task ends when it is dropped.
+/// A serving coordinator. Its lease task ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Embedded {
     core: Arc<Core>,
-    /// Cancelled when another coordinator has taken its place, and on drop.
+    /// Cancelled when another coordinator has replaced it, and on drop.
     ended: CancellationToken,
     _end: DropGuard,
 }
@@ -41,7 +41,8 @@ struct Core {
 }
 
 impl Embedded {
-    /// Serves what the ledger holds, of which this node is the coordinator. Inside a runtime.
+    /// Serves the state of the ledger, in which this node is the coordinator. Call it inside a
+    /// runtime.
     pub(super) fn start(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Self {
         let core = Core::new(ledger, publisher);
         let ended = CancellationToken::new();
@@ -50,12 +51,12 @@ impl Embedded {
         Self { core, _end: ended.clone().drop_guard(), ended }
     }
 
-    /// Its generation.
+    /// Returns its generation.
     pub(super) fn generation(&self) -> u32 {
         self.core.generation
     }
 
-    /// Ends when another coordinator has taken its place.
+    /// Returns a token that is cancelled when another coordinator has replaced it.
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.ended
     }
@@ -164,7 +165,7 @@ impl Embedded {
 }
 
 impl Kept {
-    /// Sets who is announced; a set that differs gets the next stamp.
+    /// Sets the announcements. A changed set gets the next stamp.
     pub(super) fn announce(&mut self, mut all: Announcements) {
         let before = self.announcements.as_ref();
         let unchanged = before.map_or(all.nodes.is_empty(), |before| before.nodes == all.nodes);
@@ -201,7 +202,7 @@ impl Core {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is still the coordinator, by what is kept.
+    /// Checks that this is still the coordinator, by the saved state.
     fn check(&self, kept: &Kept) -> Result<(), CoordinatorError> {
         if kept.coordinates && kept.generation == self.generation {
             return Ok(());
@@ -209,7 +210,7 @@ impl Core {
         Err(superseded(self.generation, kept))
     }
 
-    /// A change by this coordinator, in its turn: never after another has taken its place.
+    /// Runs a change by this coordinator. Refused after another has replaced it.
     async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         step: impl FnOnce(&Ledger, &mut Kept) -> Result<T, CoordinatorError> + Send + 'static,
@@ -226,8 +227,8 @@ impl Core {
         self.ledger.change(fenced, then).await
     }
 
-    /// Ends the leases of whom is announced no more, now that this is saved: where the disk takes
-    /// nothing the announcement stays, and its lease is looked at again.
+    /// Ends the leases of nodes that are no longer announced, after the change was saved. If the
+    /// save fails, the announcement stays, and its lease is checked again.
     fn tidy_leases(&self, kept: &Kept) {
         let nodes = kept.announcements.iter().flat_map(|all| &all.nodes);
         let announced: HashSet<&str> = nodes.map(|node| node.node_id.as_str()).collect();
@@ -241,7 +242,7 @@ impl Core {
         }
     }
 
-    /// Ends the announcements whose leases are over.
+    /// Ends the announcements with expired leases.
     async fn expire(self: &Arc<Self>) -> Result<(), CoordinatorError> {
         let over = self.leases().over(clock::now());
         if over.is_empty() {
@@ -249,7 +250,7 @@ impl Core {
         }
         let core = Arc::clone(self);
         let step = move |_: &Ledger, kept: &mut Kept| {
-            // Some may have been renewed while others had their turn.
+            // Some may have been renewed while other changes ran.
             let (leases, now) = (core.leases(), clock::now());
             let over: Vec<String> = over.into_iter().filter(|id| leases.is_over(id, now)).collect();
             drop(leases);
@@ -268,7 +269,7 @@ impl Core {
 
 async fn look_at_leases(core: Arc<Core>) {
     let mut ticks = tokio::time::interval(limits::LEASE_CHECK_INTERVAL);
-    // After a pause one look, not one for each that was missed.
+    // After a pause run one check, not one for each missed tick.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -278,7 +279,7 @@ async fn look_at_leases(core: Arc<Core>) {
     }
 }
 
-/// What a coordinator says that is none any more.
+/// Returns the error of a coordinator that was replaced.
 pub(super) fn superseded(generation: u32, kept: &Kept) -> CoordinatorError {
     let place = match kept.coordinator.as_str() {
         "" => "another node".to_owned(),
@@ -291,7 +292,7 @@ pub(super) fn superseded(generation: u32, kept: &Kept) -> CoordinatorError {
     CoordinatorError::away(why)
 }
 
-/// Deletes all blobs but these; says how many.
+/// Deletes all blobs but these. Returns their number.
 pub(super) fn sweep_all_but(ledger: &Ledger, needed: &[BlobId]) -> Result<u64, CoordinatorError> {
     let mut swept = 0;
     for id in ledger.folder().blobs().map_err(unreadable)? {
@@ -314,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// A coordinator whose leases are looked at when the test says so.
+    /// Starts a coordinator whose leases are checked when the test asks for it.
     async fn coordinator(state: &std::path::Path) -> Embedded {
         let ledger = Arc::new(Ledger::open(state).unwrap());
         let found = |_: &Ledger, kept: &mut Kept| {
@@ -351,7 +352,7 @@ mod tests {
         announce(&coordinator, "dead").await;
         announce(&coordinator, "lives").await;
         end_lease(&coordinator, "dead");
-        // A folder is in the way of what is to be written.
+        // A folder blocks the path of the next write.
         let in_the_way = home.path().join("state.tmp");
         std::fs::create_dir(&in_the_way).unwrap();
         coordinator.core.expire().await.unwrap_err();
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_could_not_take_back_that_it_lives_is_not_alive_for_good() {
+    async fn node_that_failed_to_withdraw_expires_later() {
         let home = tempfile::tempdir().unwrap();
         let coordinator = coordinator(home.path()).await;
         announce(&coordinator, "leaves").await;

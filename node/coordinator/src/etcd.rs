@@ -1,18 +1,18 @@
 //! The coordinator in etcd (3.4 or later), under a prefix of its own.
 //!
 //! ```text
-//! PREFIX/state/record       the record, with the names of its blobs; its revision is the key's mod_revision
+//! PREFIX/state/record       the record, with the names of its blobs; its revision is the mod_revision
 //! PREFIX/state/alive/NODE   an announcement, on a lease of its node
 //! PREFIX/blobs/HASH         the length of a blob; written when all its pieces are there
 //! PREFIX/pieces/HASH/NNNN   its pieces, below etcd's limit on a request
 //! ```
 //!
-//! Every change is one transaction that names what it was computed from, so a record never comes to
-//! name a blob that another node has swept. Several endpoints are tried in turn. Permissions, users
-//! and certificates are etcd's own.
+//! Every change is one transaction that names the revisions it depends on. So a record never names
+//! a blob that another node has swept. Several endpoints are tried in turn. Permissions, users and
+//! certificates are etcd's own.
 //!
 //! Thread rule: one task watches; calls come from anywhere. Non-goals: compaction and backup, which
-//! are the cluster's of etcd; its history is not used.
+//! belong to the operation of etcd. Its history is not used.
 
 mod announce;
 mod follow;
@@ -41,18 +41,18 @@ use keys::Keys;
 use line::Line;
 use wire::{KeyValue, Op, TxnRequest};
 
-/// Tries of a blob whose pieces another node sweeps while they are written.
+/// Tries for a blob whose pieces another node sweeps during the write.
 const PUT_TRIES_MAX: usize = 3;
 
-/// Blobs swept by one transaction: two operations each, and etcd takes 128.
+/// Blobs swept by one transaction: two operations each, and etcd accepts 128.
 const SWEPT_AT_ONCE_MAX: usize = 60;
 
-/// How etcd is reached.
+/// How to reach etcd.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// `http://host:port` or `https://host:port`, tried in turn.
     pub endpoints: Vec<String>,
-    /// What all keys begin with: one for each cluster.
+    /// The prefix of all keys; each cluster needs its own.
     pub prefix: String,
     /// Name and password, if etcd asks for them.
     pub user: Option<(String, Password)>,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Password {
 /// Certificates, in PEM.
 #[derive(Clone)]
 pub struct EtcdTls {
-    /// Who is trusted to say that a server is etcd.
+    /// The authority that certifies etcd's servers.
     pub ca: Vec<u8>,
     /// This node's certificate and key, if etcd asks for them.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -104,10 +104,11 @@ struct Store {
 }
 
 impl Etcd {
-    /// Begins to follow what is under the prefix. Inside a runtime; etcd need not answer yet.
+    /// Begins to follow the state under the prefix. Call it inside a runtime; etcd need not answer
+    /// yet.
     ///
     /// # Errors
-    /// When an endpoint is no address, the prefix is empty, or a certificate can't be read.
+    /// An endpoint is no address, the prefix is empty, or a certificate can't be read.
     pub fn start(options: &EtcdOptions) -> Result<Self, Error> {
         let store =
             Arc::new(Store { line: Line::new(options)?, keys: Keys::new(&options.prefix)? });
@@ -168,7 +169,7 @@ impl Coordinator for Etcd {
 }
 
 impl Store {
-    /// What is kept, and at which revision of the store.
+    /// Reads the state, and the store's revision.
     async fn read(&self) -> Result<(View, i64), CoordinatorError> {
         let alive_max = i64::try_from(limits::ANNOUNCEMENTS_MAX).unwrap_or(i64::MAX);
         let operations =
@@ -241,7 +242,7 @@ impl Store {
         Err(CoordinatorError::away("the pieces of a blob were swept while it was put: try again"))
     }
 
-    /// The blobs that are whole.
+    /// Returns the complete blobs.
     async fn blobs(&self) -> Result<Vec<BlobId>, CoordinatorError> {
         let most = i64::try_from(limits::BLOBS_KEPT_MAX * 4).unwrap_or(i64::MAX);
         let found = self.list(wire::get_all(self.keys.blobs(), most, true)).await?;
@@ -258,7 +259,7 @@ impl Store {
         types::check_blob(length)?;
         for number in 0..usize::try_from(count).unwrap_or(usize::MAX) {
             let piece = self.list(wire::get(self.keys.piece(id, number))).await?;
-            // Swept meanwhile.
+            // It was swept meanwhile.
             let Some(piece) = piece.into_iter().next() else { return Ok(None) };
             assembly.take(length, &piece.value)?;
         }
@@ -279,7 +280,7 @@ impl Store {
         let record = self.list(wire::get(self.keys.record())).await?.into_iter().next();
         let record = record.map(decode_record).transpose()?;
         let Some(record) = record.filter(|record| record.revision == at) else { return Ok(None) };
-        // Also what was left of a blob whose putting broke off.
+        // Includes the pieces of a blob whose write broke off.
         let most = i64::try_from(limits::BLOBS_KEPT_MAX * 64).unwrap_or(i64::MAX);
         let pieces = self.list(wire::get_all(self.keys.pieces(), most, true)).await?;
         let mut ids = self.blobs().await?;
@@ -301,7 +302,7 @@ impl Store {
     }
 }
 
-/// As etcd counts; 0: there is no such key.
+/// Converts to etcd's number; 0 means that there is no such key.
 fn revision_number(revision: Option<Revision>) -> i64 {
     revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX))
 }
@@ -312,7 +313,7 @@ fn decode_record(entry: KeyValue) -> Result<Stored, CoordinatorError> {
     stored(message).map_err(CoordinatorError::Refused)
 }
 
-/// Somebody else wrote under the prefix.
+/// Returns the error for a foreign value under the prefix.
 fn nonsense(what: &str) -> CoordinatorError {
     let why = format!(
         "{what} in etcd is not as Larder writes it: does something else write under this prefix?"

@@ -1,16 +1,16 @@
-//! The folder in which a seat keeps what must outlive its process.
+//! The folder that keeps a seat's state beyond its process.
 //!
 //! ```text
-//! state   magic 8 | length of the rest 8 | xxh3-64 of the rest 8 | a `Kept` message
-//! blobs/  one file a blob, named by its hash
+//! state   magic 8 | length of the body 8 | xxh3-64 of the body 8 | the body: a `Kept` message
+//! blobs/  one file per blob, named by its hash
 //! lock    held by the process that uses the folder
 //! ```
 //!
-//! A file is replaced whole: written beside, synced, renamed, the folder synced. So it is the old
-//! or the new one, at any instant of a crash. What is not whole and is not by a crash of ours: it
-//! is refused with a word on what to do, and never taken for empty.
+//! Each write replaces a whole file: write beside it, sync, rename, sync the folder. So at any
+//! instant of a crash the file is either the old or the new one. A damaged file therefore has
+//! another cause. It is refused with a hint, and never taken for empty.
 //!
-//! Thread rule: blocks; one change at a time is the caller's to see to.
+//! Thread rule: blocks. The caller must allow only one change at a time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +35,7 @@ const UNFINISHED: &str = "tmp";
 /// Most bytes of the state: the record and all announcements, as in one message.
 const STATE_BYTES_MAX: usize = limits::CONTROL_MESSAGE_BYTES_MAX;
 
-/// A folder that this process alone uses.
+/// A folder that only this process uses.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -45,14 +45,14 @@ pub(super) struct Folder {
 /// Why a file was not replaced.
 #[derive(Debug)]
 pub(super) enum WriteError {
-    /// It is as it was.
+    /// The file is unchanged.
     Unchanged(io::Error),
-    /// It is replaced, but a loss of power may undo that.
+    /// The file is replaced, but a loss of power may undo that.
     InDoubt(io::Error),
 }
 
 impl Folder {
-    /// Takes a folder, made if it is not there.
+    /// Locks a folder. Creates it if needed.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let failed = |why: io::Error| unusable(path, &why);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -69,7 +69,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// What a crash left half-written under a name of its own.
+    /// Removes files that a crash left half-written under temporary names.
     fn remove_unfinished(&self) -> io::Result<()> {
         for folder in [self.path.clone(), self.path.join(BLOBS)] {
             let Ok(files) = fs::read_dir(folder) else { continue };
@@ -83,7 +83,7 @@ impl Folder {
         Ok(())
     }
 
-    /// What was kept; none in a folder that was never used.
+    /// Loads the state. Returns `None` for a folder that was never used.
     pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
         let path = self.path.join(STATE);
         let file = match File::open(&path) {
@@ -107,7 +107,7 @@ impl Folder {
         self.path.join(BLOBS).exists()
     }
 
-    /// Replaces what is kept.
+    /// Replaces the state.
     pub(super) fn save(&self, kept: &Kept) -> Result<(), WriteError> {
         let body = kept.encode_to_vec();
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
@@ -133,7 +133,7 @@ impl Folder {
         replace(&folder, &id.to_string(), bytes)
     }
 
-    /// A blob, checked against its name.
+    /// Returns a blob, checked against its id.
     pub(super) fn blob(&self, id: BlobId) -> Result<Option<Bytes>, Error> {
         let path = self.path.join(BLOBS).join(id.to_string());
         let file = match File::open(&path) {
@@ -153,7 +153,7 @@ impl Folder {
         self.path.join(BLOBS).join(id.to_string()).exists()
     }
 
-    /// All blobs.
+    /// Returns the ids of all blobs.
     pub(super) fn blobs(&self) -> io::Result<Vec<BlobId>> {
         let files = match fs::read_dir(self.path.join(BLOBS)) {
             Ok(files) => files,
@@ -175,7 +175,7 @@ impl Folder {
     }
 }
 
-/// Owners only: what is kept here says who is let in.
+/// Files only for the owner: the state grants access to the cluster.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -190,7 +190,7 @@ fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
     });
     let renamed = written.and_then(|()| fs::rename(&beside, &path));
     if let Err(why) = renamed {
-        // The next start removes it if this does not.
+        // If this fails, the next start removes the file.
         let _ = fs::remove_file(&beside);
         return Err(WriteError::Unchanged(why));
     }
@@ -201,7 +201,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The whole file, if it is not larger than anything that was ever written.
+/// Reads a whole file of at most `bytes_max` bytes.
 fn read_at_most(file: File, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
@@ -211,7 +211,7 @@ fn read_at_most(file: File, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What stands behind the head, if that is whole and right.
+/// Returns the body, if head and body are intact.
 fn body(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or("it is cut off")?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_loaded_and_an_unused_folder_holds_nothing() {
+    fn saved_state_is_loaded_and_an_unused_folder_is_empty() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::open(&home.path().join("new")).unwrap();
         assert_eq!(folder.load().unwrap(), None);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_cut_or_changed_anywhere_is_an_error_and_never_empty() {
+    fn a_state_cut_or_changed_anywhere_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::open(home.path()).unwrap();
         folder.save(&kept()).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_half_written_is_removed_and_the_whole_stays() {
+    fn half_written_files_are_removed_and_whole_ones_stay() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::open(home.path()).unwrap();
         folder.save(&kept()).unwrap();

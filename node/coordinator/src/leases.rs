@@ -1,8 +1,7 @@
-//! When announcements end. Pure: handed the time.
+//! Tracks when announcements expire. Pure: `now` is an argument.
 //!
-//! A process that stood still (stopped, swapped out, a paused machine) heard no renewal meanwhile.
-//! When it goes on it must not declare everybody dead, so a look at the leases that comes late
-//! lengthens all of them by as much.
+//! A process that was stopped or swapped out, or whose machine was paused, heard no renewals. It
+//! must not then declare all nodes dead. So a late check lengthens all leases by the delay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,22 +16,22 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// None yet.
+    /// Creates an empty set.
     pub(super) fn new(now: Instant) -> Self {
         Self { ends: BTreeMap::new(), looked: now }
     }
 
-    /// The lease of a node lasts `ttl` from now.
+    /// Makes the lease of a node last `ttl` from now.
     pub(super) fn renew(&mut self, node_id: &str, now: Instant, ttl: Duration) {
         self.ends.insert(node_id.to_owned(), now + ttl);
     }
 
-    /// Only these leases go on.
+    /// Keeps only the leases for which `goes_on` is true.
     pub(super) fn retain(&mut self, goes_on: impl Fn(&str) -> bool) {
         self.ends.retain(|node_id, _| goes_on(node_id));
     }
 
-    /// Whose lease is over, at a look that is to come every [`limits::LEASE_CHECK_INTERVAL`].
+    /// Returns the nodes with expired leases. Call it every [`limits::LEASE_CHECK_INTERVAL`].
     pub(super) fn over(&mut self, now: Instant) -> Vec<String> {
         let late =
             now.saturating_duration_since(self.looked).saturating_sub(limits::LEASE_CHECK_INTERVAL);
@@ -43,7 +42,7 @@ impl Leases {
         self.ends.iter().filter(|(_, end)| **end <= now).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether this one is over.
+    /// Returns true if this lease is over.
     pub(super) fn is_over(&self, node_id: &str, now: Instant) -> bool {
         self.ends.get(node_id).is_none_or(|end| *end <= now)
     }
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_that_stood_still_gives_everybody_the_time_it_missed() {
+    fn late_check_extends_all_leases_by_the_delay() {
         let start = crate::clock::now();
         let mut leases = Leases::new(start);
         leases.renew("a", start, TTL);

@@ -1,10 +1,10 @@
-//! What a seat keeps, in memory and on disk alike: the one place where it changes.
+//! The state that a seat keeps, in memory and on disk alike. All changes go through here.
 //!
-//! A change is computed on a copy, saved, and only then seen by anybody, so that nothing is told
-//! that a crash would take back. Changes take turns.
+//! A change is computed on a copy, saved, and only then published, so a crash never takes back a
+//! published change. Changes run one after the other.
 //!
-//! Thread rule: reading takes a lock for as long as it takes to look; changing goes to a blocking
-//! thread and, once begun, ends also when nobody waits for it any more.
+//! Thread rule: reading holds a lock for microseconds. A change runs on a blocking thread and, once
+//! begun, ends even if its caller is gone.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,21 +16,21 @@ use super::folder::{Folder, WriteError};
 use super::message::Kept;
 use super::types::CoordinatorError;
 
-/// What is kept, with the folder it is kept in.
+/// The state, with the folder it is kept in.
 #[derive(Debug)]
 pub(super) struct Ledger {
     folder: Folder,
     kept: Mutex<Kept>,
-    /// One change at a time.
+    /// Held for one change at a time.
     turn: Arc<Semaphore>,
-    /// Set when the disk failed so that what lies on it is not known.
+    /// Set when a disk error leaves the contents of the disk unknown.
     failed: OnceLock<Error>,
-    /// Whether the folder had been used before.
+    /// True if the folder was used before.
     used: bool,
 }
 
 impl Ledger {
-    /// Takes a folder and loads what it holds.
+    /// Opens a folder and loads its state.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let folder = Folder::open(path)?;
         let kept = folder.load()?;
@@ -43,12 +43,12 @@ impl Ledger {
         })
     }
 
-    /// Whether anything was kept here when it was opened.
+    /// Returns true if the folder held a state when it was opened.
     pub(super) fn was_used(&self) -> bool {
         self.used
     }
 
-    /// What is kept now. Held for a look only.
+    /// Returns the state. Hold the guard only briefly.
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,17 +57,18 @@ impl Ledger {
         &self.folder
     }
 
-    /// Why nothing can be kept any more, if so.
+    /// Returns the disk error after which nothing can be saved, if there was one.
     pub(super) fn check(&self) -> Result<(), CoordinatorError> {
         self.failed.get().map_or(Ok(()), |why| Err(CoordinatorError::Unknown(why.clone())))
     }
 
-    /// Runs `step` on a copy of what is kept, and keeps what became of it. `then` sees the result
-    /// before any other change begins.
+    /// Runs `step` on a copy of the state, and saves the result. `then` sees the result before any
+    /// other change begins.
     ///
     /// # Errors
-    /// The step's own; [`CoordinatorError::Refused`] when the disk takes nothing, and [`CoordinatorError::Unknown`] from
-    /// then on when it is not known what it took.
+    /// - The step's own error.
+    /// - [`CoordinatorError::Refused`] when the disk refuses the write.
+    /// - [`CoordinatorError::Unknown`] from then on, when the outcome of a write is unknown.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         step: impl FnOnce(&Self, &mut Kept) -> Result<T, CoordinatorError> + Send + 'static,
@@ -100,8 +101,8 @@ impl Ledger {
         Ok(done)
     }
 
-    /// What to say of a write that failed. When its outcome is open nothing is kept or told any
-    /// more: what a restart finds on the disk is then what counts.
+    /// Maps a failed write to an error. After an unknown outcome nothing is saved or published any
+    /// more: a restart then takes the state that it finds on the disk.
     pub(super) fn not_saved(&self, why: WriteError) -> CoordinatorError {
         match why {
             WriteError::Unchanged(why) => {

@@ -1,28 +1,28 @@
-//! What a cluster agrees on, kept in one place: one small record that changes only by
-//! compare-and-set, blobs that never change, and announcements that end unless they are renewed.
+//! Keeps the agreed state of a cluster in one place: one small record that changes only by
+//! compare-and-set, blobs that never change, and announcements that expire unless renewed.
 //!
-//! The coordinator keeps bytes and understands none of them. There are two implementations behind
-//! [`Coordinator`], and one suite of tests runs over both:
+//! The coordinator keeps bytes and does not interpret them. [`Coordinator`] has two
+//! implementations, and one test suite runs over both:
 //!
-//! - [`Seat`]: one of the nodes keeps it in files and serves it to the others over gRPC. A seat
-//!   [serves](embedded) or [follows](remote); an operator can have a follower [take over](takeover)
-//!   when the node that served is lost.
-//! - [`Etcd`]: etcd keeps it.
+//! - [`Seat`]: one of the nodes keeps the state in files and serves it to the others over gRPC. A
+//!   seat [serves](embedded) or [follows](remote). If the serving node is lost, an operator has a
+//!   follower [take over](takeover).
+//! - [`Etcd`]: etcd keeps the state.
 //!
-//! What a caller may build on:
+//! Guarantees to callers:
 //!
-//! - A revision names one content for ever, and of two revisions the greater is the newer, across
-//!   restarts and takeovers.
-//! - What was answered as done is kept through kill -9 and loss of power. What came without an
-//!   answer ([`CoordinatorError::Unknown`]) may be done, or yet become done: read again.
-//! - A record never names a blob that is not there.
-//! - A [`Watch`] shows the latest; what lies between may be left out. Whatever happened while the
-//!   coordinator was away is in what is shown when it is back.
+//! - A revision names one content for ever. Of two revisions the greater is newer, across restarts
+//!   and takeovers.
+//! - An acknowledged change survives kill -9 and loss of power. A change without an answer
+//!   ([`CoordinatorError::Unknown`]) may be done, or yet become done: read again.
+//! - A record never names a blob that is missing.
+//! - A [`Watch`] shows the latest state and may skip states in between. After an absence of the
+//!   coordinator it shows everything that changed meanwhile.
 //! - An announcement lasts at least its time to live from the last renewal. Its end is a suspicion,
-//!   not a death.
+//!   not a proof of death.
 //!
-//! Thread rule: async, on any tokio runtime; files are touched on blocking threads. Non-goals: what
-//! the bytes mean, agreement among several coordinators (that is etcd's business).
+//! Thread rule: async, on any tokio runtime; blocking threads touch the files. Non-goals:
+//! interpreting the bytes, agreement among several coordinators (etcd does that).
 
 mod clock;
 mod embedded;
@@ -52,19 +52,18 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use larder_base::BootId;
 
-/// Where a cluster keeps what it agrees on. See the [module](self) for what a caller may build on.
+/// Keeps the agreed state of a cluster. See the [module](self) for its guarantees.
 ///
 /// # Errors
 /// All calls: [`CoordinatorError`].
 #[tonic::async_trait]
 pub trait Coordinator: Debug + Send + Sync {
-    /// Record and announcements as they are at some moment after the call began; never from a
-    /// cache.
+    /// Returns record and announcements as of some moment after the call began; never from a cache.
     async fn read(&self) -> Result<View, CoordinatorError>;
 
     /// Sets the record to these bytes, at most
-    /// [`RECORD_BYTES_MAX`](larder_base::limits::RECORD_BYTES_MAX), if it is still at the revision
-    /// `expected` (none: if there is none) and all `blobs` that it needs are there.
+    /// [`RECORD_BYTES_MAX`](larder_wire::limits::RECORD_BYTES_MAX). Only if it is still at revision
+    /// `expected` (`None`: there is none) and all its `blobs` are there.
     async fn replace(
         &self,
         expected: Option<Revision>,
@@ -72,25 +71,25 @@ pub trait Coordinator: Debug + Send + Sync {
         blobs: Vec<BlobId>,
     ) -> Result<Replaced, CoordinatorError>;
 
-    /// Keeps a blob of at most [`BLOB_BYTES_MAX`](larder_base::limits::BLOB_BYTES_MAX) bytes until
-    /// it is [swept](Self::sweep). Done again it changes nothing.
+    /// Keeps a blob of at most [`BLOB_BYTES_MAX`](larder_wire::limits::BLOB_BYTES_MAX) bytes until
+    /// it is [swept](Self::sweep). Repeating the call changes nothing.
     async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError>;
 
-    /// The blob of that name, if there is one; its bytes were checked against the name.
+    /// Returns the blob with that id, if there is one. Its bytes are checked against the id.
     async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError>;
 
-    /// Deletes all blobs that the record does not need, if it is still at revision `at`. Says how
-    /// many, or none when it had moved on.
+    /// Deletes all blobs that the record does not need, if it is still at revision `at`. Returns
+    /// their number, or `None` if the record has changed.
     async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError>;
 
-    /// Announces a node until its time to live is over; done again it is renewed, or takes the
-    /// place of what an earlier start of the node said.
+    /// Announces a node until its time to live is over. A repeated call renews the announcement, or
+    /// replaces that of an earlier boot of the node.
     async fn announce(&self, announcement: Announcement) -> Result<(), CoordinatorError>;
 
-    /// Ends the announcement that this start of the node made, if it is there.
+    /// Ends the announcement that this boot of the node made, if it is there.
     async fn withdraw(&self, node_id: &str, boot: BootId) -> Result<(), CoordinatorError>;
 
-    /// Follows what changes, beginning with what is known now.
+    /// Follows changes, starting with the state known now.
     fn watch(&self) -> Watch;
 }
 

@@ -1,4 +1,4 @@
-//! Between the words of the contract and the messages on the wire and in the folder.
+//! Converts between the contract's types and the messages on the wire and in the folder.
 
 use std::time::Duration;
 
@@ -10,54 +10,55 @@ use larder_wire::control::{
 
 use super::types::{Alive, Announcement, BlobId, Revision, Stored, View};
 
-/// What a seat keeps in its folder.
+/// The state that a seat keeps in its folder.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Kept {
-    /// The greatest generation that was heard of.
+    /// The greatest generation heard of.
     #[prost(uint32, tag = "1")]
     pub(super) generation: u32,
     /// Whether this seat is the coordinator of that generation.
     #[prost(bool, tag = "2")]
     pub(super) coordinates: bool,
-    /// Else, where that coordinator is, as far as is known.
+    /// If not: the address of that coordinator, as far as known.
     #[prost(string, tag = "3")]
     pub(super) coordinator: String,
-    /// The record: of a coordinator the one in force, else the newest of which all blobs are here
-    /// too.
+    /// The record. On a coordinator it is the one in force, else the newest with all its blobs
+    /// here.
     #[prost(message, optional, tag = "4")]
     pub(super) record: Option<StoredRecord>,
-    /// Who is announced; of a coordinator only.
+    /// The announced nodes; only on a coordinator.
     #[prost(message, optional, tag = "5")]
     pub(super) announcements: Option<Announcements>,
-    /// The greatest generation that was promised, and to which node.
+    /// The greatest promised generation, and the node it was promised to.
     #[prost(uint32, tag = "6")]
     pub(super) promised: u32,
     #[prost(string, tag = "7")]
     pub(super) promised_to: String,
-    /// Who coordinated before and has not heard yet that it does no more.
+    /// Former coordinators that have not yet heard that they were replaced.
     #[prost(string, repeated, tag = "8")]
     pub(super) supersedes: Vec<String>,
-    /// Where the node is that the generation was promised to.
+    /// The address of the node that the generation was promised to.
     #[prost(string, tag = "9")]
     pub(super) promised_at: String,
 }
 
-/// A generation that was promised and has not begun.
+/// A promised generation that has not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Promise {
     pub(super) generation: u32,
     pub(super) node_id: String,
-    /// Where that node is: `http://host:port`.
+    /// The address of that node: `http://host:port`.
     pub(super) address: String,
 }
 
 impl Kept {
-    /// The revision of the record that is here.
+    /// Returns the revision of the local record.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.record.as_ref().map(|record| Revision(record.revision))
     }
 
-    /// The promise that binds this seat now: it listens to no coordinator of an earlier generation.
+    /// Returns the promise that binds this seat. It then ignores coordinators of earlier
+    /// generations.
     pub(super) fn promise(&self) -> Option<Promise> {
         let binds = self.promised > self.generation && !self.promised_to.is_empty();
         binds.then(|| Promise {
@@ -67,26 +68,25 @@ impl Kept {
         })
     }
 
-    /// Takes a promise back: the generation stays used up.
+    /// Takes a promise back. The generation is not used again.
     pub(super) fn release(&mut self, promise: &Promise) {
         if self.promise().as_ref() == Some(promise) {
             self.promised_to.clear();
         }
     }
 
-    /// The least generation that is listened to.
+    /// Returns the least generation that this seat accepts.
     pub(super) fn least_generation(&self) -> u32 {
         self.promise().map_or(self.generation, |promise| promise.generation)
     }
 
-    /// A number above those given out so far: the generation in its upper half, a count in its
-    /// lower.
+    /// Returns a number above `number`: the generation in its upper half, a count in its lower.
     pub(super) fn number_after(&self, number: Option<u64>) -> u64 {
         let first = u64::from(self.generation) << 32;
         number.map_or(first, |number| number.max(first)) + 1
     }
 
-    /// As a view.
+    /// Converts to a view.
     pub(super) fn view(&self) -> Result<View, Error> {
         let message = ClusterView {
             record: self.record.clone(),
@@ -96,7 +96,7 @@ impl Kept {
     }
 }
 
-/// The view in a message in which nothing is left out.
+/// Decodes a view from a message that has all its parts.
 pub(super) fn view(message: ClusterView) -> Result<View, Error> {
     Ok(View {
         record: message.record.map(stored).transpose()?,
@@ -104,7 +104,7 @@ pub(super) fn view(message: ClusterView) -> Result<View, Error> {
     })
 }
 
-/// The message of a whole view.
+/// Encodes a whole view.
 pub(super) fn view_message(view: &View) -> ClusterView {
     ClusterView {
         record: view.record.as_ref().map(stored_message),

@@ -1,4 +1,4 @@
-//! Calls from one node's seat to another's, and what their failures mean.
+//! Calls from one node's seat to another's, and the meaning of their failures.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -22,23 +22,23 @@ use super::message::{blob_field, blob_id};
 use super::token::JoinToken;
 use super::types::{self, BlobId, CoordinatorError};
 
-/// How often a silent connection is asked for a sign of life, and how long it may take to give one.
+/// How often a silent connection is probed, and how long the probe's answer may take.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether a call that broke off may have had an effect.
+/// Whether a broken call may have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It only asks.
+    /// It only reads.
     Reads,
     /// It changes something.
     Writes,
 }
 
-/// Where the coordinator is, by somebody's word.
+/// The place of the coordinator, as some node states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Whereabouts {
     pub(super) generation: u32,
-    /// `http://host:port`; empty when that is not known.
+    /// `http://host:port`; empty if unknown.
     pub(super) coordinator: String,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Whereabouts {
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) error: CoordinatorError,
-    /// The node does not coordinate, and says who does.
+    /// Set if the node does not coordinate: the place of the coordinator.
     pub(super) elsewhere: Option<Whereabouts>,
 }
 
-/// An answer, with the generation of who gave it.
+/// An answer, with the generation of the answering node.
 pub(super) type Answered<T> = Result<(T, u32), Fault>;
 
 /// Another node.
@@ -62,7 +62,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Connects at the first call. `address` is `http://host:port`.
+    /// Creates a connection that opens at the first call. `address` is `http://host:port`.
     pub(super) fn new(address: &str, token: &JoinToken) -> Result<Self, Error> {
         let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|why| {
             Error::new(ErrorKind::InvalidArgument, format!("{address} is no address: {why}"))
@@ -82,7 +82,7 @@ impl Caller {
         &self.address
     }
 
-    /// One call, in bounded time. `generation` is the greatest that this node knows.
+    /// Makes one call, in bounded time. `generation` is the greatest that this node knows.
     pub(super) async fn call<M, T, F>(
         &self,
         generation: u32,
@@ -97,7 +97,7 @@ impl Caller {
         self.answer(limits::COORDINATOR_CALL_TIMEOUT, effect, sent).await
     }
 
-    /// Whom the node takes for the coordinator.
+    /// Asks for the node's view of the coordinator's place.
     pub(super) async fn locate(&self, generation: u32) -> Answered<LocateResponse> {
         let message = larder_wire::control::LocateRequest {};
         let send =
@@ -118,7 +118,7 @@ impl Caller {
         Ok((id, theirs))
     }
 
-    /// Gets a blob, and checks it against its name.
+    /// Gets a blob, and checks it against its id.
     pub(super) async fn blob(&self, generation: u32, id: BlobId) -> Answered<Option<Bytes>> {
         let request = self.request(generation, GetBlobRequest { blob_id: blob_field(&id) });
         let mut client = self.client.clone();
@@ -134,7 +134,7 @@ impl Caller {
         match self.answer(limits::BLOB_TRANSFER_TIMEOUT, Effect::Reads, get).await {
             Ok((bytes, theirs)) if BlobId::of(&bytes) == id => Ok((Some(bytes), theirs)),
             Ok(_) => {
-                let why = format!("{} sent what is not blob {id}", self.address);
+                let why = format!("{} sent other bytes than blob {id}", self.address);
                 Err(refused(Error::new(ErrorKind::DataLoss, why)))
             }
             Err(Fault { error: CoordinatorError::Refused(why), .. })
@@ -183,19 +183,19 @@ fn refused(why: Error) -> Fault {
     Fault { error: CoordinatorError::Refused(why), elsewhere: None }
 }
 
-/// The generation that a message names.
+/// Returns the generation that a message names.
 pub(super) fn generation(metadata: &MetadataMap) -> Option<u32> {
     metadata.get(GENERATION_METADATA)?.to_str().ok()?.parse().ok()
 }
 
-/// Where the coordinator is, if a refusal says so.
+/// Returns the coordinator's place, if a refusal names it.
 fn whereabouts(metadata: &MetadataMap) -> Option<Whereabouts> {
     let generation = generation(metadata)?;
     let coordinator = metadata.get(COORDINATOR_METADATA).and_then(|place| place.to_str().ok());
     Some(Whereabouts { generation, coordinator: coordinator.unwrap_or_default().to_owned() })
 }
 
-/// What a failed call means to who made it.
+/// Maps a failed call to an error for its caller.
 pub(super) fn outcome(address: &str, status: &Status, effect: Effect) -> CoordinatorError {
     let cause = status.source();
     let message = match cause {
@@ -206,7 +206,7 @@ pub(super) fn outcome(address: &str, status: &Status, effect: Effect) -> Coordin
     let kind = status::kind(status.code());
     let error = Error::new(kind, format!("{address}: {message}"));
     match status.code() {
-        // Only who answered refuses; the transport makes statuses with a cause.
+        // Only an answering node refuses. Statuses of the transport have a cause.
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
@@ -226,7 +226,7 @@ pub(super) fn outcome(address: &str, status: &Status, effect: Effect) -> Coordin
     }
 }
 
-/// Whether there was not even a connection.
+/// Returns true if not even a connection was made.
 fn was_never_sent(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -238,7 +238,7 @@ fn was_never_sent(status: &Status) -> bool {
     false
 }
 
-/// A blob cut up for the wire: its length goes with the first piece. An empty one is one piece.
+/// Splits a blob for the wire. The first piece carries the length. An empty blob is one piece.
 pub(super) fn pieces(bytes: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + use<> {
     let (bytes, length) = (bytes.clone(), bytes.len());
     (0..length.max(1)).step_by(limits::BLOB_PIECE_BYTES).map(move |from| {
@@ -247,7 +247,7 @@ pub(super) fn pieces(bytes: &Bytes) -> impl Iterator<Item = (u64, Bytes)> + use<
     })
 }
 
-/// Puts pieces together again, within the length that the first one says.
+/// Joins pieces, within the length that the first one names.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     length: Option<usize>,
@@ -273,7 +273,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// The whole.
+    /// Returns the whole blob.
     pub(super) fn finish(self) -> Result<Bytes, CoordinatorError> {
         if self.length != Some(self.bytes.len()) {
             let why = format!("a blob that broke off after {} bytes", self.bytes.len());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_lie_about_the_length_are_refused_before_they_are_kept() {
+    fn pieces_beyond_the_stated_length_are_refused() {
         let piece = Bytes::from_static(b"12345");
         assert!(Assembly::default().take(u64::MAX, &piece).is_err());
         assert!(Assembly::default().take(limits::BLOB_BYTES_MAX as u64 + 1, &piece).is_err());

@@ -1,9 +1,9 @@
-//! Following the seat that serves: a connection that is made again whenever it breaks, and a whole
-//! copy of the record kept here, so that this node could take over.
+//! Follows the serving seat: reconnects after each break, and keeps a whole copy of the record, so
+//! that this node could take over.
 //!
-//! Where the coordinator is: the place that was last heard of, then the places given at the start;
-//! and wherever a node that does not coordinate says that another one does. A coordinator whose
-//! generation is over is not listened to.
+//! It looks for the coordinator at the last known place, then at the places given at the start. A
+//! node that does not coordinate may name another place. A coordinator of an older generation is
+//! ignored.
 //!
 //! Thread rule: one task listens, one copies; calls come from anywhere.
 
@@ -44,13 +44,13 @@ pub(super) struct Remote {
     end: DropGuard,
 }
 
-/// What the tasks and the calls share.
+/// The state that the tasks and the calls share.
 #[derive(Debug)]
 struct Line {
     ledger: Arc<Ledger>,
     publisher: Arc<Publisher>,
     token: JoinToken,
-    /// Where to ask first: `http://host:port`.
+    /// The places to ask first: `http://host:port`.
     places: Vec<String>,
     /// This node's own place, which it does not ask.
     own: String,
@@ -58,7 +58,7 @@ struct Line {
 }
 
 impl Remote {
-    /// Begins to follow. Inside a runtime.
+    /// Begins to follow. Call it inside a runtime.
     pub(super) fn start(
         ledger: &Arc<Ledger>,
         publisher: &Arc<Publisher>,
@@ -81,12 +81,12 @@ impl Remote {
         Self { line, end: end.drop_guard() }
     }
 
-    /// Ends its tasks, though calls may still be under way.
+    /// Ends its tasks, though calls may still be running.
     pub(super) fn end(&self) {
         self.end.token().cancel();
     }
 
-    /// Whether the coordinator was reached when last heard of.
+    /// Returns true if the coordinator was reachable at the last news.
     pub(super) fn reaches(&self) -> bool {
         self.line.publisher.is_here()
     }
@@ -120,7 +120,7 @@ impl Remote {
         self.line.accept(&caller, caller.put_blob(known, &bytes).await).await
     }
 
-    /// The copy here is as good as any: a blob never changes.
+    /// Prefers the local copy, because a blob never changes.
     pub(super) async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
         match self.line.copy_of(id).await? {
             Some(bytes) => Ok(Some(bytes)),
@@ -153,7 +153,7 @@ impl Remote {
     }
 }
 
-/// What an answer to a replace says; one that says nothing leaves it open.
+/// Decodes the answer to a replace. An answer without an outcome leaves it unknown.
 fn replaced(
     outcome: Option<replace_record_response::Outcome>,
 ) -> Result<Replaced, CoordinatorError> {
@@ -168,12 +168,12 @@ fn replaced(
             let names = names.chunks(16).map(blob_id).collect::<Result<_, _>>();
             Ok(Replaced::Missing(names.map_err(CoordinatorError::Away)?))
         }
-        None => Err(CoordinatorError::unknown("it answered with what this version does not know")),
+        None => Err(CoordinatorError::unknown("it sent an answer that this version does not know")),
     }
 }
 
 impl Line {
-    /// Whom to call, and the greatest generation that is known.
+    /// Returns the connection to call, and the greatest known generation.
     fn caller(&self) -> Result<(Arc<Caller>, u32), CoordinatorError> {
         let current = self.current.load_full();
         let caller = current.ok_or_else(|| CoordinatorError::away("it is not reached now"))?;
@@ -196,7 +196,7 @@ impl Line {
         self.accept(&caller, answered).await
     }
 
-    /// Takes an answer of a coordinator whose generation is not over.
+    /// Accepts an answer unless the coordinator's generation is over.
     async fn accept<T>(
         &self,
         caller: &Caller,
@@ -211,7 +211,7 @@ impl Line {
         }
     }
 
-    /// Remembers where a node that does not coordinate says that the coordinator is.
+    /// Saves the place of the coordinator that a failed call named.
     async fn learn(&self, fault: Fault) -> CoordinatorError {
         if let Some(place) = fault.elsewhere
             && let Err(why) = self.remember(place).await
@@ -225,7 +225,7 @@ impl Line {
         let step = move |_: &Ledger, kept: &mut Kept| {
             let newer = place.generation > kept.generation;
             let more = place.generation == kept.generation && !place.coordinator.is_empty();
-            // Meanwhile this node may have taken over: then its own word counts.
+            // If this node has taken over meanwhile, it keeps its own state.
             if !kept.coordinates && (newer || more) {
                 kept.generation = place.generation;
                 kept.coordinator = place.coordinator;
@@ -235,7 +235,7 @@ impl Line {
         self.ledger.change(step, |_| ()).await
     }
 
-    /// Where to ask, in order.
+    /// Returns the places to ask, in order.
     fn candidates(&self) -> Vec<String> {
         let last = self.ledger.kept().coordinator.clone();
         let mut places = vec![last];
@@ -251,7 +251,7 @@ impl Line {
         places
     }
 
-    /// Listens to one place until that ends; says why it did, and whether anything came.
+    /// Listens to one place until that ends. Returns the reason, and whether any news came.
     async fn listen_to(&self, place: &str) -> (CoordinatorError, bool) {
         match self.open(place).await {
             Ok((caller, theirs, views)) => {
@@ -264,7 +264,7 @@ impl Line {
         }
     }
 
-    /// A watch, and the generation of who gives it.
+    /// Opens a watch. Returns it with the coordinator's generation.
     async fn open(
         &self,
         place: &str,
@@ -291,7 +291,7 @@ impl Line {
             let next = tokio::time::timeout(limits::COORDINATOR_RETRY_MAX, views.message()).await;
             let taken = match next {
                 Ok(next) => self.take_view(place, theirs, &mut view, next),
-                // Nothing new; a promise may have come meanwhile.
+                // No news. Check for a promise made meanwhile.
                 Err(_) => check(&self.ledger.kept(), place, theirs).map(|()| heard),
             };
             match taken {
@@ -301,7 +301,7 @@ impl Line {
         }
     }
 
-    /// Takes in what a watch says next, and shows what there is by then.
+    /// Merges the next message of a watch, and publishes the result.
     fn take_view(
         &self,
         place: &str,
@@ -315,8 +315,8 @@ impl Line {
         self.publish(place, theirs, view).map(|()| true)
     }
 
-    /// Shows what a coordinator keeps, unless its generation is over. No promise comes in between:
-    /// it would say that this node has seen less than it has.
+    /// Publishes a coordinator's state, unless its generation is over. The lock keeps a promise
+    /// from coming in between: it would report an older state than this node has published.
     fn publish(&self, place: &str, theirs: u32, view: &View) -> Result<(), CoordinatorError> {
         let kept = self.ledger.kept();
         check(&kept, place, theirs)?;
@@ -324,7 +324,8 @@ impl Line {
         Ok(())
     }
 
-    /// Is free of a promise when who has it has begun, or never will.
+    /// Asks the node that has this seat's promise. Frees the seat if that node has begun, or never
+    /// will.
     async fn ask_promised(&self) -> Result<(), CoordinatorError> {
         let kept = self.ledger.kept().clone();
         let Some(promise) = kept.promise().filter(|promise| promise.address != self.own) else {
@@ -348,7 +349,7 @@ impl Line {
         self.ledger.change(step, |_| ()).await
     }
 
-    /// A blob of which there is a copy here.
+    /// Returns a blob from the local copy.
     async fn copy_of(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
         let ledger = Arc::clone(&self.ledger);
         let read = tokio::task::spawn_blocking(move || ledger.folder().blob(id)).await;
@@ -362,7 +363,7 @@ impl Line {
         self.accept(&caller, answered).await
     }
 
-    /// Copies a record with all its blobs. The copy is replaced once the new one is whole.
+    /// Copies a record with all its blobs. Replaces the old copy once the new one is whole.
     async fn copy_record(&self, record: &Stored) -> Result<(), CoordinatorError> {
         for id in &record.blobs {
             if self.copy_of(*id).await?.is_some() {
@@ -387,7 +388,7 @@ impl Line {
             Ok(())
         };
         self.ledger.change(keep, |_| ()).await?;
-        // Only now: until then the older copy was the whole one.
+        // Not earlier: until now the older copy was the whole one.
         let sweep = |ledger: &Ledger, kept: &mut Kept| {
             let needed = kept.record.as_ref().map_or(Ok(Vec::new()), |kept| blob_ids(&kept.blobs));
             sweep_all_but(ledger, &needed.map_err(CoordinatorError::Refused)?)
@@ -396,7 +397,7 @@ impl Line {
     }
 }
 
-/// Refuses a coordinator whose generation is over, or is to be by a promise.
+/// Refuses a coordinator if its generation is over, or is superseded by a promise.
 fn check(kept: &Kept, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
     if theirs >= kept.least_generation() {
         return Ok(());
@@ -410,7 +411,7 @@ fn check(kept: &Kept, place: &str, theirs: u32) -> Result<(), CoordinatorError> 
     )))
 }
 
-/// What a seat says that waits for a takeover.
+/// Returns the error of a seat that waits for a takeover.
 fn bound(promise: &Promise) -> CoordinatorError {
     let Promise { generation, node_id, address } = promise;
     CoordinatorError::away(format!(
@@ -419,7 +420,7 @@ fn bound(promise: &Promise) -> CoordinatorError {
     ))
 }
 
-/// What a watch says anew takes the place of what it said before.
+/// Replaces the parts of a view that a message contains.
 fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
     if let Some(record) = next.record {
         view.record = Some(stored(record)?);
@@ -430,7 +431,7 @@ fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
     Ok(())
 }
 
-/// Listens for ever, to whoever coordinates.
+/// Listens for ever to the current coordinator.
 async fn listen(line: Arc<Line>) {
     let mut wait = limits::COORDINATOR_RETRY_MIN;
     loop {
@@ -448,7 +449,7 @@ async fn listen(line: Arc<Line>) {
             failures.push(why.to_string());
             let now = line.ledger.kept().clone();
             if (now.generation, now.coordinator) != (known.generation, known.coordinator) {
-                // Somebody said where it is: ask there before anywhere else.
+                // A node named the coordinator's place: ask there first.
                 break;
             }
         }
@@ -461,12 +462,12 @@ async fn listen(line: Arc<Line>) {
     }
 }
 
-/// Half of it to all of it.
+/// Returns a random time from half of `wait` to all of it.
 pub(super) fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Keeps a whole copy of the newest record here.
+/// Keeps a whole local copy of the newest record.
 async fn copy(line: Arc<Line>) {
     let mut watch = line.publisher.watch();
     loop {

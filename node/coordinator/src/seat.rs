@@ -1,17 +1,18 @@
-//! A node's place at the coordinator's table: it serves, or it follows who does. Which of the two
-//! is kept in its folder, so that a restart goes on as before, and may change while it runs.
+//! A node's seat: it serves as the coordinator, or it follows the node that does. The folder keeps
+//! the role, so a restart keeps it too. The role may change while the seat runs.
 //!
 //! ```text
 //!  unused folder, no --join ──▶ Serving (generation 1)
 //!                                  │  a greater generation is heard of       ▲
-//!                                  ▼                                         │ take_over (an operator's word)
+//!                                  ▼                                         │ take_over (by an operator)
 //!  unused folder, --join ─────▶ Following ───────────────────────────────────┘
 //! ```
 //!
-//! A seat that served and learns that its generation is over never serves again on that record: the
-//! folder says so, also to its next start. Why this is safe stands in [`takeover`].
+//! A serving seat that learns that its generation is over never serves again on that record. The
+//! folder keeps this, so the next start follows too. [`takeover`](super::takeover) explains why
+//! this is safe.
 //!
-//! Thread rule: async, inside a runtime; a change of role takes a lock that is held across it.
+//! Thread rule: async, inside a runtime; a role change holds a lock across its awaits.
 
 pub(super) mod takeover;
 
@@ -36,18 +37,18 @@ use super::token::JoinToken;
 use super::types::{Announcement, BlobId, CoordinatorError, Replaced, Revision, View};
 use super::watch::{Publisher, Watch};
 
-/// What a seat is told at its start.
+/// Options of a seat.
 #[derive(Debug, Clone)]
 pub struct SeatOptions {
-    /// The folder it keeps its state in; no other process may use it.
+    /// The folder for its state. No other process may use it.
     pub state: PathBuf,
     /// This node's name.
     pub node_id: String,
-    /// Where other nodes reach this one's control port: `http://host:port`.
+    /// URL of this node's control port for other nodes: `http://host:port`.
     pub address: String,
-    /// What others must show, and what is shown to them.
+    /// The token that other nodes must send, and that is sent to them.
     pub token: JoinToken,
-    /// Nodes of the cluster to follow, `http://host:port`; none founds a cluster in an unused
+    /// Nodes of the cluster to follow, `http://host:port`. None founds a cluster in an unused
     /// folder.
     pub join: Vec<String>,
 }
@@ -61,23 +62,23 @@ pub struct Seat {
     role: ArcSwap<Role>,
     /// Held while the role changes.
     pub(super) changing: Mutex<()>,
-    /// Blobs under way.
+    /// Limits the blobs in transfer.
     pub(super) transfers: Arc<Semaphore>,
-    /// Watches of other nodes.
+    /// Limits the watches of other nodes.
     pub(super) watches: Arc<Semaphore>,
 }
 
-/// What a seat does.
+/// The role of a seat.
 #[derive(Debug)]
 pub(super) enum Role {
     /// It is the coordinator.
     Serving(Embedded),
-    /// Another node is.
+    /// Another node is the coordinator.
     Following(Remote),
 }
 
 impl Role {
-    /// Ends its tasks, though calls may still be under way.
+    /// Ends its tasks, though calls may still be running.
     fn end(&self) {
         match self {
             Self::Serving(embedded) => embedded.ended().cancel(),
@@ -87,10 +88,11 @@ impl Role {
 }
 
 impl Seat {
-    /// Takes the folder and goes on where it left off; in an unused one it founds a cluster, or
-    /// joins one. Inside a runtime.
+    /// Opens the folder and continues in its role. In an unused folder it founds a cluster, or
+    /// joins one. Call it inside a runtime.
     ///
     /// # Errors
+    /// The folder can't be used or is damaged.
     /// When the folder can't be used or is damaged.
     pub async fn start(options: SeatOptions) -> Result<Arc<Self>, Error> {
         let state = options.state.clone();
@@ -119,30 +121,31 @@ impl Seat {
         self.role.load_full()
     }
 
-    /// Whether this seat is the coordinator.
+    /// Returns true if this seat is the coordinator.
     #[must_use]
     pub fn serves(&self) -> bool {
         matches!(&*self.role(), Role::Serving(_))
     }
 
-    /// Ends its tasks, and the watches of other nodes, though others may still hold it.
+    /// Ends its tasks and the watches of other nodes, even if it is still referenced.
     pub fn stop(&self) {
         self.role().end();
     }
 
-    /// The greatest generation that is known here.
+    /// Returns the greatest generation known here.
     pub(super) fn generation(&self) -> u32 {
         self.ledger.kept().generation
     }
 
-    /// What this seat knows of who coordinates.
+    /// Returns the generation and the coordinator's address, as known here.
     pub(super) fn whereabouts(&self) -> Whereabouts {
         let kept = self.ledger.kept();
         let coordinator = if kept.coordinates { &self.options.address } else { &kept.coordinator };
         Whereabouts { generation: kept.generation, coordinator: coordinator.clone() }
     }
 
-    /// The same for who asks, with how new the copy here is and what was promised.
+    /// Returns the same for a remote caller, with the revision of the copy here and the promise
+    /// made.
     #[must_use]
     pub fn located(&self) -> LocateResponse {
         let role = self.role();
@@ -164,8 +167,8 @@ impl Seat {
         }
     }
 
-    /// Goes by a greater generation from now on: who served serves no more, and follows. Once begun
-    /// also when nobody waits for it any more, so that what is kept and what is done are the same.
+    /// Adopts a greater generation: a serving seat stops serving, and follows. Runs to its end even
+    /// if the caller is gone, so that saved and actual role agree.
     pub(super) async fn follow(
         self: &Arc<Self>,
         place: Whereabouts,
@@ -196,14 +199,14 @@ impl Seat {
         if served && !kept.coordinates {
             tracing::error!("{}; this node follows it from now on", superseded(0, &kept));
         }
-        // A follower is started anew as well, to ask at the new place at once.
+        // A follower restarts as well, to ask at the new place at once.
         if !kept.coordinates {
             self.take_role()?;
         }
         Ok(())
     }
 
-    /// Begins the role that the ledger says, in place of the present one.
+    /// Begins the role that the ledger names, in place of the present one.
     pub(super) fn take_role(&self) -> Result<(), CoordinatorError> {
         let role = begin(&self.options, &self.ledger, &self.publisher);
         let before = self.role.swap(Arc::new(role.map_err(CoordinatorError::Refused)?));
@@ -212,7 +215,7 @@ impl Seat {
     }
 }
 
-/// Generation 1 begins here.
+/// Begins generation 1.
 async fn found(ledger: &Arc<Ledger>) -> Result<(), Error> {
     let first = |kept: &mut Kept| {
         kept.generation = 1;
@@ -233,8 +236,8 @@ async fn keep(
     kept.map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
 }
 
-/// A takeover that was under way when this seat's process ended never goes through: who promised
-/// may know.
+/// Gives up a takeover that was running when this process ended. The nodes that promised may learn
+/// it.
 async fn give_up_own(options: &SeatOptions, ledger: &Arc<Ledger>) -> Result<(), Error> {
     let promise = ledger.kept().promise();
     let Some(own) = promise.filter(|promise| promise.node_id == options.node_id) else {
@@ -243,7 +246,7 @@ async fn give_up_own(options: &SeatOptions, ledger: &Arc<Ledger>) -> Result<(), 
     keep(ledger, move |kept| kept.release(&own)).await
 }
 
-/// Refuses a seat that neither coordinates nor knows whom to ask.
+/// Refuses a seat that does not coordinate and has no node to ask.
 fn check_way(options: &SeatOptions, kept: &Kept) -> Result<(), Error> {
     if kept.coordinates || !options.join.is_empty() || !kept.coordinator.is_empty() {
         return Ok(());
@@ -257,7 +260,7 @@ fn check_way(options: &SeatOptions, kept: &Kept) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidArgument, what))
 }
 
-/// The role that the ledger says.
+/// Begins the role that the ledger names.
 fn begin(
     options: &SeatOptions,
     ledger: &Arc<Ledger>,

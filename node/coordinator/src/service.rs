@@ -1,7 +1,7 @@
 //! `larder.v1.Coordinator` on a node's control port: decodes, asks the seat, encodes.
 //!
-//! Who calls must show the token before anything of the call is read. Blobs under way and watches
-//! are counted, and lengths are compared with their limits before memory is taken.
+//! A caller must show the token before any part of the call is read. Blob transfers and watches are
+//! counted. Lengths are checked against their limits before memory is taken.
 //!
 //! Thread rule: async, on the node's runtime.
 
@@ -46,11 +46,11 @@ pub struct Service(Arc<Seat>);
 type Answer<T> = Result<Response<T>, Status>;
 type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// A service that lets in who shows the cluster's token.
+/// A service that requires the cluster's token.
 pub type Guarded = InterceptedService<CoordinatorServer<Service>, Doorkeeper>;
 
 impl Service {
-    /// As a service of the control port.
+    /// Creates the service for the control port.
     #[must_use]
     pub fn guarded(seat: &Arc<Seat>) -> Guarded {
         let service = CoordinatorServer::new(Self(Arc::clone(seat)))
@@ -60,7 +60,7 @@ impl Service {
     }
 }
 
-/// Lets in who shows the cluster's token.
+/// Admits callers that show the cluster's token.
 #[derive(Debug, Clone)]
 pub struct Doorkeeper(Arc<Seat>);
 
@@ -99,7 +99,7 @@ fn with_generation<T>(generation: u32, message: T) -> Response<T> {
 }
 
 impl Service {
-    /// The coordinator, if that is here and the caller knows of no later one.
+    /// Returns the coordinator if it is here and the caller knows of no later generation.
     async fn serving(&self, metadata: &MetadataMap) -> Result<Serving, Status> {
         self.heed(metadata).await?;
         let role = self.0.role();
@@ -109,7 +109,7 @@ impl Service {
         }
     }
 
-    /// Goes by what the caller knows of generations.
+    /// Adopts a greater generation that the caller knows.
     async fn heed(&self, metadata: &MetadataMap) -> Result<(), Status> {
         let theirs = peer::generation(metadata).unwrap_or(0);
         if theirs > self.0.generation() && self.0.serves() {
@@ -119,7 +119,8 @@ impl Service {
         Ok(())
     }
 
-    /// Away means here that another coordinates by now; what is open stays open for the caller too.
+    /// Maps an error to a status. `Away` here means that another node coordinates; unknown stays
+    /// unknown.
     fn status(&self, why: CoordinatorError) -> Status {
         match why {
             CoordinatorError::Refused(why) => to_status(why),
@@ -129,7 +130,7 @@ impl Service {
     }
 }
 
-/// Says where the coordinator is, to who asked a node that is not.
+/// Returns the status that refers a caller to the coordinator.
 fn elsewhere(place: &Whereabouts) -> Status {
     let known = match place.coordinator.as_str() {
         "" => "which node does is not known here".to_owned(),
@@ -188,7 +189,7 @@ impl Contract for Service {
         request: Request<Streaming<PutBlobRequest>>,
     ) -> Answer<PutBlobResponse> {
         let serving = self.serving(request.metadata()).await?;
-        // Its turn comes before its memory, and ends when that is given back.
+        // The permit comes before the memory, and is held until the memory is freed.
         let _turn = self.0.transfers.acquire().await.map_err(closed)?;
         let received = self.receive(request.into_inner());
         let received = tokio::time::timeout(limits::BLOB_TRANSFER_TIMEOUT, received).await;
@@ -209,7 +210,7 @@ impl Contract for Service {
         let blob = blob.ok_or_else(|| {
             to_status(Error::new(ErrorKind::NotFound, format!("there is no blob {id}")))
         })?;
-        // The blob is in memory until its last piece is sent.
+        // The blob stays in memory until its last piece is sent.
         let pieces = peer::pieces(&blob).map(move |(bytes, piece)| {
             let _turn = &turn;
             Ok(BlobPiece { bytes, piece })
@@ -265,7 +266,7 @@ impl Contract for Service {
 }
 
 impl Service {
-    /// A blob in pieces.
+    /// Receives a blob in pieces.
     async fn receive(&self, mut pieces: Streaming<PutBlobRequest>) -> Result<Bytes, Status> {
         let mut assembly = Assembly::default();
         while let Some(PutBlobRequest { bytes, piece }) = pieces.message().await? {
@@ -295,7 +296,7 @@ fn outcome(replaced: Replaced) -> replace_record_response::Outcome {
     }
 }
 
-/// What a watch is sent: all at first, then what is new, until the coordinator's generation is
+/// Streams a watch: the whole state first, then changes, until the coordinator's generation is
 /// over.
 fn views(
     watch: Watch,
@@ -317,7 +318,7 @@ fn views(
     })
 }
 
-/// What of a view was not told yet.
+/// Returns the parts of a view that were not sent yet.
 fn news(told: Option<&View>, view: &View) -> ClusterView {
     let record = view.record.as_ref();
     let known = told.and_then(|told| told.record.as_ref()).map(|known| known.revision);

@@ -1,4 +1,4 @@
-//! The coordinator's contract, run over every implementation, and what is particular to each.
+//! The coordinator's contract, tested with every implementation, and tests of each implementation.
 
 mod contract;
 mod etcd;
@@ -15,10 +15,10 @@ use larder_base::BootId;
 
 use super::{Announcement, Coordinator, CoordinatorError, Replaced, Revision, Watch};
 
-/// Longer than anything here takes, so that a test that fails ends.
+/// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -29,7 +29,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(waited.is_ok(), "waited in vain until {what}");
 }
 
-/// Waits until a watch shows something.
+/// Waits until a watch shows a state.
 async fn until_shown(what: &str, watch: &mut Watch, shows: impl Fn(&super::View) -> bool) {
     let waiting = async {
         loop {
@@ -44,12 +44,12 @@ async fn until_shown(what: &str, watch: &mut Watch, shows: impl Fn(&super::View)
     assert!(waited.is_ok(), "waited in vain until the watch shows {what}");
 }
 
-/// Waits until the coordinator can be asked.
+/// Waits until the coordinator answers.
 async fn until_here(coordinator: &dyn Coordinator) {
     until("the coordinator answers", async || coordinator.read().await.is_ok()).await;
 }
 
-/// A node's word, for so many seconds.
+/// Creates a node's announcement, for so many seconds.
 fn announcement(node_id: &str, boot: u8, seconds: u64) -> Announcement {
     Announcement {
         node_id: node_id.to_owned(),
@@ -59,7 +59,7 @@ fn announcement(node_id: &str, boot: u8, seconds: u64) -> Announcement {
     }
 }
 
-/// The number that the record holds; 0 before there is one.
+/// Returns the number that the record holds; 0 before there is one.
 async fn number(coordinator: &dyn Coordinator) -> (Option<Revision>, u64) {
     let view = coordinator.read().await.expect("a view");
     view.record.map_or((None, 0), |stored| {
@@ -72,7 +72,7 @@ fn digits(number: u64) -> Bytes {
     Bytes::from(number.to_string())
 }
 
-/// Writes a record over whatever is there.
+/// Writes a record over the present one.
 async fn write(coordinator: &Arc<dyn Coordinator>, record: &'static str) -> Revision {
     loop {
         let before = coordinator.read().await.expect("a view").record;

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use larder_base::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
 
-/// A cluster's token. Shown with every call among nodes; never printed.
+/// A cluster's token. Sent with every call between nodes; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken(Box<[u8]>);
 
 impl JoinToken {
-    /// The token that was typed; white space around it is not part of it.
+    /// Creates a token from typed text. Leading and trailing white space is dropped.
     ///
     /// # Errors
-    /// In words, when it is too short to be secret or too long.
+    /// A message, when the token is too short to be secret, or too long.
     pub fn new(text: &str) -> Result<Self, String> {
         let text = text.trim();
         match text.len() {
@@ -28,10 +28,10 @@ impl JoinToken {
         }
     }
 
-    /// The token that a file holds.
+    /// Reads a token from a file.
     ///
     /// # Errors
-    /// In words, when it can't be read or is none.
+    /// A message, when the file can't be read or holds no valid token.
     pub fn from_file(path: &Path) -> Result<Self, String> {
         use std::io::Read;
         let mut text = String::new();
@@ -41,7 +41,7 @@ impl JoinToken {
         Self::new(&text).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// As it is shown.
+    /// Returns the bytes to send.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_guessed_or_is_endless_is_no_token() {
+    fn too_short_or_too_long_token_is_refused() {
         assert!(JoinToken::new("secret").expect_err("short").contains("16"));
         assert!(JoinToken::new(&"x".repeat(JOIN_TOKEN_BYTES_MAX + 1)).is_err());
         let folder = tempfile::tempdir().expect("a folder");

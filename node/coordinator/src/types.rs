@@ -1,4 +1,4 @@
-//! The words of the coordinator's contract.
+//! The types of the coordinator's contract.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub use larder_membership::{BlobId, Revision};
 /// The record at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Which write it is.
+    /// The write that made it.
     pub revision: Revision,
     /// The record.
     pub record: Bytes,
@@ -18,60 +18,59 @@ pub struct Stored {
     pub blobs: Vec<BlobId>,
 }
 
-/// A node's word that it lives.
+/// A node's announcement that it is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// The node.
     pub node_id: String,
-    /// Which start of it.
+    /// The boot of the node that made it.
     pub boot: BootId,
-    /// What it says besides.
+    /// Its payload.
     pub word: Bytes,
     /// How long this lasts from the last renewal. etcd counts in whole seconds and rounds up.
     pub ttl: Duration,
 }
 
-/// Who is announced at one moment.
+/// The announced nodes at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alive {
-    /// Grows with every change, across restarts and takeovers: of two sets that differ, the one
-    /// with the greater number is the newer.
+    /// Grows with every change, across restarts and takeovers. Of two different sets, the greater
+    /// stamp marks the newer.
     pub stamp: u64,
     /// The announcements, by node id.
     pub nodes: BTreeMap<String, Announcement>,
 }
 
-/// What the coordinator keeps, blobs aside, at one moment.
+/// The state that the coordinator keeps at one moment, without blobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     /// The record, unless there is none yet.
     pub record: Option<Stored>,
-    /// Who is announced.
+    /// The announced nodes.
     pub alive: Alive,
 }
 
-/// What became of a [`replace`](super::Coordinator::replace).
+/// The outcome of a [`replace`](super::Coordinator::replace).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
     /// It is the record now.
     Done(Revision),
-    /// The record had moved on: this is it.
+    /// The record was at another revision: this one.
     Moved(Option<Stored>),
-    /// These blobs are not there: put them, and try again.
+    /// These blobs are missing: put them, and try again.
     Missing(Vec<BlobId>),
 }
 
-/// Why a call was not answered as asked.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CoordinatorError {
-    /// Nothing was changed, and nothing will be: the request itself must change, or an operator
-    /// must act.
+    /// Nothing changed, and nothing will. The request must change, or an operator must act.
     #[error("the coordinator refuses: {0}")]
     Refused(Error),
-    /// Nothing was changed, as the coordinator could not be reached.
+    /// Nothing changed: the coordinator could not be reached.
     #[error("the coordinator is away: {0}")]
     Away(Error),
-    /// The request went out and no answer came: it may be done, or yet become done.
+    /// No answer came to the request. It may be done, or yet become done.
     #[error("the coordinator did not say whether it was done: {0}")]
     Unknown(Error),
 }
@@ -90,7 +89,7 @@ impl CoordinatorError {
     }
 }
 
-/// Refuses what is larger than its limit, before anything is done with it.
+/// Refuses a record or blob list above its limit, before any work on it.
 pub(super) fn check_record(record: &[u8], blobs: &[BlobId]) -> Result<(), CoordinatorError> {
     within("a record", record.len(), limits::RECORD_BYTES_MAX)?;
     if blobs.len() > limits::RECORD_BLOBS_MAX {
@@ -101,14 +100,14 @@ pub(super) fn check_record(record: &[u8], blobs: &[BlobId]) -> Result<(), Coordi
     Ok(())
 }
 
-/// The same for a blob.
+/// Refuses a blob above its limit. Returns its length.
 pub(super) fn check_blob(bytes: u64) -> Result<usize, CoordinatorError> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     within("a blob", bytes, limits::BLOB_BYTES_MAX)?;
     Ok(bytes)
 }
 
-/// The same for an announcement; its id becomes part of a key.
+/// Refuses an announcement above its limits. Its id becomes part of a key.
 pub(super) fn check_announcement(announcement: &Announcement) -> Result<(), CoordinatorError> {
     within("an announcement", announcement.word.len(), limits::ANNOUNCEMENT_BYTES_MAX)?;
     check_node_id(&announcement.node_id)?;
@@ -138,7 +137,7 @@ fn within(what: &str, bytes: usize, max: usize) -> Result<(), CoordinatorError> 
     Err(CoordinatorError::refused(ErrorKind::InvalidArgument, why))
 }
 
-/// The answer when there is no room for another blob.
+/// Returns the error for a full set of blobs.
 pub(super) fn no_room_for_blobs() -> CoordinatorError {
     let max = limits::BLOBS_KEPT_MAX;
     let why = format!("{max} blobs are kept, which is the limit: sweep those that no record needs");

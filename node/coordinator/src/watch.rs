@@ -1,4 +1,4 @@
-//! Following what the coordinator keeps: always the latest, and whether it is there at all.
+//! Follows the coordinator's state: always the latest, and whether the coordinator is reachable.
 
 use std::sync::Arc;
 
@@ -6,39 +6,39 @@ use tokio::sync::watch;
 
 use super::types::View;
 
-/// What a watch knows.
+/// The state behind a watch.
 #[derive(Debug, Clone)]
 struct Known {
     view: Arc<View>,
     away: Option<Arc<str>>,
-    /// Whose turn it is to say more.
+    /// The turn of the publisher that may publish.
     turn: u64,
 }
 
-/// Follows what changes. Cheap to clone; each clone has its own sense of what is new.
+/// Follows changes. Cheap to clone; each clone tracks separately which state it has seen.
 #[derive(Debug, Clone)]
 pub struct Watch(watch::Receiver<Known>);
 
 impl Watch {
-    /// The latest that is known, and marks it as seen.
+    /// Returns the latest state, and marks it as seen.
     pub fn view(&mut self) -> Arc<View> {
         Arc::clone(&self.0.borrow_and_update().view)
     }
 
-    /// Why the coordinator is away, if it is.
+    /// Returns why the coordinator is away, if it is.
     #[must_use]
     pub fn away(&self) -> Option<Arc<str>> {
         self.0.borrow().away.clone()
     }
 
-    /// Waits until there is something that [`view`](Self::view) and [`away`](Self::away) have not
-    /// shown. False when nothing more will come: the coordinator was dropped.
+    /// Waits for a change that [`view`](Self::view) and [`away`](Self::away) have not shown.
+    /// Returns false when the coordinator was dropped.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }
 }
 
-/// The side that knows. Of several for one watch only the latest is heard.
+/// The publishing side. Of several publishers for one watch only the latest counts.
 #[derive(Debug)]
 pub(super) struct Publisher {
     known: Arc<watch::Sender<Known>>,
@@ -46,14 +46,14 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Nothing is known yet.
+    /// Creates a publisher with no state yet.
     pub(super) fn new() -> Self {
         let away = Some(Arc::from("it has not been asked yet"));
         let known = watch::Sender::new(Known { view: Arc::default(), away, turn: 0 });
         Self { known: Arc::new(known), turn: 0 }
     }
 
-    /// Takes the turn of all before it: what they say from now on is not heard.
+    /// Creates a publisher that replaces this one. Later calls on the older ones have no effect.
     pub(super) fn successor(&self) -> Self {
         let mut turn = 0;
         self.known.send_if_modified(|known| {
@@ -64,7 +64,7 @@ impl Publisher {
         Self { known: Arc::clone(&self.known), turn }
     }
 
-    /// The coordinator is there and keeps this.
+    /// Publishes the state of a reachable coordinator.
     pub(super) fn here(&self, view: View) {
         self.known.send_if_modified(|known| {
             let news = known.away.is_some() || *known.view != view;
@@ -76,7 +76,7 @@ impl Publisher {
         });
     }
 
-    /// The coordinator is away.
+    /// Publishes that the coordinator is away.
     pub(super) fn away(&self, why: &str) {
         self.known.send_if_modified(|known| {
             let news = known.away.as_deref() != Some(why);
@@ -88,17 +88,17 @@ impl Publisher {
         });
     }
 
-    /// The latest.
+    /// Returns the latest state.
     pub(super) fn view(&self) -> Arc<View> {
         Arc::clone(&self.known.borrow().view)
     }
 
-    /// Whether the coordinator was there when last heard of.
+    /// Returns true if the coordinator was reachable at the last news.
     pub(super) fn is_here(&self) -> bool {
         self.known.borrow().away.is_none()
     }
 
-    /// A new watch, which is told what is known now.
+    /// Creates a watch that starts with the current state.
     pub(super) fn watch(&self) -> Watch {
         let mut receiver = self.known.subscribe();
         receiver.mark_changed();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_been_succeeded_is_not_heard_any_more() {
+    fn replaced_publisher_has_no_effect() {
         let first = Publisher::new();
         first.here(View::default());
         let second = first.successor();

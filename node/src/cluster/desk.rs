@@ -1,6 +1,7 @@
-//! Where operators' requests reach the agent, and what there is to see of it.
+//! Passes operators' requests to the agent, and shows its state.
 //!
-//! Thread rule: shared freely; a command waits for the agent's answer, a look waits for nothing.
+//! Thread rule: shared freely. A command waits for the agent's answer; reading the state waits for
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,31 +22,31 @@ pub struct Desk {
     standing: watch::Receiver<Arc<Standing>>,
 }
 
-/// What a node knows of its cluster.
+/// The state of the cluster as this node knows it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Standing {
-    /// The newest record it saw.
+    /// The newest record that this node saw.
     pub record: Option<Arc<Record>>,
-    /// Who is announced, by node id, with what they said.
+    /// The announced nodes, by node id.
     pub alive: BTreeMap<String, Announcement>,
     /// Why the coordinator is away, if it is.
     pub away: Option<Arc<str>>,
     /// The ring version in use on this node.
     pub installed: u64,
-    /// Nothing is removed without an operator's word, as too much is gone at once.
+    /// Set while too many members are silent at once: only an operator removes members.
     pub braked: bool,
-    /// Of the change in flight, as far as it brings shards to this node.
+    /// The progress of the ring change in flight, for shards that move to this node.
     pub progress: Option<Progress>,
 }
 
-/// A command and who waits for its answer.
+/// A command, and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) command: Command,
     pub(crate) answer: oneshot::Sender<Result<Answer, String>>,
 }
 
-/// The other side of a desk.
+/// The agent's side of a desk.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) requests: mpsc::Receiver<Request>,
@@ -60,10 +61,11 @@ impl Desk {
         (Self { requests: send, standing: look }, Inbox { requests, standing })
     }
 
-    /// Hands a command to the agent and waits for its answer, which takes at most about a minute.
+    /// Passes a command to the agent and waits for its answer, for at most about one minute.
     ///
     /// # Errors
-    /// `InvalidArgument` with the agent's reason when it can't be done; `Unavailable` when the node stops.
+    /// `InvalidArgument` with the agent's reason if the command is refused; `Unavailable` if the
+    /// node stops.
     pub async fn command(&self, command: Command) -> Result<Answer, Error> {
         let stopping = || Error::new(ErrorKind::Unavailable, "the node is stopping; ask another");
         let (answer, answered) = oneshot::channel();
@@ -73,13 +75,13 @@ impl Desk {
         answered.map_err(|why| Error::new(ErrorKind::InvalidArgument, why))
     }
 
-    /// What this node knows of its cluster now.
+    /// Returns the state of the cluster as this node knows it now.
     #[must_use]
     pub fn standing(&self) -> Arc<Standing> {
         Arc::clone(&self.standing.borrow())
     }
 
-    /// Waits until there is something new to see. False when nothing more will come.
+    /// Waits until the state differs from `seen`. Returns false when there will be no more changes.
     pub async fn changed(&self, seen: &Arc<Standing>) -> bool {
         let mut look = self.standing.clone();
         look.wait_for(|standing| !Arc::ptr_eq(standing, seen)).await.is_ok()

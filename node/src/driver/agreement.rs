@@ -1,4 +1,4 @@
-//! The agent's effects on the coordinator, and the coordinator's answers as events.
+//! Performs the agent's effects on the coordinator, and turns its answers into events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::Report;
 /// Times blobs are put for one proposal: another node may sweep them before the record names them.
 const PUTS_MAX: u32 = 3;
 
-/// For taking back that the node lives, when it stops; else the announcement ends by itself.
+/// Time for withdrawing the announcement at a stop. Without it the announcement expires.
 const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a node does at the coordinator.
+/// A node's connection to the coordinator.
 pub(super) struct Agreement {
     coordinator: Arc<dyn Coordinator>,
     node_id: String,
@@ -33,7 +33,7 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Inside a runtime. Announcements end `ttl` after the last renewal.
+    /// Starts the announcing task. Call it inside a runtime.
     pub(super) fn start(
         coordinator: &Arc<dyn Coordinator>,
         node_id: String,
@@ -48,15 +48,15 @@ impl Agreement {
         Self { coordinator: Arc::clone(coordinator), node_id, boot, word, announcing, report }
     }
 
-    /// Says from now on that the node lives, with this word.
+    /// Announces the node from now on, with this word.
     pub(super) fn announce(&self, word: Vec<u8>) {
         self.word.send_replace(Some(word.into()));
     }
 
-    /// Takes it back, and says nothing more.
+    /// Withdraws the announcement and ends the announcing task.
     pub(super) async fn withdraw(self) {
         self.announcing.abort();
-        // What was under way is over before the withdrawal is sent: else it could come after that.
+        // Wait for a running announcement to end. Otherwise it could arrive after the withdrawal.
         let _ = self.announcing.await;
         let withdrawn = self.coordinator.withdraw(&self.node_id, self.boot);
         match time::timeout(WITHDRAWAL_TIMEOUT, withdrawn).await {
@@ -113,22 +113,20 @@ impl Agreement {
         });
     }
 
-    /// Asks the coordinator and reports its answer. It answers, or gives up, within the limits of
-    /// its contract.
+    /// Asks the coordinator and reports its answer, which comes within the limits of its contract.
     fn ask<F: Future<Output = Event> + Send + 'static>(
         &self,
         question: impl FnOnce(Arc<dyn Coordinator>) -> F,
     ) {
         let (answered, report) = (question(Arc::clone(&self.coordinator)), self.report.clone());
         tokio::spawn(async move {
-            // Nobody listens any more when the node stops.
+            // At a stop the receiver is gone.
             let _ = report.send(answered.await).await;
         });
     }
 }
 
-/// Says the latest word, one after the other, so that an older one never takes the place of a
-/// newer.
+/// Announces the latest word, one after the other, so that an older one never replaces a newer one.
 async fn announce_latest(
     coordinator: Arc<dyn Coordinator>,
     node_id: String,
@@ -140,7 +138,7 @@ async fn announce_latest(
         let Some(word) = words.borrow_and_update().clone() else { continue };
         let announcement = Announcement { node_id: node_id.clone(), boot, word, ttl };
         if let Err(why) = coordinator.announce(announcement).await {
-            // The agent has it said again before long.
+            // The agent soon has it announced again.
             tracing::debug!("this node could not say that it lives: {why}");
         }
     }
@@ -170,12 +168,12 @@ async fn propose(
     Ok(Outcome::Refused("blobs that the record names are not there".to_owned()))
 }
 
-/// The record as an agent is told it.
+/// Converts the record for the agent.
 pub(super) fn stored(kept: &Stored) -> agent::Stored {
     agent::Stored { revision: kept.revision, bytes: kept.record.to_vec() }
 }
 
-/// Announcements as an agent is told them.
+/// Converts the announcements for the agent.
 pub(super) fn alive(kept: &Alive) -> agent::Alive {
     let nodes = kept.nodes.values().map(|said| (said.node_id.clone(), said.word.to_vec()));
     agent::Alive { stamp: kept.stamp, nodes: nodes.collect() }

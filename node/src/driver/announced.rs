@@ -1,5 +1,4 @@
-//! Who is announced, as far as this node was told: by the coordinator's watch, or by an answer,
-//! whichever is newer.
+//! The announced nodes, from the coordinator's watch or from an answer, whichever is newer.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// Takes a set in, unless a newer one was. Says whether it was taken.
+    /// Takes a set, unless a newer one was taken before. Returns true if it was taken.
     pub(super) fn take(&mut self, alive: &Alive) -> bool {
         if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
             return false;
@@ -25,12 +24,12 @@ impl Announced {
         true
     }
 
-    /// The next set counts, whatever its stamp: the coordinator was away.
+    /// Accepts the next set with any stamp, because the coordinator was away.
     pub(super) fn begin_anew(&mut self) {
         self.stamp = None;
     }
 
-    /// By node id, with what they said.
+    /// Returns the announcements, by node id.
     pub(super) fn nodes(&self) -> &BTreeMap<String, Announcement> {
         &self.nodes
     }

@@ -1,4 +1,4 @@
-//! Shards that a change of the ring brings here, and old copies that it leaves behind.
+//! Shards that a ring change moves here, and old copies that it leaves behind.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,47 +17,47 @@ use crate::clock;
 use crate::copies::give_way;
 use crate::shared::Shared;
 
-/// What of the cache the agent is concerned with.
+/// The part of the cache that concerns the agent.
 pub(super) struct Holdings {
     shared: Arc<Shared>,
     own_id: String,
     state: Mutex<State>,
-    /// No copies are asked to give way before this. Held while they are.
+    /// No replicas are evicted before this. Held during the eviction.
     vain_until: tokio::sync::Mutex<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pulled and, as far as is known, still here.
+    /// Pulled shards that are still here, as far as is known.
     pulled: HashMap<ShardId, Shard>,
-    /// Pulled and evicted since, and not yet told.
+    /// Pulled shards that were evicted and not yet reported.
     lost: Vec<Shard>,
-    /// Others own these now, and have them.
+    /// Shards that other nodes own now and hold.
     to_drop: BTreeMap<Shard, Old>,
 }
 
 /// An old copy.
 #[derive(Debug, Clone, Copy)]
 struct Old {
-    /// Since when it is one.
+    /// When it became one.
     since: Instant,
-    /// Since when it is gone from here.
+    /// When it was dropped here.
     gone: Option<Instant>,
 }
 
-/// For so long an old copy is kept, unless its room is needed: whoever reads has asked for the ring
-/// anew by then. To drop it under clients that still ask here would be to read it again from its
-/// new owner, for nothing.
+/// How long an old copy is kept, unless its memory is needed. By then every client has refreshed
+/// the ring. An earlier drop would make clients with the old ring cause a fill from the new owner,
+/// for nothing.
 const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 
-/// For so long a dropped copy that comes back is dropped again: clients that have not heard of the
-/// new ring yet ask here for the shard, and are given it.
+/// How long a dropped copy that comes back is dropped again. Clients with the old ring still
+/// request the shard here, and get it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
-/// Of the budget, how much room copies are asked for at once: a part in so many.
+/// Room is made for at least one part in this many of the budget at once.
 const ROOM_SHARE: u64 = 16;
 
-/// For so long no room is looked for after none was found.
+/// How long no room is searched for after none was found.
 const VAIN_FOR: Duration = Duration::from_secs(15);
 
 impl Holdings {
@@ -74,8 +74,7 @@ impl Holdings {
         holdings
     }
 
-    /// Brings a shard of a dataset here: at once when it is, else from a node that has it, else
-    /// from the origin.
+    /// Pulls a shard of a dataset here, from a node that holds it, else from the origin.
     pub(super) async fn pull(
         &self,
         shard: Shard,
@@ -95,9 +94,9 @@ impl Holdings {
         };
         {
             let mut state = self.lock();
-            // Before it is here, so that its eviction is not missed.
+            // Noted before the fill, so that its eviction is not missed.
             state.pulled.insert(shard.shard, shard);
-            // Nor is it dropped any more because another had it lately.
+            // It is wanted here again, so it is no old copy any more.
             state.to_drop.remove(&shard);
         }
         let mut how = bring(&self.shared.cache, &dataset, index, priority).await;
@@ -111,7 +110,7 @@ impl Holdings {
         how
     }
 
-    /// Lets copies go for a shard that is to come, unless that was tried in vain a moment ago.
+    /// Evicts replicas for a shard that is to be pulled, unless that found no room a moment ago.
     async fn find_room(&self, bytes: u64) {
         let mut vain_until = self.vain_until.lock().await;
         if clock::now() < *vain_until {
@@ -121,15 +120,14 @@ impl Holdings {
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {
-            // Others go by another ring than this node, and may take for spare what it takes for
-            // theirs.
+            // Other nodes use another ring. They may count on copies that this ring calls spare.
             return;
         }
         let change = record.change.as_ref();
-        // For others that come with it and after it too: to look costs more than to let go.
+        // Make room for concurrent and later pulls as well: a survey costs more than an eviction.
         let with_it = bytes.saturating_mul(limits::PULLS_IN_FLIGHT_MAX as u64 + 1);
         let wanted = with_it.max(self.shared.cache.usage().limit_bytes / ROOM_SHARE);
-        // Of what somebody has who leaves, this may be the copy that the plan counts on.
+        // If the primary owner leaves, this may be the copy that the plan counts on.
         let leaves = |first: &str| change.is_some_and(|change| change.takes_out(first));
         let stays =
             |id: &ShardId, first: &str| leaves(first) || self.lock().pulled.contains_key(id);
@@ -138,22 +136,22 @@ impl Holdings {
         }
     }
 
-    /// Shards that were pulled and are here no more, each told once.
+    /// Returns the pulled shards that were evicted, each reported once.
     pub(super) fn take_lost(&self) -> Vec<Shard> {
         std::mem::take(&mut self.lock().lost)
     }
 
-    /// Drops a copy that another node owns by now, when nobody should ask here for it any more and
-    /// those who hold it have let go.
+    /// Drops a copy that another node owns by now: once no client should request it here, and its
+    /// holders have released it.
     pub(super) fn drop_old(&self, shard: Shard) {
-        // Not told as lost: it is not wanted any more.
+        // Not reported as lost: it is not wanted any more.
         let mut state = self.lock();
         state.pulled.remove(&shard.shard);
         state.to_drop.insert(shard, Old { since: clock::now(), gone: None });
     }
 
-    /// Drops what is due by now, also when it came back; `lives` knows who is announced. Where the
-    /// owner does not live this node may stand in for it, and keeps what it has.
+    /// Drops the copies that are due, also those that came back. `lives` tells whether a node is
+    /// announced. If the owner is not, this node may stand in for it, and keeps the copy.
     pub(super) fn drop_due(&self, lives: impl Fn(&str) -> bool) {
         let now = clock::now();
         let due = |old: &Old| now.saturating_duration_since(old.since) >= KEPT_FOR;
@@ -175,7 +173,8 @@ impl Holdings {
         }
     }
 
-    /// Whether this node owns the shard, in this snapshot or in another that is open and shares it.
+    /// Returns true if this node owns the shard, in this snapshot or in another open one that
+    /// shares it.
     fn is_owned(&self, shard: Shard) -> bool {
         let placements = self.shared.placements.load();
         let gives = |snapshot| placements.gives(snapshot, shard.shard, &self.own_id);
@@ -196,8 +195,9 @@ impl Holdings {
     }
 }
 
-/// What comes of a shard whose dataset could not be opened. What will not pass is said at once: the
-/// change must not wait for a node that may not have the dataset, or has no room for its manifest.
+/// Maps the error of opening a dataset to the outcome of a pull. Lasting errors end the pull at
+/// once: the ring change must not wait for a node that may not open the dataset, or has no room for
+/// its manifest.
 fn not_open(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dataset_that_may_not_be_opened_is_not_asked_for_for_ever() {
+    fn forbidden_dataset_is_not_requested_for_ever() {
         assert_eq!(not_open(ErrorKind::PermissionDenied), Pulled::Gone);
         assert_eq!(not_open(ErrorKind::InvalidArgument), Pulled::Gone);
         assert_eq!(not_open(ErrorKind::NotFound), Pulled::Gone);

@@ -1,4 +1,4 @@
-//! Bringing a ring into use, with the exceptions to it and what was in use before.
+//! Puts a ring into use, with its exceptions and the placements before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use super::Report;
 use crate::placements::Placements;
 use crate::shared::Shared;
 
-/// What could not be put together is tried again after so long.
+/// Time before a failed installation is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A ring that is to be used, and the one before.
+/// A ring to install, and the one before it.
 type Wanted = Option<(RingOf, Option<RingOf>)>;
 
-/// Brings rings into use, one after the other, the latest only.
+/// Installs rings one after the other, and only the latest.
 pub(super) struct Installer(watch::Sender<Wanted>);
 
 impl Installer {
-    /// Inside a runtime.
+    /// Starts the task. Call it inside a runtime.
     pub(super) fn start(
         shared: &Shared,
         coordinator: &Arc<dyn Coordinator>,
@@ -41,7 +41,7 @@ impl Installer {
         Self(wanted)
     }
 
-    /// Goes by this ring as soon as the exceptions to it are here.
+    /// Installs this ring once its exceptions are here.
     pub(super) fn install(&self, ring: RingOf, previous: Option<RingOf>) {
         self.0.send_replace(Some((ring, previous)));
     }
@@ -52,7 +52,7 @@ struct Fitter {
     in_use: Arc<ArcSwap<Placements>>,
     wishes: watch::Receiver<Wanted>,
     report: Report,
-    /// The copies that this node was told to found a cluster with.
+    /// The number of copies in the configuration, which counts only when a cluster is founded.
     copies_asked: Option<u8>,
 }
 
@@ -68,13 +68,13 @@ impl Fitter {
                         return;
                     }
                 }
-                // Another ring is wanted by now.
+                // A newer ring replaces this one.
                 _ = wishes_more(self.wishes.clone()) => {}
             }
         }
     }
 
-    /// Warns once of a cluster that keeps another number of copies.
+    /// Warns once if the cluster keeps another number of copies.
     fn tell_copies(&mut self, copies: u8) {
         if let Some(asked) = self.copies_asked.take().filter(|asked| *asked != copies) {
             tracing::warn!(
@@ -84,13 +84,13 @@ impl Fitter {
         }
     }
 
-    /// Tries until it is in use.
+    /// Retries until the ring is in use.
     async fn fit(&self, ring: RingOf, previous: Option<RingOf>) {
         loop {
             match self.assemble(&ring, previous.as_ref()).await {
                 Ok(placements) => {
                     let (version, members) = (ring.version, ring.members.len());
-                    tracing::info!(version, members, "this node goes by another ring");
+                    tracing::info!(version, members, "this node uses another ring");
                     self.in_use.store(Arc::new(placements));
                     return;
                 }
@@ -110,8 +110,9 @@ impl Fitter {
         self.placements(of, previous).await
     }
 
-    /// What was in use before: most often it still is. That it can't be put together is no reason
-    /// to wait, since its owners are only asked before the origin is.
+    /// Returns the placements before the ring, which are most often those in use. If they can't be
+    /// assembled, the ring is installed without them: their owners are only asked before the
+    /// origin.
     async fn before(&self, of: &RingOf) -> Option<Arc<Placements>> {
         let in_use = self.in_use.load();
         if in_use.ring().version() == of.version {

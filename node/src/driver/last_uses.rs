@@ -1,4 +1,4 @@
-//! Asking those who give shards to this node when each was last read.
+//! Asks the sources of shards when each shard was last read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::peers::{Missed, Peers};
 /// The shards of a plan.
 type Wanted = BTreeMap<Shard, usize>;
 
-/// What the givers say, a few side by side. Of one that does not answer in time only what it has
-/// said is known, and nothing of those whose turn has not come when the time for all is over.
+/// Asks the sources, a few in parallel. A source that does not answer in time counts with the part
+/// it has sent. Sources whose turn has not come in the total time count with nothing.
 pub(super) async fn of_all(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,
@@ -40,7 +40,7 @@ async fn of_one(
     let asking = ask(peers, &giver, &snapshots, wanted, &mut uses);
     let asked = time::timeout(limits::LAST_USES_TIMEOUT, asking).await;
     if let Err(missed) = asked.unwrap_or(Err(Missed::Silent)) {
-        tracing::debug!(%giver, %missed, "it does not say of all it gives what is needed soonest");
+        tracing::debug!(%giver, %missed, "it does not list the last reads of all its shards");
     }
     uses
 }
@@ -54,7 +54,7 @@ async fn ask(
 ) -> Result<(), Missed> {
     let peer = peers.named(giver).ok_or_else(|| Missed::Away("it has left".to_owned()))?;
     let note = |snapshot, shard, idle| {
-        // Of others nobody asked.
+        // Ignore snapshots that were not requested.
         if snapshots.contains(&snapshot) {
             uses.note(Shard { snapshot, shard }, idle, wanted);
         }

@@ -1,5 +1,5 @@
-//! Notices another process that goes by this node's name: the two would take turns in everything
-//! that is said of it.
+//! Notices another process with this node's name. The two would overwrite each other's
+//! announcements.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use larder_base::BootId;
 use larder_membership::{Announcement, Now};
 
-/// Between two words about the same thing.
+/// Time between two warnings.
 const WORD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What was seen of this node's own announcement.
+/// State of this node's own announcement.
 #[derive(Debug)]
 pub(super) struct Namesake {
     id: String,
     boot: BootId,
-    /// This process was announced: from then on, another's word under this name is no leftover of
-    /// an earlier start.
+    /// Set once this process was announced. From then on an announcement of another boot is no
+    /// leftover.
     announced: bool,
     told: Option<Now>,
 }
@@ -26,7 +26,7 @@ impl Namesake {
         Self { id, boot, announced: false, told: None }
     }
 
-    /// Looks at who is announced. Returns what is to be said of it, if anything.
+    /// Checks the announcements. Returns a warning, if there is one.
     pub(super) fn notice(
         &mut self,
         alive: &BTreeMap<String, Announcement>,
@@ -43,7 +43,7 @@ impl Namesake {
         }
         self.told = Some(now);
         Some(format!(
-            "another process goes by this node's name, {}: the cluster takes the two for one; end one of them, or give it \
+            "another process has this node's name, {}: the cluster takes the two for one; end one of them, or give it \
              a --node-id of its own",
             self.id
         ))
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leftover_of_an_earlier_start_is_nobody_else() {
+    fn leftover_of_an_earlier_start_is_no_namesake() {
         let mut namesake = Namesake::new("a".to_owned(), BootId::from_bytes([1; 16]));
         assert_eq!(namesake.notice(&announced_by(9), Now::ZERO), None);
         assert_eq!(namesake.notice(&announced_by(1), Now::ZERO), None);

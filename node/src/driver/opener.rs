@@ -1,11 +1,10 @@
-//! Has datasets opened for plans: side by side, each once at a time, and what failed not again for
-//! a while.
+//! Opens datasets for plans: in parallel, each only once at a time, and failed ones not again for a
+//! while.
 //!
-//! A plan waits for them no longer than its time. What takes longer goes on, and is there for the
-//! next plan.
+//! A plan waits for limited time. An opening that takes longer goes on, for the next plan.
 //!
-//! Thread rule: async, inside a runtime; the lock is held for a look. Non-goal: how a dataset is
-//! opened.
+//! Thread rule: async, inside a runtime; the lock is held for microseconds. Non-goal: opening a
+//! dataset.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What was tried.
+/// The openings tried so far.
 #[derive(Debug)]
 pub(super) struct Opener {
     tries: Arc<Mutex<HashMap<SnapshotId, Try>>>,
@@ -24,23 +23,23 @@ pub(super) struct Opener {
     patience: Patience,
 }
 
-/// How long things may take.
+/// Time limits of openings.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// All that one plan waits for.
+    /// For all openings that one plan waits for.
     plan: Duration,
-    /// One dataset, when its turn has come.
+    /// For one dataset, from its turn on.
     dataset: Duration,
-    /// Until it is tried again when it failed.
+    /// Before a failed opening is tried again.
     retry: Duration,
 }
 
-/// One dataset that was not open.
+/// The state of one dataset that was not open.
 #[derive(Debug)]
 enum Try {
-    /// Until this is cancelled.
+    /// It is being opened, until this is cancelled.
     UnderWay(CancellationToken),
-    /// Not to be tried again before this.
+    /// It failed, and is not tried again before this.
     Failed(Instant),
 }
 
@@ -58,8 +57,8 @@ impl Opener {
         Self { tries: Arc::default(), room, patience }
     }
 
-    /// Does what opens each of these, unless it is under way or failed lately, and waits until all
-    /// have ended, or for as long as a plan may wait.
+    /// Opens each of these, unless its opening is running or failed lately. Waits until all have
+    /// ended, or for as long as a plan may wait.
     pub(super) async fn open_all<F>(&self, wanted: impl IntoIterator<Item = (SnapshotId, F)>)
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -82,11 +81,11 @@ impl Opener {
                 ended.cancelled().await;
             }
         };
-        // What is not there by then is left out.
+        // Datasets that are not open by then are left out.
         let _ = time::timeout(self.patience.plan, all).await;
     }
 
-    /// Opens one, in its turn.
+    /// Opens one dataset, in its turn.
     fn begin<F>(&self, snapshot: SnapshotId, open: F) -> CancellationToken
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -112,8 +111,8 @@ impl Opener {
 }
 
 impl Try {
-    /// Whether it still stands for how it is. One that was cancelled and is here came to no end:
-    /// its task panicked.
+    /// Returns true while the entry is valid. A cancelled entry that is still here is not: its task
+    /// panicked.
     fn counts(&self, now: Instant) -> bool {
         match self {
             Self::UnderWay(ended) => !ended.is_cancelled(),
@@ -143,12 +142,12 @@ mod tests {
     const SOON: Duration = Duration::from_millis(1);
     const NEVER: Duration = Duration::from_secs(1 << 20);
 
-    /// How many openings have begun.
+    /// Counts the openings that have begun.
     #[derive(Debug, Clone, Default)]
     struct Begun(Arc<AtomicUsize>);
 
     impl Begun {
-        /// A dataset whose opening ends like this.
+        /// Returns the opening of a dataset that ends with this future.
         fn by<F: Future<Output = Result<(), Error>>>(
             &self,
             number: u8,
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hung_or_failed_is_not_tried_again_at_once() {
+    async fn hung_or_failed_opening_is_not_retried_at_once() {
         let opener = Opener::with_patience(Patience { plan: NEVER, dataset: SOON, retry: NEVER });
         let begun = Begun::default();
         opener.open_all([begun.by(1, pending())]).await;
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_is_tried_again_after_its_time() {
+    async fn failed_opening_is_retried_after_its_time() {
         let retry = Duration::ZERO;
         let opener = Opener::with_patience(Patience { plan: NEVER, dataset: NEVER, retry });
         let begun = Begun::default();

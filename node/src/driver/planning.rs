@@ -1,4 +1,4 @@
-//! Asking the planner: over all datasets that the record knows, from what is in place.
+//! Runs the planner over all datasets that the record knows, from the placement in use.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::opener::Opener;
 use crate::shared::Shared;
 use crate::{catalog::Catalog, dataset::Dataset};
 
-/// What plans are made from.
+/// The inputs of plans.
 pub(super) struct Planning {
     shared: Arc<Shared>,
     coordinator: Arc<dyn Coordinator>,
@@ -29,10 +29,10 @@ impl Planning {
         Self { shared, coordinator, opener: Opener::new() }
     }
 
-    /// The plan for a task, over the datasets that are `known`. One whose manifest can't be had in
-    /// time is left to the ring: a change must not wait for a dataset that may be gone. Nothing of
-    /// it is moved or dropped by the plan; what has other owners after it is read from the old
-    /// ones, or the origin, as it is asked for.
+    /// Plans a task over the `known` datasets. A dataset that can't be opened in time is left to
+    /// the ring, because a change must not wait for a dataset that may be gone. The plan moves and
+    /// drops none of its shards. Its new owners read shards from the old ones, or from the origin,
+    /// on request.
     pub(super) async fn plan(
         &self,
         task: Task,
@@ -58,7 +58,7 @@ impl Planning {
         planned.await.map_err(|death| death.to_string())?
     }
 
-    /// Opens what is not open yet.
+    /// Opens the datasets that are not open yet.
     async fn open_all(&self, known: &[Described]) {
         let catalog = &self.shared.catalog;
         let missing = known.iter().filter(|described| catalog.get(described.snapshot).is_none());
@@ -79,7 +79,7 @@ fn sizes(dataset: &Dataset) -> Vec<SizedShard> {
     shards.map(|shard| SizedShard { id: shard.id, bytes: shard.bytes }).collect()
 }
 
-/// A dataset as the record knows it.
+/// Describes a dataset for the record.
 pub(super) fn described(dataset: &Dataset) -> Described {
     let manifest = dataset.manifest();
     Described {
@@ -91,8 +91,8 @@ pub(super) fn described(dataset: &Dataset) -> Described {
     }
 }
 
-/// The dataset with this snapshot: open, or opened now as the record knows it; `NotFound` when that
-/// has forgotten it.
+/// Returns the dataset with this snapshot. Opens it from its description if needed. `NotFound`
+/// without one.
 pub(super) async fn open(
     catalog: &Catalog,
     snapshot: SnapshotId,

@@ -30,7 +30,7 @@ struct Lease {
 }
 
 impl Leases {
-    /// Renews the node's lease, or takes one, and sees to it that its key is on it.
+    /// Renews the node's lease, or takes one, and puts its key on the lease.
     pub(super) async fn announce(
         &self,
         store: &Store,
@@ -47,7 +47,7 @@ impl Leases {
         if let Err(CoordinatorError::Refused(why)) = &put
             && why.kind() == ErrorKind::NotFound
         {
-            // It ended between the two calls: that changed nothing, and the next one takes a new
+            // The lease ended between the two calls. Nothing changed; the next call takes a new
             // lease.
             held.remove(&node.node_id);
             return Err(CoordinatorError::away(
@@ -57,7 +57,7 @@ impl Leases {
         put
     }
 
-    /// Deletes what this start of the node announced.
+    /// Deletes the announcement that this boot of the node made.
     pub(super) async fn withdraw(
         &self,
         store: &Store,
@@ -80,14 +80,14 @@ impl Leases {
     }
 }
 
-/// The announcement that a key holds.
+/// Decodes the announcement that a key holds.
 pub(super) fn decode(entry: &KeyValue) -> Result<Announcement, CoordinatorError> {
     let message = Message::decode(entry.value.clone());
     let message = message.map_err(|_| nonsense("an announcement"))?;
     announcement(message).map_err(CoordinatorError::Refused)
 }
 
-/// Puts the key, unless it is there as it should be.
+/// Puts the key, unless it already has this value and lease.
 async fn put(store: &Store, node: &Announcement, lease: Lease) -> Result<(), CoordinatorError> {
     let key = store.keys.node(&node.node_id);
     let value = Bytes::from(announcement_message(node).encode_to_vec());
@@ -98,7 +98,7 @@ async fn put(store: &Store, node: &Announcement, lease: Lease) -> Result<(), Coo
     store.line.write(request).await.map(drop)
 }
 
-/// Whether the lease lives, renewed.
+/// Renews a lease. Returns false if it has ended.
 async fn renew(store: &Store, lease: Lease) -> Result<bool, CoordinatorError> {
     let send = |channel, request: tonic::Request<LeaseKeepAliveRequest>| async move {
         let (metadata, extensions, message) = request.into_parts();
@@ -121,7 +121,7 @@ async fn grant(store: &Store, ttl: Duration) -> Result<Lease, CoordinatorError> 
     Ok(Lease { id: granted.id, ttl })
 }
 
-/// So that etcd need not wait for it to end; if this fails it does.
+/// Revokes a lease early. If this fails, the lease expires.
 async fn revoke(store: &Store, lease: Lease) {
     let request = LeaseRevokeRequest { id: lease.id };
     let send =

@@ -1,8 +1,8 @@
-//! Following what changes in etcd: read all, then take the changes after that, and begin again when
+//! Follows changes in etcd: reads everything, then takes the changes after that. Starts again when
 //! the stream ends.
 //!
-//! etcd says nothing while nothing changes, so it is asked how far it is; who does not answer that
-//! is away.
+//! etcd sends nothing while nothing changes, so it is asked for its progress. It is away if it does
+//! not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +24,16 @@ use crate::remote::jittered;
 use crate::types::{CoordinatorError, View};
 use crate::watch::Publisher;
 
-/// How often etcd is asked for a sign of life.
+/// How often etcd is asked for its progress.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Signs of life that may fail to come before it is taken to be away.
+/// Unanswered questions before etcd counts as away.
 const UNANSWERED_MAX: u32 = 3;
 
-/// Requests that wait to be sent: the first, and a question.
+/// Requests that wait to be sent: the first, and one question.
 const REQUESTS_MAX: usize = 2;
 
-/// Asks etcd to serve only from a member that has a leader.
+/// Metadata that makes a member without a leader refuse to serve.
 const HAS_LEADER: &str = "hasleader";
 
 /// Follows for ever.
@@ -53,7 +53,7 @@ pub(super) async fn follow(store: Arc<Store>, publisher: Arc<Publisher>) {
     }
 }
 
-/// Follows until the stream ends; none when it only has to begin anew.
+/// Follows until the stream ends. Returns `None` if it only has to start again.
 async fn follow_once(store: &Store, publisher: &Publisher) -> Option<CoordinatorError> {
     let (mut view, revision) = match store.read().await {
         Ok(read) => read,
@@ -80,7 +80,7 @@ async fn follow_once(store: &Store, publisher: &Publisher) -> Option<Coordinator
             Err(_) if unanswered < UNANSWERED_MAX => {
                 unanswered += 1;
                 let question = RequestUnion::ProgressRequest(WatchProgressRequest {});
-                // Full: the question before has not even been sent.
+                // Full: the previous question has not even been sent.
                 let _ = ask.try_send(WatchRequest { request_union: Some(question) });
             }
             Err(_) => return Some(failed(store, &Status::deadline_exceeded("no sign of life"))),
@@ -88,8 +88,8 @@ async fn follow_once(store: &Store, publisher: &Publisher) -> Option<Coordinator
     }
 }
 
-/// What was asked for is compacted: it only has to be read anew. Else etcd does not let this node
-/// watch.
+/// Handles a cancelled watch. After a compaction the state is only read again. Otherwise etcd
+/// refuses.
 fn cancelled(store: &Store, answer: &WatchResponse) -> Option<CoordinatorError> {
     if answer.compact_revision > 0 {
         return None;
@@ -116,8 +116,8 @@ async fn watch_after(store: &Store, revision: i64) -> Result<Opened, Coordinator
     let open = async {
         let (_, channel) = store.line.endpoint();
         let mut request = store.line.request(channel.clone(), requests).await?;
-        // A member that has lost the others ends the watch then: it would answer, and know of no
-        // change.
+        // A member cut off from the others then ends the watch. It would otherwise answer without
+        // any change.
         request.metadata_mut().insert(HAS_LEADER, MetadataValue::from_static("true"));
         WatchClient::new(channel.clone())
             .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
@@ -130,7 +130,7 @@ async fn watch_after(store: &Store, revision: i64) -> Result<Opened, Coordinator
     Ok((ask, answers))
 }
 
-/// The next try goes elsewhere, with a new pass if that was the matter.
+/// Makes the next try use another endpoint, or a new auth token if the old one was void.
 fn failed(store: &Store, status: &Status) -> CoordinatorError {
     let (address, _) = store.line.endpoint();
     if pass_is_void(status) {

@@ -1,4 +1,4 @@
-//! The names under which a cluster's things lie in etcd.
+//! The names of a cluster's keys in etcd.
 
 use bytes::Bytes;
 use larder_base::{Error, ErrorKind};
@@ -14,11 +14,11 @@ pub(super) struct Keys {
     prefix: String,
 }
 
-/// Keys from the first to the second, that one not included.
+/// Keys from the first to the second, exclusive.
 pub(super) type KeyRange = (Bytes, Bytes);
 
 impl Keys {
-    /// Keys under a prefix; a slash at its end says nothing.
+    /// Creates the keys under a prefix. Slashes at its end are ignored.
     pub(super) fn new(prefix: &str) -> Result<Self, Error> {
         let prefix = prefix.trim_end_matches('/');
         if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX {
@@ -35,7 +35,7 @@ impl Keys {
         self.key("state/record")
     }
 
-    /// All announcements.
+    /// Returns the range of all announcements.
     pub(super) fn alive(&self) -> KeyRange {
         self.under("state/alive/")
     }
@@ -44,7 +44,7 @@ impl Keys {
         self.key(&format!("state/alive/{node_id}"))
     }
 
-    /// Record and announcements.
+    /// Returns the range of record and announcements.
     pub(super) fn state(&self) -> KeyRange {
         self.under("state/")
     }
@@ -69,17 +69,17 @@ impl Keys {
         self.key(&format!("pieces/{id}/{number:04}"))
     }
 
-    /// Whose announcement a key is of.
+    /// Returns the node whose announcement a key holds.
     pub(super) fn node_of(&self, key: &[u8]) -> Option<String> {
         self.rest(key, "state/alive/").map(str::to_owned)
     }
 
-    /// Which blob a key is of.
+    /// Returns the blob that a key belongs to.
     pub(super) fn blob_of(&self, key: &[u8]) -> Option<BlobId> {
         self.rest(key, "blobs/").and_then(BlobId::parse)
     }
 
-    /// Which blob the key of a piece is of.
+    /// Returns the blob that the key of a piece belongs to.
     pub(super) fn blob_of_piece(&self, key: &[u8]) -> Option<BlobId> {
         let (id, _) = self.rest(key, "pieces/")?.split_once('/')?;
         BlobId::parse(id)
@@ -89,7 +89,7 @@ impl Keys {
         Bytes::from(format!("{}/{name}", self.prefix))
     }
 
-    /// All keys that begin with a name that ends in a slash; '0' is what comes after '/'.
+    /// Returns the range of keys under a name that ends in a slash. '0' is the character after '/'.
     fn under(&self, name: &str) -> KeyRange {
         let first = format!("{}/{name}", self.prefix);
         let end = format!("{}0", first.trim_end_matches('/'));

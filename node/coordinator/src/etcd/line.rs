@@ -1,4 +1,4 @@
-//! Calls to etcd: its endpoints in turn, its token, and what failures mean.
+//! Calls to etcd: its endpoints in turn, its auth token, and the meaning of failures.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,20 +15,20 @@ use super::{EtcdOptions, EtcdTls, Password};
 use crate::peer::{Effect, outcome};
 use crate::types::CoordinatorError;
 
-/// How often a silent connection is asked for a sign of life, and how long it may take to give one.
+/// How often a silent connection is probed, and how long the probe's answer may take.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Endpoints at most: clusters of etcd have three or five.
+/// Most endpoints: clusters of etcd have three or five.
 const ENDPOINTS_MAX: usize = 16;
 
-/// The way to etcd.
+/// The connection to etcd.
 #[derive(Debug)]
 pub(super) struct Line {
     endpoints: Vec<(String, Channel)>,
-    /// The one that answered last, or is to be tried next.
+    /// The endpoint that answered last, or that is tried next.
     current: AtomicUsize,
     user: Option<(String, Password)>,
-    /// What etcd gave for name and password.
+    /// The auth token that etcd issued for name and password.
     pass: ArcSwapOption<MetadataValue<Ascii>>,
 }
 
@@ -51,12 +51,12 @@ impl Line {
         })
     }
 
-    /// A transaction that changes nothing.
+    /// Runs a transaction that changes nothing.
     pub(super) async fn read(&self, request: TxnRequest) -> Result<TxnResponse, CoordinatorError> {
         self.transact(Effect::Reads, request).await
     }
 
-    /// A transaction that may change something.
+    /// Runs a transaction that may change something.
     pub(super) async fn write(&self, request: TxnRequest) -> Result<TxnResponse, CoordinatorError> {
         self.transact(Effect::Writes, request).await
     }
@@ -75,8 +75,8 @@ impl Line {
         self.call(effect, request, send).await
     }
 
-    /// One call, to the endpoints in turn as long as it was not even sent. A pass that is refused
-    /// is renewed once.
+    /// Makes one call. Tries the next endpoint only if the request was not even sent. Renews a
+    /// refused auth token once.
     pub(super) async fn call<M, T, F>(
         &self,
         effect: Effect,
@@ -117,7 +117,7 @@ impl Line {
         }
     }
 
-    /// A message with the pass that etcd asks for.
+    /// Adds etcd's auth token to a message.
     pub(super) async fn request<M>(
         &self,
         channel: Channel,
@@ -141,23 +141,23 @@ impl Line {
         Ok(request)
     }
 
-    /// The next call asks for a pass anew.
+    /// Makes the next call ask for a new auth token.
     pub(super) fn forget_pass(&self) {
         self.pass.store(None);
     }
 
-    /// The endpoint to use now.
+    /// Returns the endpoint to use now.
     pub(super) fn endpoint(&self) -> (&str, &Channel) {
         let current = self.current.load(Ordering::Relaxed) % self.endpoints.len();
         let (address, channel) = &self.endpoints[current];
         (address, channel)
     }
 
-    /// Uses the next endpoint, unless somebody has turned already.
+    /// Switches to the next endpoint, unless another caller has switched already.
     pub(super) fn turn_from(&self, address: &str) {
         let current = self.current.load(Ordering::Relaxed);
         if self.endpoints[current % self.endpoints.len()].0 == address {
-            // Who comes second has turned, too: nothing is lost.
+            // If another caller switches at the same time, nothing is lost.
             let next = (current + 1) % self.endpoints.len();
             let _ =
                 self.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Line {
     }
 }
 
-/// Whether etcd wants another pass than the one it was shown. Its simple passes are forgotten with
-/// a restart; a JWT is void once users or roles have changed.
+/// Returns true if etcd wants a new auth token. A restart forgets its simple tokens. A JWT is void
+/// after a change of users or roles.
 pub(super) fn pass_is_void(status: &Status) -> bool {
     let says = |words| status.message().contains(words);
     match status.code() {
@@ -178,7 +178,7 @@ pub(super) fn pass_is_void(status: &Status) -> bool {
     }
 }
 
-/// Connects at its first call, and again after it broke.
+/// Creates a channel that connects at the first call, and again after a break.
 fn channel(address: &str, tls: Option<&EtcdTls>) -> Result<Channel, Error> {
     let wrong =
         |why: String| Error::new(ErrorKind::InvalidArgument, format!("--etcd {address}: {why}"));

@@ -1,4 +1,4 @@
-//! etcd's messages, and the few shapes of them that are used here.
+//! etcd's messages, and the few forms of them that are used here.
 
 mod generated {
     #![allow(
@@ -36,22 +36,22 @@ pub(super) use generated::{
     WatchRequest, WatchResponse,
 };
 
-/// If the key was last changed at this revision; 0: if it is not there.
+/// Compares: the key was last changed at this revision; 0 means it is missing.
 pub(super) fn is_at(key: Bytes, revision: i64) -> Compare {
     compare(key, CompareTarget::Mod, CompareResult::Equal, TargetUnion::ModRevision(revision))
 }
 
-/// If the key is there.
+/// Compares: the key exists.
 pub(super) fn exists(key: Bytes) -> Compare {
     compare(key, CompareTarget::Version, CompareResult::Greater, TargetUnion::Version(0))
 }
 
-/// If the key has this value.
+/// Compares: the key has this value.
 pub(super) fn has_value(key: Bytes, value: Bytes) -> Compare {
     compare(key, CompareTarget::Value, CompareResult::Equal, TargetUnion::Value(value))
 }
 
-/// If the key is on this lease.
+/// Compares: the key is on this lease.
 pub(super) fn is_on(key: Bytes, lease: i64) -> Compare {
     compare(key, CompareTarget::Lease, CompareResult::Equal, TargetUnion::Lease(lease))
 }
@@ -65,7 +65,7 @@ pub(super) fn get(key: Bytes) -> Op {
     Op { request: Some(Request::RequestRange(RangeRequest { key, ..RangeRequest::default() })) }
 }
 
-/// Gets all keys of a range, at most so many.
+/// Gets all keys of a range, at most `limit`.
 pub(super) fn get_all((key, range_end): KeyRange, limit: i64, keys_only: bool) -> Op {
     Op { request: Some(Request::RequestRange(RangeRequest { key, range_end, limit, keys_only })) }
 }
@@ -85,12 +85,12 @@ pub(super) fn delete_all((key, range_end): KeyRange) -> Op {
     Op { request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end })) }
 }
 
-/// The revision of the store at which a transaction was done.
+/// Returns the revision of the store after a transaction.
 pub(super) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// What each `get` of a transaction found.
+/// Returns the keys that each `get` of a transaction found.
 pub(super) fn all_ranges(answer: TxnResponse) -> Result<Vec<Vec<KeyValue>>, CoordinatorError> {
     let found = answer.responses.into_iter().map(|operation| match operation.response {
         Some(Response::ResponseRange(range)) if !range.more => Ok(range.kvs),
@@ -100,7 +100,7 @@ pub(super) fn all_ranges(answer: TxnResponse) -> Result<Vec<Vec<KeyValue>>, Coor
     found.collect()
 }
 
-/// The same for a known number of them.
+/// Returns the same for a known number of gets.
 pub(super) fn ranges<const COUNT: usize>(
     answer: TxnResponse,
 ) -> Result<[Vec<KeyValue>; COUNT], CoordinatorError> {

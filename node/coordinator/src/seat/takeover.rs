@@ -1,34 +1,35 @@
-//! Another node takes over when the one that coordinated is lost for good.
+//! Another node takes over after the coordinating node is lost for good.
 //!
-//! The rule. Coordinators are numbered by *generation*; revisions carry it in their upper half, so
-//! whatever a greater generation writes is newer than anything of a smaller one. An operator orders
-//! the takeover on a node and names the nodes that are lost with the coordinator. It goes through
-//! only if
+//! The rule. Coordinators are numbered by *generation*. Revisions carry the generation in their
+//! upper half, so every write of a greater generation is newer than all writes of a smaller one. An
+//! operator orders the takeover on a node, and names the nodes that are lost with the coordinator.
+//! It succeeds only if:
 //!
-//! 1. the coordinator does not answer this node, and no node that answers says that it still
-//!    reaches it;
-//! 2. every node that was not named as lost answers, and none has seen a newer record than this one
-//!    has a whole copy of (else that is the node to take over on);
-//! 3. each of them promises the next generation to this node, and this node has promised no later
-//!    one to another when it begins. A node promises a generation once, and says what it has seen
-//!    when it promises, so of two takeovers at the same time at most one goes through.
+//! 1. The coordinator does not answer this node, and no answering node reports that it reaches it.
+//! 2. Every node not named as lost answers, and none has seen a newer record than this node's whole
+//!    copy. (If one has, the operator must take over on that node.)
+//! 3. Each of them promises the next generation to this node, and this node has promised no later
+//!    one to another node when it begins.
 //!
-//! Who has promised neither calls nor hears a coordinator of an earlier generation from then on. So
-//! what it said that it has seen stays all that it has seen, be the old coordinator awake again or
-//! not, and no record that any living node went by is lost. It is free again when it hears that the
-//! generation has begun, or that it never will: it asks the node that it promised to, which says so
-//! when the takeover failed, and after a restart in the middle of one. Is that node gone for good,
-//! another takeover frees it.
+//! A node promises a generation only once, and reports with the promise which revision it has seen.
+//! So of two takeovers at the same time at most one succeeds.
 //!
-//! Then this node writes its copy under the new generation and serves; it tells the others, who
-//! follow, and goes on telling the old place until somebody there has heard it.
+//! After its promise a node neither calls nor hears a coordinator of an earlier generation. So its
+//! reported revision stays the newest it has seen, even if the old coordinator comes back. No
+//! record that any living node used is lost. The promise ends when the node hears that the
+//! generation has begun, or never will. To learn this, it asks the node it promised to, which gives
+//! the promise up after a failed takeover and after a restart in the middle of one. If that node is
+//! lost for good, another takeover ends the promise.
 //!
-//! The fence. Every call names the greatest generation that its caller knows, every answer that of
-//! its coordinator. So an old coordinator that comes back is refused by all nodes that know better,
-//! hears of the greater generation with the first call that any of them makes, or by the knock, and
-//! from then on refuses everybody and says where the new one is. What is left: a node that has
-//! never heard of the cluster, and joins at the old place in the moments before the knock, sees the
-//! old record until then. It has nothing that any other node would go by.
+//! Then this node writes its copy under the new generation and serves. It tells the other nodes,
+//! which follow. It keeps telling the old place until the node there has heard it.
+//!
+//! The fence. Every call names the greatest generation that its caller knows, and every answer
+//! names that of its coordinator. An old coordinator that comes back is refused by all nodes that
+//! know the greater generation. It learns of that generation from their first call, or from this
+//! node's repeated message. From then on it refuses all calls and names the new coordinator. One
+//! gap remains: a node that is new to the cluster and joins at the old place before that message
+//! sees the old record until then. No other node uses anything that it has.
 //!
 //! Thread rule: async; the seat's role does not change meanwhile.
 
@@ -47,7 +48,7 @@ use crate::peer::{Caller, Effect};
 use crate::token::JoinToken;
 use crate::types::{CoordinatorError, Revision};
 
-/// A node of the cluster, as an operator or the record names it.
+/// A node of the cluster, as named by an operator or the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Its name.
@@ -56,25 +57,26 @@ pub struct Peer {
     pub address: String,
 }
 
-/// A takeover that went through.
+/// A takeover that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Takeover {
     /// The generation that this node coordinates.
     pub generation: u32,
-    /// The record's revision now; none when there was no record.
+    /// The record's new revision; `None` without a record.
     pub revision: Option<Revision>,
-    /// Nodes that promised but could not be told yet. They learn it from any other.
+    /// Nodes that promised but could not be told yet. They learn it from any other node.
     pub untold: Vec<String>,
 }
 
 impl Seat {
     /// Makes this node the coordinator in place of one that is lost for good, by the rule of this
-    /// module. `nodes` are all of the cluster; `lost` names those that are lost too, or the old
-    /// coordinator, by an operator's word. Once begun it comes to its end also when nobody waits
-    /// for it any more: nodes that have promised are not left without a word.
+    /// module. `nodes` are all nodes of the cluster. `lost` names those that are lost too, as
+    /// ordered by an operator. Runs to its end even if the caller is gone, so that nodes with a
+    /// promise get an answer.
     ///
     /// # Errors
-    /// In words, with what to do: which part of the rule does not hold. Nothing is changed then but promises.
+    /// A message that names the failed part of the rule and a remedy. Nothing has changed then but
+    /// promises.
     pub async fn take_over(
         self: &Arc<Self>,
         nodes: &[Peer],
@@ -121,7 +123,7 @@ impl Seat {
         Ok(Takeover { generation, revision, untold })
     }
 
-    /// Has all others promise, and begins.
+    /// Collects the promises of all others, and begins the generation.
     async fn win(
         &self,
         others: &[(Peer, Caller)],
@@ -154,7 +156,7 @@ impl Seat {
         Promise { generation, node_id: node_id.clone(), address: address.clone() }
     }
 
-    /// A record that this node went by, and has no whole copy of, would be lost.
+    /// Refuses if this node saw a newer record than it has copied: that record would be lost.
     fn has_copied_what_it_saw(&self, kept: &Kept) -> Result<(), Error> {
         if self.located().revision > kept.revision().map_or(0, |revision| revision.0) {
             return Err(refuse(
@@ -165,7 +167,7 @@ impl Seat {
         Ok(())
     }
 
-    /// All that must agree.
+    /// Returns the nodes that must agree.
     fn others(
         &self,
         nodes: &[Peer],
@@ -245,8 +247,8 @@ impl Seat {
         generation: u32,
         lost: &[String],
     ) -> Result<Option<Revision>, Error> {
-        // Who was announced when the old coordinator was last heard of; each has its full time to
-        // say so here.
+        // Nodes announced at the last news of the old coordinator. Each gets its full time to
+        // announce here.
         let mut alive = self.publisher.view().alive.clone();
         alive.nodes.retain(|id, _| !lost.contains(id));
         let announcements = alive_message(&alive);
@@ -275,7 +277,7 @@ impl Seat {
         Ok(revision)
     }
 
-    /// Tells the others; says who did not hear it.
+    /// Tells the other nodes. Returns those that did not hear it.
     async fn tell(&self, others: &[(Peer, Caller)], generation: u32) -> Vec<String> {
         let mut untold = Vec::new();
         for (peer, caller) in others {
@@ -296,7 +298,7 @@ async fn ask(peer: &Peer, caller: &Caller, generation: u32) -> Result<LocateResp
     })
 }
 
-/// Whether what another node says lets a takeover on this copy go on.
+/// Checks whether another node's state allows a takeover with this copy.
 fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Error> {
     let id = &peer.node_id;
     if theirs.generation > kept.generation {
@@ -329,7 +331,7 @@ async fn follow_me(
     told.map(drop).map_err(|fault| fault.error)
 }
 
-/// Tells whoever coordinated before, until it has heard it or this seat coordinates no more.
+/// Tells the former coordinator, until it has heard it or this seat no longer coordinates.
 pub(super) fn knock(ledger: &Arc<Ledger>, options: &SeatOptions) {
     let generation = ledger.kept().generation;
     if ledger.kept().supersedes.is_empty() {

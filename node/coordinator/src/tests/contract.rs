@@ -1,4 +1,4 @@
-//! What holds for every coordinator. Each test gets ways to reach one, as from several nodes.
+//! Tests for every coordinator. Each test gets connections to one, as from several nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ over_all_settings! {
     a_restart_keeps_everything_and_watches_miss_nothing
 }
 
-/// Adds one to the number in the record, however often others are faster.
+/// Adds one to the number in the record. Retries until no other writer was faster.
 async fn add_one(coordinator: &dyn Coordinator) -> Revision {
     let (mut expected, mut before) = number(coordinator).await;
     loop {
@@ -147,7 +147,7 @@ async fn what_is_not_needed_is_swept_and_nothing_else(setting: Setting) {
     assert_eq!(client.sweep(second).await.unwrap(), Some(0));
     assert!(client.blob(needed).await.unwrap().is_some());
     assert_eq!(setting.client().await.blob(idle).await.unwrap(), None);
-    // Who was about to need it learns that it is gone, and puts it again.
+    // A node that was about to need it learns that it is gone, and puts it again.
     let late = client.replace(Some(second), digits(3), vec![idle]).await.unwrap();
     assert_eq!(late, Replaced::Missing(vec![idle]));
     client.put_blob(Bytes::from_static(b"idle")).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_watch_shows_the_latest(setting: Setting) {
         view.record.as_ref().is_some_and(|stored| stored.record == "four")
     };
     until_shown("the last record", &mut early, shows).await;
-    // A watch that begins now knows it at once.
+    // A watch that begins now shows it at once.
     let mut late = other.watch();
     assert!(shows(&late.view()));
     assert_eq!(late.view().alive.nodes["b"], announcement("b", 1, 30));
@@ -215,7 +215,7 @@ async fn an_announcement_lasts_while_renewed_and_ends_after(setting: Setting) {
     let ttl = Duration::from_secs(2);
     let begun = clock::now();
     client.announce(announcement("idle", 1, 2)).await.unwrap();
-    // The idle one says nothing more and must go, but not before its time; the busy one must not.
+    // The idle node's announcement must expire, but not early; the busy node's must not.
     loop {
         let renewed = clock::now();
         client.announce(announcement("busy", 1, 2)).await.unwrap();
@@ -241,7 +241,7 @@ async fn an_announcement_ends_by_the_word_of_the_start_that_made_it(setting: Set
     let (client, other) = (setting.client().await, setting.client().await);
     let (old, new) = (BootId::from_bytes([1; 16]), BootId::from_bytes([2; 16]));
     client.announce(announcement("n", 1, 60)).await.unwrap();
-    // The node restarts: what its new start says takes the place of what the old one said.
+    // The node restarts: its new boot's announcement replaces the old one.
     other.announce(announcement("n", 2, 60)).await.unwrap();
     client.withdraw("n", old).await.unwrap();
     assert_eq!(other.read().await.unwrap().alive.nodes["n"].boot, new);
@@ -280,7 +280,7 @@ async fn a_restart_keeps_everything_and_watches_miss_nothing(mut setting: Settin
     }
 }
 
-/// A client that stands still is taken to be gone, and is back when it goes on.
+/// A stopped client counts as gone, and is back when it continues.
 pub(super) async fn a_client_that_stands_still_is_gone_until_it_goes_on(
     watching: Arc<dyn Coordinator>,
     client: super::process::Announcer,
@@ -295,8 +295,8 @@ pub(super) async fn a_client_that_stands_still_is_gone_until_it_goes_on(
         .await;
 }
 
-/// A coordinator that stands still is away, what is asked of it is not known to be done, and it is
-/// back when it goes on.
+/// A stopped coordinator is away, calls to it have an unknown outcome, and it is back when it
+/// continues.
 pub(super) async fn a_coordinator_that_stands_still_is_away_until_it_goes_on(
     client: Arc<dyn Coordinator>,
     stand_still: impl FnOnce(),

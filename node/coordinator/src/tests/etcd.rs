@@ -1,5 +1,4 @@
-//! What is particular to etcd: a process that stands still, names and passwords, certificates,
-//! several endpoints.
+//! Tests of etcd: stopped processes, names and passwords, certificates, several endpoints.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -61,7 +60,7 @@ async fn an_endpoint_that_is_down_is_passed_over() {
     write(&client, "there").await;
 }
 
-/// A file of the folder of certificates.
+/// Returns the path of a file in the folder of certificates.
 fn certificate(name: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/certificates");
     format!("{folder}/{name}")
@@ -100,12 +99,12 @@ async fn certificates_are_asked_for_and_checked_on_both_sides() {
     assert!(connect(&options).read().await.is_err(), "etcd lets in who has no certificate");
 }
 
-/// What an administrator does with etcd's own tool.
+/// Calls etcd as an administrator does with etcd's own tool.
 fn administer(server: &EtcdProcess, path: &str, json: &str) -> String {
     administer_as(server, "", path, json)
 }
 
-/// The same, with the token that etcd asks for once it asks for passwords.
+/// The same, with the auth token that etcd requires once passwords are on.
 fn administer_as(server: &EtcdProcess, token: &str, path: &str, json: &str) -> String {
     let mut socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     socket.set_read_timeout(Some(super::PATIENCE)).unwrap();
@@ -126,14 +125,14 @@ fn administer_as(server: &EtcdProcess, token: &str, path: &str, json: &str) -> S
     answer
 }
 
-/// What lets the administrator in.
+/// Logs the administrator in. Returns the auth token.
 fn log_in(server: &EtcdProcess) -> String {
     let answer = administer(server, "authenticate", r#"{"name":"root","password":"root"}"#);
     let (_, token) = answer.split_once(r#""token":""#).unwrap();
     token.split_once('"').unwrap().0.to_owned()
 }
 
-/// Lets nobody in but `larder`, who may use the prefix and nothing else.
+/// Admits only the user `larder`, with access to the prefix and nothing else.
 fn ask_for_passwords(server: &EtcdProcess) {
     administer(server, "user/add", r#"{"name":"root","password":"root"}"#);
     administer(server, "role/add", r#"{"name":"root"}"#);
@@ -149,7 +148,7 @@ fn ask_for_passwords(server: &EtcdProcess) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_and_a_password_let_a_node_in_also_after_its_pass_was_forgotten() {
+async fn password_login_works_after_the_auth_token_was_forgotten() {
     let mut server = EtcdProcess::start(&[]);
     until_here(&*connect(&server.options())).await;
     ask_for_passwords(&server);
@@ -164,7 +163,7 @@ async fn a_name_and_a_password_let_a_node_in_also_after_its_pass_was_forgotten()
     write(&client, "first").await;
     options.prefix = "/elsewhere".to_owned();
     is_refused(connect(&options).read().await);
-    // A restart forgets the passes that etcd gave out.
+    // A restart forgets the auth tokens that etcd issued.
     let mut watch = client.watch();
     server.restart();
     until_here(&*client).await;

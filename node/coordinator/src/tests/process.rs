@@ -1,5 +1,5 @@
-//! Coordinators and their clients in processes of their own: this test binary, started once more to
-//! play them.
+//! Coordinators and their clients in processes of their own: this test binary, started again for a
+//! role.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +18,7 @@ const ROLE: &str = "LARDER_TEST_COORDINATOR_ROLE";
 const STATE: &str = "LARDER_TEST_COORDINATOR_STATE";
 const PLACE: &str = "LARDER_TEST_COORDINATOR_PLACE";
 
-/// Renewed this often by a client that plays a node.
+/// How often a client that plays a node renews its announcement.
 const RENEWAL: Duration = Duration::from_millis(250);
 
 /// A child process. Killed on drop.
@@ -57,7 +57,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Over a folder, at a port; 0 takes any. Returns when it serves.
+    /// Starts it over a folder, at a port; 0 takes any. Returns when it serves.
     pub(super) fn start(state: &Path, port: u16) -> Self {
         let mut process = Played::start("serve", state, &port.to_string());
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
@@ -76,16 +76,16 @@ impl Server {
     }
 }
 
-/// A node that says that it lives.
+/// A node that announces itself.
 pub(super) struct Announcer(Played);
 
 impl Announcer {
-    /// To an embedded coordinator at an address.
+    /// Announces to an embedded coordinator at an address.
     pub(super) fn to_seat(state: &Path, address: &str) -> Self {
         Self(Played::start("announce", state, address))
     }
 
-    /// To etcd.
+    /// Announces to etcd.
     pub(super) fn to_etcd(state: &Path, server: &EtcdProcess) -> Self {
         Self(Played::start("announce-etcd", state, &server.options().endpoints[0]))
     }
@@ -99,7 +99,7 @@ impl Announcer {
     }
 }
 
-/// Does what a role asks for, in the process that was started for it; else nothing.
+/// Plays the role for which this process was started; otherwise does nothing.
 #[test]
 fn plays_its_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -136,7 +136,7 @@ async fn serve(state: &Path, port: u16) {
 
 async fn announce(coordinator: Arc<dyn Coordinator>) {
     loop {
-        // Away for now: the next one may come through.
+        // Away for now: the next announcement may arrive.
         let _ = coordinator.announce(announcement("client", 1, 2)).await;
         tokio::time::sleep(RENEWAL).await;
     }

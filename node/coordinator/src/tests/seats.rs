@@ -1,4 +1,4 @@
-//! What is particular to seats: processes that die and stand still, tokens, damaged folders.
+//! Tests of seats: processes that die and stop, tokens, damaged folders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::settings::{Served, options};
 use super::{announcement, digits, is_refused, number, until, until_here};
 use crate::{Coordinator, JoinToken, Replaced, Seat};
 
-/// Deaths in the middle of writing.
+/// Kills during writes.
 const DEATHS: u64 = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,14 +74,14 @@ async fn a_node_that_stands_still_is_gone_until_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_that_stands_still_is_away_and_forgets_nobody() {
+async fn stopped_coordinator_is_away_and_forgets_no_node() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(&home.path().join("first"), 0);
     let join = vec![server.address.clone()];
     let state = home.path().join("follower");
     let client = Seat::start(options(&state, "b", "http://127.0.0.1:1", join)).await.unwrap();
     until_here(&*client).await;
-    // Nobody can renew it while the coordinator stands still, for longer than it lasts.
+    // No node can renew it while the coordinator is stopped, for longer than it lasts.
     client.announce(announcement("b", 1, 2)).await.unwrap();
     let still = || server.signal(Signal::SIGSTOP);
     let go_on = || server.signal(Signal::SIGCONT);
@@ -91,7 +91,7 @@ async fn a_coordinator_that_stands_still_is_away_and_forgets_nobody() {
 }
 
 #[tokio::test]
-async fn who_does_not_show_the_token_is_told_nothing() {
+async fn caller_without_the_token_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let server = Served::start(&home.path().join("first"), "first", 0, vec![]).await;
     let join = vec![server.address.clone()];

@@ -1,4 +1,4 @@
-//! The coordinators that the contract is run over, each with ways to reach it.
+//! The coordinators that the contract is tested with, and connections to each.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// A way to reach it, as a node has one.
+    /// Returns a connection to it, as a node has one.
     pub(super) async fn client(&self) -> Arc<dyn Coordinator> {
         let client: Arc<dyn Coordinator> = match self {
             Self::Embedded { seat, .. } => Arc::clone(seat.as_ref().unwrap()) as _,
@@ -41,7 +41,7 @@ impl Setting {
         client
     }
 
-    /// Ends it and starts it again over what it kept.
+    /// Stops it and starts it again over its state.
     pub(super) async fn restart(&mut self) {
         match self {
             Self::Embedded { seat, home } => {
@@ -61,7 +61,7 @@ impl Setting {
         }
     }
 
-    /// Whether clients from before a restart are of use after it.
+    /// Returns true if clients from before a restart still work after it.
     pub(super) fn outlives_a_restart(&self) -> bool {
         !matches!(self, Self::Embedded { .. })
     }
@@ -82,7 +82,7 @@ pub(super) fn embedded<F: Future<Output = ()>>(test: fn(Setting) -> F) {
     });
 }
 
-/// Runs a test over that of another node, through gRPC on loopback.
+/// Runs a test over the coordinator of another node, through gRPC on loopback.
 pub(super) fn remote<F: Future<Output = ()>>(test: fn(Setting) -> F) {
     run(async || {
         let home = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ pub(super) fn etcd<F: Future<Output = ()>>(test: fn(Setting) -> F) {
     run(async || test(Setting::Etcd { server: EtcdProcess::start(&[]) }).await);
 }
 
-/// The token of all clusters here.
+/// Returns the token of all clusters here.
 pub(super) fn token() -> JoinToken {
     JoinToken::new("a token for tests").unwrap()
 }
@@ -111,7 +111,7 @@ pub(super) fn options(
     SeatOptions { state: state.to_owned(), node_id, address, token: token(), join }
 }
 
-/// Starts a seat over a folder whose last user may not be quite gone.
+/// Starts a seat over a folder that its last user may still be releasing.
 async fn start_again(options: SeatOptions) -> Arc<Seat> {
     let started = async || Seat::start(options.clone()).await;
     let waiting = async {
@@ -138,7 +138,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// `port` 0 takes any.
+    /// Starts a seat; `port` 0 takes any.
     pub(super) async fn start(state: &Path, node_id: &str, port: u16, join: Vec<String>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let listener = TcpListener::bind(address).await.unwrap();
@@ -182,7 +182,7 @@ impl EtcdProcess {
         Self { child, home, ports, arguments }
     }
 
-    /// Two that are one etcd: without the other each has no leader.
+    /// Starts two members of one etcd cluster. Each has no leader without the other.
     pub(super) fn pair() -> [Self; 2] {
         let members = ["a", "b"].map(|name| (name, free_ports()));
         let [all_a, all_b] =
@@ -190,14 +190,14 @@ impl EtcdProcess {
         let all = format!("{all_a},{all_b}");
         members.map(|(name, ports)| {
             let home = tempfile::tempdir().unwrap();
-            // The last of two words for one thing counts.
+            // etcd takes the last of two values for one flag.
             let arguments = ["--name", name, "--initial-cluster", &all].map(str::to_owned).to_vec();
             let child = spawn(home.path(), ports, &arguments);
             Self { child, home, ports, arguments }
         })
     }
 
-    /// SIGKILL, and once more on what it left.
+    /// Kills it with SIGKILL, and starts it again on its data.
     pub(super) fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.home.path(), self.ports, &self.arguments);
@@ -251,7 +251,7 @@ fn spawn(home: &Path, [client, peer]: [u16; 2], arguments: &[String]) -> Child {
         .expect("etcd starts")
 }
 
-/// Where etcd is. Its tests are never left out: `make test` gets it.
+/// Returns the path of etcd. Its tests are never skipped: `make test` installs it.
 fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("LARDER_ETCD_SERVER") {
         return PathBuf::from(named);

@@ -1,4 +1,4 @@
-//! One node lost for good, another in its place.
+//! Tests of takeovers: one node lost for good, another in its place.
 
 use std::path::Path;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn state(home: &TempDir, name: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_takes_over_and_the_old_coordinator_is_refused_when_it_comes_back() {
+async fn follower_takes_over_and_the_old_coordinator_is_refused() {
     let trio = Trio::start().await;
     let before = trio.write(7).await;
     trio.a.seat.announce(announcement("c", 1, 60)).await.unwrap();
@@ -94,14 +94,14 @@ async fn a_follower_takes_over_and_the_old_coordinator_is_refused_when_it_comes_
     let done = c.seat.replace(Some(after), digits(8), stored.blobs).await.unwrap();
     assert!(matches!(done, Replaced::Done(revision) if revision > after));
 
-    // The old one comes back, sure that it coordinates; the knock of the new one tells it.
+    // The old coordinator comes back, still in its role. The new one's message tells it.
     let back = Served::start(&state(&home, "a"), "a", old_port, vec![]).await;
     until("it follows", async || !back.seat.serves()).await;
     until("it sees what the others see", async || {
         back.seat.read().await.is_ok_and(|view| view.record.unwrap().record == digits(8))
     })
     .await;
-    // That is kept: its next start follows at once.
+    // That is saved: its next start follows at once.
     back.end().await;
     let again = Served::start(&state(&home, "a"), "a", old_port, vec![]).await;
     assert!(!again.seat.serves());
@@ -110,7 +110,7 @@ async fn a_follower_takes_over_and_the_old_coordinator_is_refused_when_it_comes_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_takeover_goes_on_when_who_asked_for_it_is_gone() {
+async fn takeover_continues_when_its_caller_is_gone() {
     let trio = Trio::start().await;
     trio.write(7).await;
     let nodes = trio.nodes();
@@ -118,7 +118,7 @@ async fn a_takeover_goes_on_when_who_asked_for_it_is_gone() {
     a.end().await;
     until_away(&b).await;
     until_away(&c).await;
-    // Begun, and given up at once.
+    // Begun, and abandoned by its caller at once.
     drop(timeout(Duration::ZERO, b.seat.take_over(&nodes, &[])).await);
     until("it takes over", async || b.seat.serves()).await;
     until("the other follows", async || c.seat.generation() == 2).await;
@@ -126,7 +126,7 @@ async fn a_takeover_goes_on_when_who_asked_for_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_follows_does_so_also_when_who_told_it_is_gone() {
+async fn node_follows_even_when_the_messenger_is_gone() {
     let trio = Trio::start().await;
     let place = super::super::peer::Whereabouts { generation: 9, coordinator: String::new() };
     drop(timeout(Duration::ZERO, trio.a.seat.follow(place)).await);
@@ -134,7 +134,7 @@ async fn who_follows_does_so_also_when_who_told_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_coordinator_is_refused_by_who_knows_better_before_it_knows_itself() {
+async fn old_coordinator_is_refused_before_it_knows_itself() {
     let trio = Trio::start().await;
     trio.write(1).await;
     // As if a takeover had happened while `a` was cut off: `c` knows of it.
@@ -155,7 +155,7 @@ async fn the_rule_of_a_takeover_is_kept() {
     trio.write(1).await;
     let nodes = trio.nodes();
     let Trio { a, b, c, home } = trio;
-    // `b` misses the last record: it was not there.
+    // `b` misses the last record: it was not running.
     let (b_port, b_state) = (b.port, state(&home, "b"));
     b.end().await;
     let (expected, _) = number(&*a.seat).await;
@@ -206,13 +206,13 @@ async fn of_two_takeovers_at_once_at_most_one_goes_through() {
     assert_eq!(number(&*b.seat).await, number(&*c.seat).await);
 }
 
-/// What a node promises to another that takes over.
+/// Makes a node promise a generation to another that takes over.
 fn promise_to(node: &Served, generation: u32, node_id: &str) -> Promise {
     Promise { generation, node_id: node_id.to_owned(), address: node.address.clone() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_promised_goes_by_no_earlier_coordinator_until_the_takeover_is_given_up() {
+async fn promise_blocks_older_coordinators_until_the_takeover_fails() {
     let home = tempfile::tempdir().unwrap();
     let a = Server::start(&state(&home, "a"), 0);
     let join = vec![a.address.clone()];
@@ -234,7 +234,7 @@ async fn who_has_promised_goes_by_no_earlier_coordinator_until_the_takeover_is_g
         let said = node.seat.promise(promise.clone()).await.unwrap();
         assert_eq!((said.revision, said.reaches), (first.0, false));
     }
-    // The old one is awake again, and who promised nothing goes on with it.
+    // The old coordinator is awake again, and the node without a promise goes on with it.
     a.signal(Signal::SIGCONT);
     until_here(&*d.seat).await;
     let Ok(Replaced::Done(second)) = d.seat.replace(Some(first), digits(2), vec![]).await else {
@@ -256,7 +256,7 @@ async fn who_has_promised_goes_by_no_earlier_coordinator_until_the_takeover_is_g
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_takeover_that_its_nodes_death_cut_off_frees_who_promised() {
+async fn takeover_cut_off_by_a_death_frees_the_promises() {
     let trio = Trio::start().await;
     let promise = promise_to(&trio.b, 2, "b");
     trio.b.seat.promise(promise.clone()).await.unwrap();
@@ -271,7 +271,7 @@ async fn a_takeover_that_its_nodes_death_cut_off_frees_who_promised() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_went_by_is_not_lost_because_its_copy_is_older() {
+async fn seen_record_newer_than_the_copy_blocks_a_takeover() {
     let trio = Trio::start().await;
     let copied = trio.write(1).await;
     let nodes = trio.nodes();
@@ -279,7 +279,7 @@ async fn what_a_node_went_by_is_not_lost_because_its_copy_is_older() {
     a.end().await;
     until_away(&b).await;
     until_away(&c).await;
-    // As if the blobs of one more record had not come before the end.
+    // As if the blobs of one more record were missing at the end.
     let newer = Revision(copied.0 + 1);
     let record = Some(Stored { revision: newer, record: digits(2), blobs: vec![] });
     let seen = b.seat.publisher.successor();
