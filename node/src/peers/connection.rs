@@ -23,7 +23,8 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// How long the peer may stay silent before it answers. It gives only what is in its memory.
+    /// How long the peer may stay silent before it answers. It reads no disk, so it can answer at
+    /// once.
     pub(super) patience: Duration,
     request: u64,
     frame: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The coordinator in etcd (3.4 or later), under a prefix of its own.
 //!
 //! ```text
-//! PREFIX/state/record       the record and the names of its blobs; its revision is the mod_revision
+//! PREFIX/state/record       the record and its blobs' names; its revision is the mod_revision
 //! PREFIX/state/alive/NODE   an announcement, on a lease of its node
 //! PREFIX/blobs/HASH         the length of a blob; written when all its pieces are there
 //! PREFIX/pieces/HASH/NNNN   its pieces, below etcd's limit on a request
