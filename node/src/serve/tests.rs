@@ -63,7 +63,7 @@ impl TestNode {
         Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), &[])
     }
 
-    /// The same with further arguments.
+    /// Creates the same with further arguments.
     fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
         Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), more)
     }

@@ -25,8 +25,8 @@ pub(super) fn start_again() -> io::Result<()> {
 }
 
 /// Creates a session for this process alone, which signals of a terminal do not reach. Uses all
-/// cores again: the starter may be bound to a few, as a rank of a job is, but the node serves all
-/// of them.
+/// cores again. The starter may be bound to a few, as a rank of a job is, but the node serves every
+/// rank.
 ///
 /// # Errors
 /// The system's error.

@@ -1,7 +1,11 @@
 //! `larder-node`: starts a node, prints where it listens, and drains it when told to stop.
 //!
-//! Exit codes: 0 after a drain, 1 if the node could not start, 2 for settings that can't be used,
-//! 130 when a second signal cut the drain short.
+//! Exit codes:
+//!
+//! - 0 after a drain;
+//! - 1 if the node could not start;
+//! - 2 for settings that can't be used;
+//! - 130 when a second signal cut the drain short.
 
 mod detach;
 

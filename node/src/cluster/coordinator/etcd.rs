@@ -97,7 +97,7 @@ pub struct Etcd {
     _end: DropGuard,
 }
 
-/// What calls and the watch share.
+/// The state that calls and the watch share.
 #[derive(Debug)]
 struct Store {
     line: Line,

@@ -1,5 +1,5 @@
-//! Rows that are not kept and too long for the staging memory: read by range and sent in pieces,
-//! each with a checksum of its own.
+//! Rows that are not kept and too long for the staging memory. They are read by range and sent in
+//! pieces, each with its own checksum.
 
 use larder_extent::crc::crc32c;
 use larder_wire::data::{DataPiece, Features};

@@ -1,7 +1,8 @@
 //! Which callers may change the cluster.
 //!
 //! A caller must show the cluster's token. A node that was started without a token accepts only
-//! callers on its own host. (etcd keeps its record, and may have its own access control.)
+//! callers on its own host. Such a cluster keeps its record in etcd, which may have its own access
+//! control.
 //!
 //! Non-goals: protecting calls that only read.
 
