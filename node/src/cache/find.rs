@@ -155,7 +155,7 @@ impl Cache {
         for (index, id) in doubted {
             // Rows by range come from the same origin as the damaged bytes, and are not compared.
             if matches!(found[index], Found::NotKept) {
-                let why = "its bytes were not what the manifest pins, and there is no room to read them anew";
+                let why = "its bytes did not have the pinned checksum, and there is no room to read them again";
                 found[index] = over(id, Arc::new(again(why)));
             }
         }

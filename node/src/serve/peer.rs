@@ -148,7 +148,7 @@ impl Peer {
         };
         let least = limits::SEND_BYTES_PER_SECOND_MIN >> 10;
         tracing::warn!(
-            "{who} takes less than {least} KiB/s of what it asked for: its connection is closed"
+            "{who} receives less than {least} KiB/s of its data: its connection is closed"
         );
         ErrorKind::TimedOut.into()
     }

@@ -306,7 +306,7 @@ fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Er
     if theirs.generation > kept.generation {
         let place = &theirs.coordinator;
         return Err(refuse(format!(
-            "node {id} follows generation {}, whose coordinator is {place}: nothing is to be taken over",
+            "node {id} follows generation {}, coordinated at {place}: nothing is to be taken over",
             theirs.generation
         )));
     }

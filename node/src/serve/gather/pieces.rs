@@ -63,8 +63,8 @@ impl Answer<'_> {
 fn not_taken(bytes: u64) -> Error {
     let max = limits::RANGE_STAGING_BYTES;
     let message = format!(
-        "a row of {bytes} bytes whose shard is not kept; at most {max} are sent at once of what is read by \
-         range, so update the client, or give the node more memory"
+        "a row of {bytes} bytes of a shard that is not kept; of a read by range at most {max} are sent at \
+         once, so update the client, or give the node more memory"
     );
     Error::new(ErrorKind::InvalidArgument, message)
 }

@@ -43,7 +43,7 @@ impl Asker {
         let max = limits::ASKED_BY_BYTES_MAX;
         if asked_by.is_empty() || asked_by.len() > max || asked_by.contains(char::is_control) {
             let message =
-                format!("asked_by names who asks, in 1 to {max} bytes without control characters");
+                format!("asked_by names the caller in 1 to {max} bytes without control characters");
             let why = Error::new(ErrorKind::InvalidArgument, message);
             audit_stranger(self.from, &why);
             return Err(why);
