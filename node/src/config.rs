@@ -1,8 +1,8 @@
-//! Configuration: [`Args`] is what was typed, [`Config`] what was validated. Nothing inside
-//! re-validates.
+//! Configuration: [`Args`] holds the typed settings, [`Config`] the validated ones. No later code
+//! validates again.
 //!
-//! Every setting can also come from the environment (`LARDER_...`), a flag wins. Credentials never
-//! come this way: the origin reads them from where its own tools do.
+//! Every setting can also come from the environment (`LARDER_...`); a flag has priority.
+//! Credentials never come this way: the origin reads them from the places that its own tools use.
 
 mod cluster;
 mod duration;
@@ -23,12 +23,12 @@ pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "larder-node", version, about)]
 pub struct Args {
-    /// Memory for shards, such as 64GiB, or a share of what is available now, such as 50%; the
+    /// Memory for shards, such as 64GiB, or a share of the memory available now, such as 50%; the
     /// default is all that the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
 
-    /// Fill only what lies under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://,
+    /// Fill only objects under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://,
     /// file://
     #[arg(
         long,
@@ -39,19 +39,19 @@ pub struct Args {
     )]
     pub origin: Vec<String>,
 
-    /// Where gRPC, /metrics and /healthz are served; port 0 takes any
+    /// Address for gRPC, /metrics and /healthz; port 0 takes any
     #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
 
-    /// Where rows are served; the default is the port after --listen's
+    /// Address for rows; the default is the port after --listen's
     #[arg(long, env = "LARDER_DATA_LISTEN", value_name = "HOST:PORT")]
     pub data_listen: Option<String>,
 
-    /// The data address that clients are told, when it differs from where this node listens
+    /// The data address told to clients, when it differs from the one this node listens on
     #[arg(long, env = "LARDER_DATA_ADVERTISE", value_name = "HOST:PORT")]
     pub data_advertise: Option<String>,
 
-    /// Allow --listen beyond loopback although nothing authenticates who connects
+    /// Allow --listen beyond loopback although callers are not authenticated
     #[arg(long, env = "LARDER_INSECURE_LISTEN_BEYOND_LOOPBACK")]
     pub insecure_listen_beyond_loopback: bool,
 
@@ -63,8 +63,8 @@ pub struct Args {
     #[arg(long, env = "LARDER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
-    /// Serve this user's processes and nobody else: what connects to the socket may add prefixes to
-    /// --origin, and control calls need the ticket that is told there
+    /// Serve only this user's processes: a process on the socket may add prefixes to --origin, and
+    /// control calls need the ticket that the socket gives out
     #[arg(long, conflicts_with_all = ["socket_group", "member", "insecure_listen_beyond_loopback"])]
     pub private: bool,
 
@@ -76,11 +76,11 @@ pub struct Args {
     #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
     pub member: Vec<String>,
 
-    /// The cluster that this node is one of.
+    /// The node's cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 
-    /// How the line that says "listening" is printed: text or json
+    /// Format of the line that says "listening": text or json
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub output: String,
 
@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long)]
     pub exit_with_stdin: bool,
 
-    /// Stop when nobody has been connected to the socket for so long, such as 60s
+    /// Stop when no client has been connected to the socket for so long, such as 60s
     #[arg(long, value_name = "TIME")]
     pub exit_when_unused: Option<String>,
 
@@ -101,7 +101,7 @@ pub struct Args {
     #[arg(long)]
     pub detach: bool,
 
-    /// What --detach starts.
+    /// Set by --detach for the process that it starts.
     #[arg(long, hide = true)]
     pub detached: bool,
 
@@ -110,16 +110,16 @@ pub struct Args {
     pub divide_timing: u32,
 }
 
-/// Memory for shards, as it was asked for.
+/// The requested memory for shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// Percent of what is available at the start.
+    /// A percentage of the memory available at the start.
     Share(u32),
 }
 
-/// What was validated.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub struct Config {
     memory: Option<Memory>,
@@ -141,16 +141,16 @@ pub struct Config {
     exit_when_unused: Option<Duration>,
 }
 
-/// The unix socket and who may open it.
+/// The unix socket and its group.
 #[derive(Debug, Clone)]
 pub struct SocketConfig {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// The group that may use it besides the owner.
     pub group: Option<String>,
 }
 
-/// A setting that can't be used: what, why, and what to do.
+/// A setting that can't be used: its name, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting}: {why}")]
 pub struct ConfigError {
@@ -178,8 +178,8 @@ impl TryFrom<Args> for Config {
             return Err(ConfigError::new(
                 "--listen",
                 format!(
-                    "{listen} (data {data_listen}) is reachable from other hosts and nothing authenticates who \
-                     connects; listen on 127.0.0.1, or accept that with --insecure-listen-beyond-loopback"
+                    "{listen} (data {data_listen}) is reachable from other hosts, and callers are not \
+                     authenticated; listen on 127.0.0.1, or accept that with --insecure-listen-beyond-loopback"
                 ),
             ));
         }
@@ -220,37 +220,37 @@ impl TryFrom<Args> for Config {
 }
 
 impl Config {
-    /// `--memory`, when it was given.
+    /// Returns `--memory`, if given.
     #[must_use]
     pub fn memory(&self) -> Option<Memory> {
         self.memory
     }
 
-    /// The prefixes that may be filled from the start.
+    /// Returns the prefixes that may be filled from the start.
     #[must_use]
     pub fn origins(&self) -> &[OriginUri] {
         &self.origins
     }
 
-    /// Where control is served.
+    /// Returns the address for control.
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
 
-    /// Where rows are served.
+    /// Returns the address for rows.
     #[must_use]
     pub fn data_listen(&self) -> SocketAddr {
         self.data_listen
     }
 
-    /// The data address clients are told, when it is not where we listen.
+    /// Returns the data address for clients, if it differs from the one the node listens on.
     #[must_use]
     pub fn data_advertise(&self) -> Option<&str> {
         self.data_advertise.as_deref()
     }
 
-    /// Other hosts can connect, and nothing authenticates them.
+    /// Returns true if other hosts can connect, without authentication.
     #[must_use]
     pub fn beyond_loopback(&self) -> bool {
         self.beyond_loopback
@@ -268,56 +268,56 @@ impl Config {
         &self.socket
     }
 
-    /// This node's name on the ring.
+    /// Returns this node's name on the ring.
     #[must_use]
     pub fn node_id(&self) -> &str {
         &self.node_id
     }
 
-    /// The name of this host.
+    /// Returns the name of this host.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The cluster that it is one of, if its membership can change.
+    /// Returns the node's cluster, if its membership can change.
     #[must_use]
     pub fn cluster(&self) -> Option<&ClusterConfig> {
         self.cluster.as_ref()
     }
 
-    /// What it is to the ring of that cluster.
+    /// Returns the node's share of that cluster's ring.
     #[must_use]
     pub fn ring_share(&self) -> &RingShare {
         &self.ring_share
     }
 
-    /// How many members own a shard, if that was said.
+    /// Returns how many members own a shard, if given.
     #[must_use]
     pub fn copies(&self) -> Option<u8> {
         self.copies
     }
 
-    /// The host by which others reach it, if it is not the one it listens on.
+    /// Returns the host by which other nodes and clients reach this one, if given.
     #[must_use]
     pub fn advertise(&self) -> Option<&str> {
         self.advertise.as_deref()
     }
 
-    /// Serves its owner's processes only.
+    /// Returns true for a node that serves only its owner's processes.
     #[must_use]
     pub fn private(&self) -> bool {
         self.private
     }
 
-    /// For how long nobody may be connected to the socket before the node stops.
+    /// Returns how long the socket must be without clients before the node stops.
     #[must_use]
     pub fn exit_when_unused(&self) -> Option<Duration> {
         self.exit_when_unused
     }
 
-    /// The ring's members as typed; empty for a ring of this node alone, whose port is known only
-    /// once it listens.
+    /// Returns the ring's members as typed. Empty for a ring of this node alone: its port is known
+    /// only once it listens.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
@@ -341,7 +341,7 @@ fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, Config
     found.next().ok_or_else(|| wrong(format!("{text:?}: the host has no address")))
 }
 
-/// The port after another one; after "any" comes "any".
+/// Returns the port after another one, and 0 ("any") after 0.
 fn port_after(port: u16) -> Result<u16, ConfigError> {
     if port == 0 {
         return Ok(0);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_beyond_loopback_takes_an_explicit_word() {
+    fn listening_beyond_loopback_needs_an_explicit_flag() {
         let refused = config(&["--listen", "0.0.0.0:7070"]).expect_err("refused");
         assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_node_needs_no_prefix_and_lets_nobody_else_in() {
+    fn private_node_needs_no_prefix_and_excludes_other_users() {
         let typed = |more: &[&'static str]| {
             let typed: Vec<&str> =
                 ["larder-node", "--private"].iter().chain(more).copied().collect();

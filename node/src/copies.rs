@@ -63,9 +63,9 @@ pub(crate) struct Copier {
     shared: Arc<Shared>,
     /// Which members to ask next, by position among the other owners.
     turn: usize,
-    /// No member is asked before this. `patience` is how long to wait after the next question
-    /// without a hit.
+    /// No member is asked before this.
     ask_at: Instant,
+    /// How long to wait after the next question without a hit.
     patience: Duration,
     /// Failed to be copied; not retried before the others had their turn.
     failed: HashSet<ShardId>,

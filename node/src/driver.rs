@@ -2,11 +2,11 @@
 //! effects.
 //!
 //! ```text
-//!   coordinator's watch ─┐                            ┌─▶ Agreement: announce, propose, fetch, sweep
-//!   operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ────┼─▶ Installer: the ring, and its exceptions
-//!   the clock ───────────┤     ▲       (pure)         ├─▶ Holdings: pull shards, drop old copies
-//!                        │     │                      ├─▶ last_uses: ask sources for the last reads
-//!   results of effects ──┘     └──────── events ◀─────┴─▶ Planning: the planner, over known datasets
+//! coordinator's watch ─┐                          ┌─▶ Agreement: announce, propose, fetch, sweep
+//! operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ──┼─▶ Installer: the ring, and its exceptions
+//! the clock ───────────┤     ▲       (pure)       ├─▶ Holdings: pull shards, drop old copies
+//!                      │     │                    ├─▶ last_uses: ask sources for the last reads
+//! results of effects ──┘     └────── events ◀─────┴─▶ Planning: the planner, over known datasets
 //! ```
 //!
 //! Thread rule: one task owns the agent and waits only for the next event. Work that takes time

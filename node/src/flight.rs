@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Flight {
     id: ShardId,
-    /// No byte may be read before the whole shard is compared: with the checksum that a manifest
-    /// pins, or with the digest of a peer that gave some of the bytes.
+    /// Set while no byte may be read before the whole shard is compared. It is compared with the
+    /// checksum that a manifest pins, or with the digest of a peer that gave some of the bytes.
     withheld: AtomicBool,
     attempts: AtomicU32,
     /// Cancelled once a reader waits for the shard, or soon will.

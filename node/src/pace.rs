@@ -129,8 +129,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Pauses after a piece that took `took`, by `rests` times its length. Does not pause in a
-    /// hurry.
+    /// Pauses after a piece that took `took`, if the source asks for `rests` times that. A hurried
+    /// flight does not pause.
     pub(crate) async fn end(self, took: Duration, rests: u32) {
         if self.flight.is_hurried() {
             return;

@@ -1,9 +1,9 @@
 //! The other nodes of the ring, as sources of shards for this node.
 //!
-//! Another node may hold a shard in memory: another owner, the owner before a ring change, or the
-//! node that stood in for an absent owner. The fill worker asks such a node before the origin. It
-//! asks for bytes of the extent as they lie in memory, because the layout follows from the manifest
-//! and is the same on every node. A peer gives only shards that it holds, and starts no fill.
+//! Other holders of a shard are another owner, the owner before a ring change, and the stand-in of
+//! an absent owner. The fill worker asks such a node before the origin. It asks for bytes of the
+//! extent as they lie in memory. The layout follows from the manifest, so it is the same on every
+//! node. A peer gives only shards that it holds, and starts no fill.
 //!
 //! Bytes of a peer are trusted no more than bytes of the origin. Each piece has a checksum. The
 //! whole shard is compared with a digest of the row checksums, which the peer took when it filled

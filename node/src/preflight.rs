@@ -1,6 +1,6 @@
 //! Warns at the start about conditions that make a node slow or useless later.
 //!
-//! It only warns and never refuses: an origin may come back, a folder may be mounted later, and a
+//! It only warns and never refuses. An origin may come back, and a folder may be mounted later. A
 //! cache that may be swapped out is still a cache.
 //!
 //! Thread rule: the caller checks the host; a background task checks the origins.

@@ -2,17 +2,17 @@
 //! HTTP.
 //!
 //! ```text
-//! data ── session ── gather ── staging        one thread a connection, blocking sockets
+//! data ── session ── gather ── staging        one thread per connection, blocking sockets
 //! local ────┘           │
 //! control ── http       ▼                     tokio tasks
 //!                cache, flights, catalog
 //! ```
 //!
-//! Thread rule: the data plane is threads that block; each waits in poll(2) for its socket and for
-//! the word to stop. The control plane runs on the node's runtime. Everything a peer can make this
-//! module hold is bounded, in connections, handshakes, requests, staging memory and leases.
+//! Thread rule: data plane threads block. Each waits in poll(2) for its socket and for the stop
+//! event. The control plane runs on the node's runtime. Every resource that a client can make this
+//! module hold is bounded: connections, handshakes, requests, staging memory and leases.
 //!
-//! Non-goals: deciding what is kept (the cache), reading the origin (fills), encryption.
+//! Non-goals: deciding which shards to keep (the cache), reading the origin (fills), encryption.
 
 mod acceptor;
 mod activity;
@@ -50,10 +50,11 @@ use stop::Stop;
 
 pub(crate) use activity::Activity;
 
-/// How long connections that were told to end may take to do so.
+/// How long connections may take to end after they were told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The sockets of a node, bound before anything else starts: what is bound says what the ring says.
+/// The sockets of a node, bound before anything else starts, so that the ring names the bound
+/// ports.
 #[derive(Debug)]
 pub struct Listeners {
     /// For gRPC, `/metrics` and `/healthz`.
@@ -62,7 +63,7 @@ pub struct Listeners {
     pub data: TcpListener,
 }
 
-/// What all servers work with.
+/// The state that all servers share.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -71,21 +72,21 @@ pub(crate) struct Context {
     pub(crate) data: Arc<Connections>,
     pub(crate) local: Arc<Connections>,
     pub(crate) clients: Arc<Clients>,
-    /// Given out with every opened dataset, asked for on the data plane: proves that a client found
-    /// this start of this node.
+    /// Sent with every opened dataset, and required on the data plane. Proves that a client found
+    /// this boot of this node.
     ticket: Ticket,
     staging: Arc<Allowance>,
     requests: Arc<Allowance>,
-    /// Datasets being opened.
+    /// Limits the datasets being opened.
     opening: Arc<Semaphore>,
-    /// Walks over all shards.
+    /// Limits the walks over all shards.
     listing: Arc<Semaphore>,
-    /// Turns of nodes that ask when shards were last read.
+    /// Limits the nodes that are answered about last uses.
     last_uses: Semaphore,
     started: Instant,
-    /// Where rows are served, as clients are told.
+    /// The address for rows, as told to clients.
     data_address: String,
-    /// Where control is served: `http://host:port`.
+    /// The address for control: `http://host:port`.
     control_address: String,
     socket_path: PathBuf,
 }
@@ -102,7 +103,7 @@ impl Servers {
     /// Starts all servers.
     ///
     /// # Errors
-    /// If the unix socket can't be made, or the system refuses a thread.
+    /// The unix socket can't be created, or the system refuses a thread.
     pub fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
         let failed = |what: &'static str| {
             move |why: std::io::Error| {
@@ -124,11 +125,11 @@ impl Servers {
         Ok(Self { context, socket, http })
     }
 
-    /// Runs `then` on a thread of its own once nobody has been connected to the unix socket for
-    /// `span`; from that moment on nobody is let in. The first user may take longer to come.
+    /// Runs `then` on a thread of its own once no client has been connected to the unix socket for
+    /// `span`. From then on no client is admitted. The first client may take longer to connect.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// The system refuses a thread.
     pub fn when_unused(
         &self,
         span: Duration,
@@ -142,7 +143,7 @@ impl Servers {
         std::thread::Builder::new().name("larder-unused".to_owned()).spawn(wait).map(drop)
     }
 
-    /// Stops accepting and waits for requests in flight, at most `grace`. Blocks.
+    /// Stops accepting, and waits at most `grace` for requests in flight. Blocks.
     pub fn drain(&self, grace: Duration) {
         let deadline = clock::now() + grace;
         let left = || deadline.saturating_duration_since(clock::now());

@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a coordinator whose leases are checked when the test asks for it.
+    /// Starts a coordinator that checks its leases only when the test asks for it.
     async fn coordinator(state: &std::path::Path) -> Embedded {
         let ledger = Arc::new(Ledger::open(state).unwrap());
         let found = |_: &Ledger, kept: &mut Kept| {

@@ -1,7 +1,7 @@
 //! The coordinator in etcd (3.4 or later), under a prefix of its own.
 //!
 //! ```text
-//! PREFIX/state/record       the record, with the names of its blobs; its revision is the mod_revision
+//! PREFIX/state/record       the record and its blobs' names; its revision is the mod_revision
 //! PREFIX/state/alive/NODE   an announcement, on a lease of its node
 //! PREFIX/blobs/HASH         the length of a blob; written when all its pieces are there
 //! PREFIX/pieces/HASH/NNNN   its pieces, below etcd's limit on a request
@@ -41,7 +41,7 @@ use keys::Keys;
 use line::Line;
 use wire::{KeyValue, Op, TxnRequest};
 
-/// Tries for a blob whose pieces another node sweeps during the write.
+/// Tries for a blob, in case another node sweeps its pieces during the write.
 const PUT_TRIES_MAX: usize = 3;
 
 /// Blobs swept by one transaction: two operations each, and etcd accepts 128.
@@ -96,7 +96,7 @@ pub struct Etcd {
     _end: DropGuard,
 }
 
-/// What calls and the watch share.
+/// The state that calls and the watch share.
 #[derive(Debug)]
 struct Store {
     line: Line,
@@ -280,7 +280,7 @@ impl Store {
         let record = self.list(wire::get(self.keys.record())).await?.into_iter().next();
         let record = record.map(decode_record).transpose()?;
         let Some(record) = record.filter(|record| record.revision == at) else { return Ok(None) };
-        // Includes the pieces of a blob whose write broke off.
+        // Includes the pieces of a blob after its write broke off.
         let most = i64::try_from(limits::BLOBS_KEPT_MAX * 64).unwrap_or(i64::MAX);
         let pieces = self.list(wire::get_all(self.keys.pieces(), most, true)).await?;
         let mut ids = self.blobs().await?;

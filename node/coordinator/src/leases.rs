@@ -1,7 +1,7 @@
 //! Tracks when announcements expire. Pure: `now` is an argument.
 //!
-//! A process that was stopped or swapped out, or whose machine was paused, heard no renewals. It
-//! must not then declare all nodes dead. So a late check lengthens all leases by the delay.
+//! A process that was stopped, swapped out or paused with its machine heard no renewals. It must
+//! not then declare all nodes dead. So a late check lengthens all leases by the delay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -111,7 +111,7 @@ impl Ledger {
             }
             WriteError::InDoubt(why) => {
                 let why = format!(
-                    "its disk failed and what it holds is open: {why}; mend it and restart the node"
+                    "its disk failed and its contents are unknown: {why}; mend it and restart the node"
                 );
                 let why = Error::new(ErrorKind::Unavailable, why);
                 CoordinatorError::Unknown(self.failed.get_or_init(|| why).clone())

@@ -1,5 +1,8 @@
-//! Keeps the agreed state of a cluster in one place: one small record that changes only by
-//! compare-and-set, blobs that never change, and announcements that expire unless renewed.
+//! Keeps the agreed state of a cluster in one place:
+//!
+//! - one small record that changes only by compare-and-set;
+//! - blobs that never change;
+//! - announcements that expire unless renewed.
 //!
 //! The coordinator keeps bytes and does not interpret them. [`Coordinator`] has two
 //! implementations, and one test suite runs over both:

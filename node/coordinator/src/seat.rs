@@ -2,10 +2,10 @@
 //! the role, so a restart keeps it too. The role may change while the seat runs.
 //!
 //! ```text
-//!  unused folder, no --join ──▶ Serving (generation 1)
-//!                                  │  a greater generation is heard of       ▲
-//!                                  ▼                                         │ take_over (by an operator)
-//!  unused folder, --join ─────▶ Following ───────────────────────────────────┘
+//! unused folder, no --join ──▶ Serving (generation 1)
+//!                                  │  a greater generation is heard of      ▲
+//!                                  ▼                                        │ take_over (by an
+//! unused folder, --join ─────▶ Following ───────────────────────────────────┘ operator)
 //! ```
 //!
 //! A serving seat that learns that its generation is over never serves again on that record. The

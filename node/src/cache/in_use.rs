@@ -23,8 +23,7 @@ impl InUse {
         Self { cache: Arc::clone(cache), datasets: Vec::new() }
     }
 
-    /// Notes a dataset that the connection asks for. If it is noted already, this costs one
-    /// comparison.
+    /// Notes a dataset that the connection asks for. A noted dataset costs only a comparison.
     pub(crate) fn note(&mut self, dataset: &Arc<Dataset>) {
         if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
             return;

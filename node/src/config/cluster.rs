@@ -1,4 +1,4 @@
-//! Whether and how a node is one of a cluster that changes: what was typed, and what was validated.
+//! The settings of a node in a cluster with changing membership, as typed and as validated.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,11 @@ use larder_coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
 
 use super::ConfigError;
 
-/// What was typed about the cluster.
+/// The typed cluster settings.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ClusterArgs {
-    /// Be one of a cluster whose record a node keeps, and keep this node's part of it in this
-    /// folder; without --join this node founds a cluster there
+    /// Be in a cluster that keeps its record on one of its nodes, and keep this node's part of it
+    /// in this folder; without --join this node founds a cluster there
     #[arg(long, env = "LARDER_STATE", value_name = "FOLDER", conflicts_with_all = ["private", "member", "etcd"])]
     pub state: Option<PathBuf>,
 
@@ -30,11 +30,11 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_TOKEN", value_name = "SECRET", hide_env_values = true)]
     pub token: Option<String>,
 
-    /// A file that holds it
+    /// A file that holds the token
     #[arg(long, env = "LARDER_TOKEN_FILE", value_name = "PATH", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
 
-    /// Be one of a cluster whose record etcd (3.4 or later) keeps; an endpoint of it (repeat for
+    /// Be in a cluster that keeps its record in etcd (3.4 or later); an endpoint of it (repeat for
     /// more)
     #[arg(
         long,
@@ -55,8 +55,8 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_COPIES", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
     pub copies: Option<u8>,
 
-    /// What fails together with this node beyond its host, such as an availability zone: copies of
-    /// a shard keep apart by it
+    /// The domain that fails together with this node beyond its host, such as an availability zone:
+    /// replicas of a shard are kept in different ones
     #[arg(long, env = "LARDER_ZONE", value_name = "NAME", default_value = "")]
     pub zone: String,
 
@@ -65,19 +65,19 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_ADVERTISE", value_name = "HOST")]
     pub advertise: Option<String>,
 
-    /// What the keys of this cluster begin with in etcd
+    /// The prefix of this cluster's keys in etcd
     #[arg(long, env = "LARDER_ETCD_PREFIX", value_name = "PREFIX", default_value = "/larder")]
     pub etcd_prefix: String,
 
-    /// The name by which etcd knows this cluster's nodes
+    /// The user name of this cluster's nodes in etcd
     #[arg(long, env = "LARDER_ETCD_USER", value_name = "NAME", requires = "etcd_password_file")]
     pub etcd_user: Option<String>,
 
-    /// A file that holds the password that goes with it
+    /// A file that holds the password of --etcd-user
     #[arg(long, env = "LARDER_ETCD_PASSWORD_FILE", value_name = "PATH", requires = "etcd_user")]
     pub etcd_password_file: Option<PathBuf>,
 
-    /// Who certifies etcd's servers (PEM), for https
+    /// The certificate of the authority that certifies etcd's servers (PEM), for https
     #[arg(long, env = "LARDER_ETCD_CA", value_name = "PATH")]
     pub etcd_ca: Option<PathBuf>,
 
@@ -85,43 +85,44 @@ pub struct ClusterArgs {
     #[arg(long, env = "LARDER_ETCD_CERT", value_name = "PATH", requires_all = ["etcd_key", "etcd_ca"])]
     pub etcd_cert: Option<PathBuf>,
 
-    /// The key that goes with it (PEM)
+    /// The key of --etcd-cert (PEM)
     #[arg(long, env = "LARDER_ETCD_KEY", value_name = "PATH", requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
 }
 
-/// What a node is to the ring of its cluster.
+/// A node's share of the ring of its cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RingShare {
-    /// Its share relative to the others; none: by its memory.
+    /// Its share relative to the others; `None` sets it by its memory.
     pub weight: Option<u32>,
-    /// What fails together with it beyond its host; empty: not known.
+    /// The domain that fails together with it beyond its host; empty if unknown.
     pub zone: String,
 }
 
-/// The cluster that a node is one of.
+/// The cluster of a node.
 #[derive(Debug, Clone)]
 pub enum ClusterConfig {
-    /// Its record is kept by one of its nodes.
+    /// One of its nodes keeps the record.
     Seat {
         /// The folder of this node's part.
         state: PathBuf,
-        /// What all nodes share.
+        /// The secret that all nodes share.
         token: JoinToken,
         /// Control addresses of nodes to ask, `http://host:port`.
         join: Vec<String>,
     },
-    /// Its record is kept by etcd.
+    /// etcd keeps the record.
     Etcd {
-        /// How etcd is reached.
+        /// How to reach etcd.
         options: EtcdOptions,
-        /// What operators show; none: only those of this host may change anything.
+        /// The token that operators show. With `None` only operators on this host may change the
+        /// cluster.
         token: Option<JoinToken>,
     },
 }
 
 impl ClusterConfig {
-    /// What all nodes share, if they share something.
+    /// Returns the secret that all nodes share, if they have one.
     #[must_use]
     pub fn token(&self) -> Option<&JoinToken> {
         match self {
@@ -131,7 +132,7 @@ impl ClusterConfig {
     }
 }
 
-/// What the node is to the ring; refused where there is no ring that it could be said to.
+/// Returns the node's share of the ring. Refuses a share without a cluster.
 pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> {
     let share = RingShare { weight: typed.weight, zone: typed.zone.clone() };
     if share == RingShare::default() || typed.state.is_some() || !typed.etcd.is_empty() {
@@ -142,8 +143,8 @@ pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> 
     Err(ConfigError::new(setting, why))
 }
 
-/// Reads secrets and certificates, and refuses what does not go together. None: the node is in no
-/// such cluster.
+/// Reads secrets and certificates, and refuses settings that conflict. Returns `None` without a
+/// cluster.
 pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigError> {
     let token = token(typed.token.as_deref(), typed.token_file.as_deref())?;
     if let Some(state) = typed.state {
@@ -195,7 +196,7 @@ fn token(typed: Option<&str>, file: Option<&Path>) -> Result<Option<JoinToken>, 
     read.map(Some)
 }
 
-/// `host:port`, as other addresses are written here; a scheme says nothing.
+/// Parses `host:port`, the form of all addresses here. A scheme is ignored.
 fn control_address(text: &str) -> Result<String, ConfigError> {
     let address = text.trim().trim_start_matches("http://");
     let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
@@ -206,12 +207,13 @@ fn control_address(text: &str) -> Result<String, ConfigError> {
     Ok(format!("http://{address}"))
 }
 
-/// Endpoints are shown to whoever asks how the cluster stands.
+/// Refuses user and password in an endpoint, because the cluster's status shows endpoints to every
+/// caller.
 fn check_no_secret(endpoint: &str) -> Result<(), ConfigError> {
     let authority = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
-        let why = "an endpoint is shown to whoever asks and holds no user or password: write it without them, \
+        let why = "an endpoint is shown to every caller, so it must hold no user or password: write it without them, \
                    and give --etcd-user and --etcd-password-file";
         return Err(ConfigError::new("--etcd", why));
     }
@@ -221,7 +223,7 @@ fn check_no_secret(endpoint: &str) -> Result<(), ConfigError> {
 fn password(path: &Path) -> Result<Password, ConfigError> {
     let bytes = read("--etcd-password-file", path)?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| ConfigError::new("--etcd-password-file", "it holds what is no text"))?;
+        .map_err(|_| ConfigError::new("--etcd-password-file", "it holds bytes that are no text"))?;
     Ok(Password(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_holds_a_password_is_refused_without_showing_it() {
+    fn endpoint_with_a_password_is_refused_without_showing_it() {
         for endpoint in
             ["http://larder:se@cret@h:2379", "https://larder@h:2379/", "larder:secret@h"]
         {
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_guard_a_cluster_that_etcd_keeps_and_nothing_without_a_cluster() {
+    fn token_is_accepted_with_etcd_and_refused_without_a_cluster() {
         let token = Some("0123456789abcdef".to_owned());
         let alone = ClusterArgs { token, ..ClusterArgs::default() };
         let etcd = ClusterArgs { etcd: vec!["http://h:2379".to_owned()], ..alone.clone() };

@@ -1,10 +1,10 @@
-//! Spans of time as people type them.
+//! Durations as people type them.
 
 use std::time::Duration;
 
 use super::ConfigError;
 
-/// Parses `60s`, `500ms`, `10m`, `2h`: whole numbers with a unit, never a guess.
+/// Parses `60s`, `500ms`, `10m` or `2h`: whole numbers with a required unit.
 pub(super) fn parse_duration(setting: &'static str, text: &str) -> Result<Duration, ConfigError> {
     let text = text.trim();
     let wrong = || {

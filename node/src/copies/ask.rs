@@ -17,8 +17,8 @@ pub(super) struct Held {
 }
 
 /// Asks the members `asked` which shards `of_interest` of these snapshots they hold. Returns the
-/// answers in no order. A member that does not finish in time counts with what it has listed until
-/// then.
+/// answers in no order. A member that does not finish in time counts with the part that it has
+/// listed.
 pub(super) async fn all(
     peers: &Peers,
     asked: &[&str],

@@ -21,7 +21,7 @@ pub(super) struct Survey {
     pub(super) lacking: HashMap<ShardId, Lacking>,
     /// The other owners of the missing shards, by index among the ring's members.
     pub(super) owners: BTreeSet<u16>,
-    /// Bytes of the missing shards whose primary owner is this node.
+    /// Bytes of the missing shards of which this node is the primary owner.
     pub(super) promised: u64,
     pub(super) spare: Vec<Spare>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Lacking {
     pub(super) bytes: u64,
 }
 
-/// A shard that is here, and whose primary owner is another member.
+/// A shard that is here, and of which another member is the primary owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spare {
     pub(super) id: ShardId,

@@ -196,8 +196,8 @@ impl Holdings {
 }
 
 /// Maps the error of opening a dataset to the outcome of a pull. Lasting errors end the pull at
-/// once: the ring change must not wait for a node that may not open the dataset, or has no room for
-/// its manifest.
+/// once. A node that may not open the dataset, or has no room for its manifest, must not delay the
+/// ring change.
 fn not_open(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,

@@ -13,7 +13,7 @@ use crate::peers::{Missed, Peers};
 type Wanted = BTreeMap<Shard, usize>;
 
 /// Asks the sources, a few in parallel. A source that does not answer in time counts with the part
-/// it has sent. Sources whose turn has not come in the total time count with nothing.
+/// it has sent. Sources without a turn in the total time count with nothing.
 pub(super) async fn of_all(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,

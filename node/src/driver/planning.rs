@@ -30,9 +30,8 @@ impl Planning {
     }
 
     /// Plans a task over the `known` datasets. A dataset that can't be opened in time is left to
-    /// the ring, because a change must not wait for a dataset that may be gone. The plan moves and
-    /// drops none of its shards. Its new owners read shards from the old ones, or from the origin,
-    /// on request.
+    /// the ring: it may be gone, and must not delay the change. The plan moves and drops none of
+    /// its shards. Its new owners read shards from the old ones, or from the origin, on request.
     pub(super) async fn plan(
         &self,
         task: Task,

@@ -1,10 +1,9 @@
 //! Reads one range from the origin, with retries.
 //!
 //! An error that may pass (a reset, a 503, a stall) is retried as often as the retry budget allows.
-//! An error that would end the shard (denied, changed, gone) is confirmed by one more request,
-//! because gateways and skewed clocks return such errors for valid requests. The second such answer
-//! is final. So an object that really changed costs one extra request, and that one carries no
-//! bytes.
+//! An error that would end the shard (denied, changed, gone) is confirmed by one more request.
+//! Gateways and skewed clocks return such errors for valid requests. The second such answer is
+//! final. So an object that really changed costs one extra request, and that one carries no bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -86,8 +85,8 @@ impl Reader {
     }
 
     /// Waits before the next try. Returns false if there is to be none. Without a retry in the
-    /// budget it waits the longest time and counts that as a try, which bounds both the wait and
-    /// the load on the origin.
+    /// budget it waits the longest time and counts that as a try. This bounds both the wait and the
+    /// load on the origin.
     async fn pause(&self, health: &OriginHealth, tries: &mut u32) -> bool {
         while *tries < limits::FILL_TRIES_MAX && !health.is_away() {
             let may = self.budget.spend(clock::now());

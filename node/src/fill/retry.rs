@@ -70,7 +70,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn retries_end_with_the_reserve_and_come_back_with_time_and_with_first_tries() {
+    fn retries_end_with_the_reserve_and_return_with_time() {
         let start = clock::now();
         let budget = RetryBudget::new(start);
         let spent = |now| (0..1_000).take_while(|_| budget.spend(now)).count();

@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// How long the peer may stay silent before it answers. It gives only what is in its memory.
+    /// How long the peer may stay silent before it answers. It gives only shards in its memory.
     pub(super) patience: Duration,
     request: u64,
     frame: Vec<u8>,
@@ -82,7 +82,7 @@ impl Connection {
         Err(Missed::Wrong(why))
     }
 
-    /// Hands payload on piece by piece. Returns its checksum.
+    /// Passes payload on piece by piece. Returns its checksum.
     async fn receive(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
         target.begin();
         let (mut left, mut crc) = (bytes as usize, Crc32c::new());
@@ -102,7 +102,7 @@ impl Connection {
         sent
     }
 
-    /// The header of the next frame; its body is in `self.body`.
+    /// Reads the header of the next frame, and its body into `self.body`.
     async fn header(&mut self) -> Result<FrameHeader, Missed> {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         let first = self.stream.read_exact(&mut bytes);

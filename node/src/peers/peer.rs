@@ -94,7 +94,7 @@ impl Peer {
         Self { id, control, own_id, turns, state: Mutex::default() }
     }
 
-    /// Creates a peer whose data address is known.
+    /// Creates a peer with a known data address.
     #[cfg(test)]
     pub(super) fn met(id: &str, address: &str) -> Self {
         let peer = Self::new(id, "http://127.0.0.1:1", "n1");

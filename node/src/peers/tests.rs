@@ -189,7 +189,7 @@ fn a_peer_that_has_nothing_costs_one_question() {
 }
 
 #[test]
-fn what_a_peer_did_not_give_comes_from_the_origin() {
+fn parts_missing_from_a_peer_come_from_the_origin() {
     let (lent, read) = fill_beside(Way::Dies);
     assert!(lent > 0 && read > 0, "{lent} lent, {read} read");
 }
@@ -202,7 +202,7 @@ fn a_peer_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn of_many_who_wait_for_a_silent_peer_only_the_first_few_ask_it() {
+fn only_the_first_few_readers_ask_a_silent_peer() {
     let folder = folder();
     let stocked = Kitchen::new(&folder, 64 << 20);
     let (fake, address) = FakePeer::start(Way::Silent, vec![stocked.get(0).unwrap()]);

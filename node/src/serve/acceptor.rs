@@ -1,5 +1,5 @@
-//! Taking connections: one thread accepts, each connection gets a thread of its own, and all of it
-//! is bounded.
+//! Accepts connections: one thread accepts, and each connection gets a thread of its own. All
+//! counts are bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::peer::{Peer, Socket};
 use super::stop::{Stop, wait_any};
 use crate::clock;
 
-/// Where connections come in. Not blocking: what poll(2) saw may be gone when it is accepted.
+/// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -47,14 +47,14 @@ impl Listener {
     }
 }
 
-/// How many connections there may be.
+/// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) connections: usize,
     pub(super) handshakes: usize,
 }
 
-/// Serves one connection until it ends. Dropping the [`Slot`] says that the handshake is over.
+/// Serves one connection until it ends. Dropping the [`Slot`] ends the handshake.
 pub(super) type Serve = Box<dyn Fn(&Peer, Slot) + Send + Sync>;
 
 /// The connections of one listener.
@@ -70,7 +70,7 @@ struct State {
     open: HashMap<u64, Weak<Peer>>,
     handshakes: usize,
     next: u64,
-    /// No more are taken.
+    /// No more connections are accepted.
     closed: bool,
 }
 
@@ -78,7 +78,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Slot {
     connections: Arc<Connections>,
-    /// There is a place among the connections too; else this one is only told that there is none.
+    /// True if there is a place among the connections. Otherwise the client is only refused.
     pub(super) admitted: bool,
 }
 
@@ -93,12 +93,12 @@ impl Connections {
         Arc::new(Self { bounds, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// How many there are, those in their handshake included.
+    /// Returns the number of connections, including those in their handshake.
     pub(crate) fn count(&self) -> usize {
         self.lock().open.len()
     }
 
-    /// Starts the thread that accepts, which ends when told to stop.
+    /// Starts the accepting thread. It ends at the stop event.
     pub(super) fn accept(
         self: &Arc<Self>,
         name: &'static str,
@@ -118,7 +118,7 @@ impl Connections {
         thread::Builder::new().name(format!("{name}-accept")).spawn(run).map(drop)
     }
 
-    /// Waits until one more handshake may begin. `false` once told to stop.
+    /// Waits until one more handshake may begin. Returns false at the stop event.
     fn wait_for_slot(&self, stop: &Stop) -> bool {
         let mut state = self.lock();
         while state.handshakes >= self.bounds.handshakes && !stop.is_given() {
@@ -128,7 +128,7 @@ impl Connections {
         !stop.is_given()
     }
 
-    /// Gives a connection its thread; without one it is closed.
+    /// Starts a thread for a connection. Closes the connection if there is none.
     fn hand_over(self: &Arc<Self>, name: &str, socket: Socket, serve: &Arc<Serve>) {
         let Ok(peer) = Peer::new(socket).map(Arc::new) else { return };
         let place = self.take_place(&peer);
@@ -136,7 +136,7 @@ impl Connections {
         let slot = Slot { connections: Arc::clone(self), admitted: place.is_some() };
         let serve = Arc::clone(serve);
         let run = move || {
-            // Dropped last, also when serving panics: whoever drains waits for it.
+            // Dropped last, even if serving panics: a drain waits for it.
             let _place = place;
             serve(&peer, slot);
         };
@@ -156,14 +156,14 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number })
     }
 
-    /// Takes no more connections.
+    /// Refuses further connections.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until there was no connection for `span`, and takes none from that moment on: nobody
-    /// is let in by a node that has made up its mind. Returns also when it was closed meanwhile.
+    /// Waits until there was no connection for `span`, and refuses all connections from then on.
+    /// Also returns when it was closed meanwhile.
     pub(super) fn close_when_unused(&self, span: Duration) {
         let mut state = self.lock();
         while !state.closed {
@@ -192,7 +192,7 @@ impl Connections {
         !busy(&mut state)
     }
 
-    /// Ends all connections under their threads.
+    /// Shuts down the sockets of all connections.
     pub(super) fn close_all(&self) {
         let open: Vec<_> = self.lock().open.values().filter_map(Weak::upgrade).collect();
         open.iter().for_each(|peer| peer.close());
@@ -203,7 +203,7 @@ impl Connections {
     }
 }
 
-/// The next connection; `None` if there is a reason to look around first.
+/// Waits for the next connection. Returns `None` when the caller must check its state first.
 fn next_socket(listener: &Listener, stop: &Stop) -> Option<Socket> {
     let woken = wait_any([Some(listener.fd()), Some(stop.fd())], limits::HANDSHAKE_TIMEOUT);
     if !matches!(woken, Ok([true, false])) {
@@ -213,7 +213,7 @@ fn next_socket(listener: &Listener, stop: &Stop) -> Option<Socket> {
         Ok(socket) => Some(socket),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
         Err(error) => {
-            // Most likely no descriptors are left: the listener stays readable, so wait a moment.
+            // Probably no descriptors are left. The listener stays readable, so wait a moment.
             tracing::warn!("a connection could not be accepted: {error}");
             let _ = wait_any([Some(stop.fd())], limits::KEEPALIVE_INTERVAL);
             None
@@ -241,7 +241,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// From now on, how long a frame may take that has begun to come.
+/// Returns the deadline for a frame that has begun to arrive.
 pub(super) fn frame_deadline() -> std::time::Instant {
     clock::now() + limits::SEND_STALL_TIMEOUT
 }

@@ -1,4 +1,4 @@
-//! What the servers of a node did and do, as plain counts; the metrics and `Describe` show them.
+//! Plain counts of the activity of a node's servers. The metrics and `Describe` show them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,11 +9,11 @@ use crate::counters::Counter;
 pub(crate) struct Activity {
     /// Gathers answered, failed ones included.
     pub(crate) gathers: Counter,
-    /// Of those, the ones that ended in an error.
+    /// Gathers that ended in an error.
     pub(crate) gathers_failed: Counter,
-    /// Rows sent that were resident when they were asked for.
+    /// Rows sent that were resident at the request.
     pub(crate) rows_memory: Counter,
-    /// Rows sent that had to be waited for or read by range.
+    /// Rows sent after a wait for a fill, or after a read by range.
     pub(crate) rows_origin: Counter,
     /// Payload sent.
     pub(crate) sent_bytes: Counter,
@@ -21,21 +21,21 @@ pub(crate) struct Activity {
     pub(crate) peer_bytes: Counter,
     /// Descriptors handed out.
     pub(crate) attaches: Counter,
-    /// Times a client was asked to drop a map.
+    /// Times a client was asked to drop a mapping.
     pub(crate) recalls: Counter,
-    /// Clients whose leases ended with their process rather than with their connection.
+    /// Clients that lost their leases at the end of their process instead of their connection.
     pub(crate) reaped: Counter,
-    /// Connections that were refused: too many, a bad handshake, no right.
+    /// Refused connections: too many, a bad handshake, or no permission.
     pub(crate) refused: Counter,
     /// Gathers in progress.
     pub(crate) gathering: Gauge,
 }
 
-/// A number of things that are going on.
+/// The number of activities in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
-/// One of the things that a [`Gauge`] counts, until dropped.
+/// One activity that a [`Gauge`] counts, until dropped.
 #[derive(Debug)]
 pub(super) struct Ongoing<'a>(&'a Gauge);
 

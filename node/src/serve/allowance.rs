@@ -1,17 +1,16 @@
-//! Memory that all connections of a node share: asked for before it is taken, given back when
-//! dropped.
+//! Memory that all connections of a node share. It is reserved before use, and returned on drop.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes that may be taken together.
+/// The bytes that are left to reserve.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     left: Mutex<usize>,
     returned: Condvar,
 }
 
-/// A part of an allowance.
+/// A reserved part of an allowance.
 #[derive(Debug)]
 pub(super) struct Held {
     from: Arc<Allowance>,
@@ -23,7 +22,7 @@ impl Allowance {
         Arc::new(Self { left: Mutex::new(bytes), returned: Condvar::new() })
     }
 
-    /// Takes `bytes`, waiting for others to return theirs for at most `patience`.
+    /// Reserves `bytes`. Waits at most `patience` for other connections to return theirs.
     pub(super) fn take(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Held> {
         let short = |left: &mut usize| *left < bytes;
         let waited = self.returned.wait_timeout_while(self.lock(), patience, short);
@@ -38,7 +37,7 @@ impl Allowance {
 }
 
 impl Held {
-    /// Gives back all but `bytes`.
+    /// Returns all but `bytes`.
     pub(super) fn keep(&mut self, bytes: usize) {
         let returned = self.bytes.saturating_sub(bytes);
         self.bytes -= returned;
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_can_be_taken_again_and_no_more_is_given_than_there_is() {
+    fn dropped_bytes_can_be_reserved_again_within_the_limit() {
         let allowance = Allowance::new(100);
         let held = allowance.take(60, Duration::ZERO).expect("there is enough");
         assert!(allowance.take(41, Duration::ZERO).is_none());

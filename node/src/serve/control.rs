@@ -1,8 +1,7 @@
-//! The control plane: what `larder.v1.Node` is asked, decoded, called and encoded; and, for
-//! operators, [`admin`].
+//! The control plane: decodes calls of `larder.v1.Node`, runs them and encodes the answers.
+//! [`admin`] serves operators.
 //!
-//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking
-//! thread.
+//! Thread rule: async, on the node's runtime; walks over many shards go to a blocking thread.
 
 mod describe;
 mod exceptions;
@@ -120,8 +119,8 @@ impl Node for Service {
     }
 }
 
-/// Does what walks over many shards on a blocking thread, a few at a time: whoever asked and is
-/// gone gives up their place in the queue, but what has begun goes on.
+/// Runs a walk over many shards on a blocking thread, a few at a time. A caller that is gone leaves
+/// the queue, but a walk that has begun goes on.
 async fn blocking<T: Send + 'static>(
     context: &Context,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Rows for other hosts, over TCP: one thread a connection, one request after the other.
+//! Rows for other hosts, over TCP: one thread per connection, one request after the other.
 
 use std::io;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use super::peer::Peer;
 use super::session::{Closing, Session};
 use super::stop::wait_any;
 
-/// How many connections there may be.
+/// Limits on connections.
 pub(super) const BOUNDS: Bounds =
     Bounds { connections: limits::DATA_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
 
@@ -67,8 +67,8 @@ fn check_ticket(context: &Context, hello: &Hello) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unauthenticated, message))
 }
 
-/// Where the system's default is bbr, which halves what a link between two hosts carries, takes
-/// cubic, or reno where an unprivileged process may not have cubic.
+/// Replaces the system's default bbr, which halves the throughput between two hosts. Uses cubic, or
+/// reno if an unprivileged process may not use cubic.
 fn avoid_bbr(listener: &TcpListener) {
     let socket = socket2::SockRef::from(listener);
     let is_bbr = socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr"));

@@ -1,19 +1,20 @@
-//! One GATHER: many rows of many shards, sent in the order they were asked for.
+//! Answers one GATHER: many rows of many shards, sent in the requested order.
 //!
-//! The shards are looked up, and those that are missing begin to be filled, all at once; then each
-//! tensor's rows are cut into runs, and each run goes the way that suits it:
+//! All shards are looked up first, and all missing ones begin to be filled. Then each tensor's rows
+//! are split into runs. Each run is sent in the way that suits it:
 //!
-//! - *direct*: rows of [`limits::SENDFILE_ROW_BYTES_MIN`] and more that are resident go from the
-//!   extent to the socket without being copied here;
+//! - *direct*: resident rows of [`limits::SENDFILE_ROW_BYTES_MIN`] or more go from the extent to
+//!   the socket without a copy in this process;
 //! - *staged*: shorter resident rows are copied together, and checked, before they are sent;
-//! - *cold*: rows of which some are on their way or not kept are collected first, those that are
-//!   not kept by range and side by side; one that is too long for that is read and sent in pieces.
+//! - *cold*: runs with rows that are being filled or not kept are collected first. Rows that are
+//!   not kept are read by range in parallel. A row that is too long for that is read and sent in
+//!   pieces.
 //!
-//! While anything is waited for the peer hears PONG, so that it can tell a slow origin from a dead
-//! node, and this side notices when the peer is gone.
+//! During every wait the client receives PONG, so that it can tell a slow origin from a dead node.
+//! The PONG also shows this node when the client is gone.
 //!
 //! Thread rule: runs on its connection's thread and blocks it. Non-goal: reordering, because a
-//! batch is done only when its last row is there.
+//! batch is complete only with its last row.
 
 mod cold;
 mod column;
@@ -40,7 +41,7 @@ use plan::Plan;
 /// Why a gather ends early.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Its rows can't be had: the peer is told, and may ask for others.
+    /// Its rows can't be sent. The client is told, and may request others.
     Refused(Error),
     /// The connection failed.
     Broken(io::Error),
@@ -64,14 +65,14 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// What was agreed on in HELLO.
+/// The terms agreed in HELLO.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     pub(super) limits: PeerLimits,
     pub(super) features: Features,
 }
 
-/// A gather that is being answered.
+/// A gather in progress.
 #[derive(Debug)]
 struct Answer<'a> {
     context: &'a Context,
@@ -84,14 +85,14 @@ struct Answer<'a> {
     scratch: &'a mut Scratch,
 }
 
-/// A tensor as it is being sent.
+/// A tensor that is being sent.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     number: u16,
     column: Column,
 }
 
-/// The way a row goes.
+/// The way in which a row is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Direct,
@@ -99,7 +100,7 @@ enum Way {
     Cold,
 }
 
-/// Answers one gather, up to its GATHER_END.
+/// Answers one gather, including its GATHER_END.
 pub(super) fn answer(
     context: &Context,
     peer: &Peer,
@@ -140,8 +141,8 @@ impl Answer<'_> {
     fn send_column(&mut self, slot: Slot) -> Result<(), Ended> {
         let mut sent = 0;
         while sent < self.plan.rows.len() {
-            // A run may come out empty when its first row turns out to be corrupt: that row then
-            // goes another way.
+            // A run may be empty if its first row is found corrupt. That row is then sent in
+            // another way.
             sent += match self.way(slot.column, sent) {
                 Way::Direct => self.send_direct(slot, sent)?,
                 Way::Staged => self.send_staged(slot, sent)?,
@@ -151,7 +152,7 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// The way the `index`-th row goes.
+    /// Returns the way for the `index`-th row.
     fn way(&mut self, column: Column, index: usize) -> Way {
         let bytes = column.span(self.plan.dataset.manifest(), self.plan.rows[index]).bytes;
         match self.plan.look(index) {
@@ -161,7 +162,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Writes the frame of the run whose tables are in the scratch. `first` is its first row.
+    /// Encodes the frame of the run with the tables in the scratch. `first` is its first row.
     fn encode_run(&mut self, slot: Slot, first: usize) {
         let first = u32::try_from(first).expect("a gather has at most 65,536 rows");
         let ragged = slot.column.is_ragged();
@@ -169,8 +170,7 @@ impl Answer<'_> {
         self.context.activity.sent_bytes.add(bytes);
     }
 
-    /// Whether a row of `bytes` still fits the run that is being prepared, which holds `held`
-    /// bytes.
+    /// Returns true if a row of `bytes` fits the current run, which holds `held` bytes.
     fn fits(&self, held: u64, bytes: u64, bytes_max: u64) -> bool {
         let rows = self.scratch.crcs.len();
         rows == 0 || (rows < limits::STAGED_ROWS_MAX && held + bytes <= bytes_max)

@@ -1,5 +1,5 @@
-//! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for whoever
-//! keeps the node running.
+//! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for the
+//! service manager.
 
 mod greeting;
 mod usage;
@@ -40,14 +40,14 @@ use crate::cluster::Cluster;
 use greeting::Greeted;
 use usage::Usage;
 
-/// Paths of what operators ask, and of the call that has a plan in pieces.
+/// The paths of operators' calls, and of the call that sends a plan in pieces.
 const ADMIN_CALLS: &str = "/larder.v1.Admin/";
 const PLAN_CALL: &str = "/larder.v1.Admin/ApplyPlan";
 
-/// Requests in flight when the node stops may take so long.
+/// How long requests in flight may take when the node stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All places for connections, as a semaphore counts them.
+/// The limit on connections, as a semaphore counts it.
 const ALL_PLACES: u32 = 1_024;
 const _: () = assert!(ALL_PLACES as usize == limits::CONTROL_CONNECTIONS_MAX);
 
@@ -74,12 +74,12 @@ impl Server {
         Ok(Self { context: Arc::clone(context), stop, task })
     }
 
-    /// Takes no more connections.
+    /// Refuses further connections.
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits until requests in flight are answered, at most `grace`. Blocks.
+    /// Waits at most `grace` until requests in flight are answered. Blocks.
     pub(super) fn wait(&self, grace: Duration) {
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
@@ -114,8 +114,8 @@ fn router(context: &Arc<Context>) -> Router {
     calls.merge(pages).fallback(unknown)
 }
 
-/// Bounds what is kept of an operator's request before it is known whether they may ask: all of it,
-/// but for a plan, which comes in pieces once that is known.
+/// Bounds the buffered part of an operator's request before its permission is checked. A plan is
+/// exempt: it is sent in pieces after that check.
 async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Response {
     let path = request.uri().path();
     if path.starts_with(ADMIN_CALLS) && path != PLAN_CALL {
@@ -125,7 +125,7 @@ async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Re
     next.run(request).await
 }
 
-/// Lets in whoever shows the ticket, or everybody if the node is not private.
+/// Admits callers that show the ticket. Admits all callers if the node is not private.
 fn doorkeeper(
     context: &Context,
 ) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
@@ -135,7 +135,7 @@ fn doorkeeper(
         let shown = shown.and_then(|shown| shown.to_bytes().ok());
         match wanted {
             Some(ticket) if !shown.is_some_and(|shown| ticket.is(&shown)) => {
-                let message = "this node serves the processes of one user, who learn its ticket \
+                let message = "this node serves the processes of one user, which learn its ticket \
                                from its socket; ask another node";
                 Err(to_status(Error::new(ErrorKind::PermissionDenied, message)))
             }
@@ -149,7 +149,7 @@ async fn show_metrics(State(context): State<Arc<Context>>) -> impl IntoResponse 
     ([(header::CONTENT_TYPE, text)], metrics::render(&context))
 }
 
-/// Well as long as it takes connections: a node that drains is to get none any more.
+/// Healthy while it accepts connections: a draining node must get no more.
 async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
     if context.stop.is_given() || context.shared.stopping.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
@@ -157,11 +157,11 @@ async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
     (StatusCode::OK, "ok\n")
 }
 
-/// Serves connections until told to stop, then finishes what is in flight.
+/// Serves connections until the stop, then finishes the requests in flight.
 async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX));
     loop {
-        // Who finds no place waits in the kernel's queue.
+        // Without a free place, connections wait in the kernel's queue.
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
             (place, listener.accept().await)
@@ -190,7 +190,7 @@ async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
     let _ = tokio::time::timeout(FINISH_TIMEOUT, places).await;
 }
 
-/// Serves a connection until its client closes it, has not used it for long, or is told to stop.
+/// Serves a connection until its client closes it, has not used it for long, or the node stops.
 fn serve_one(
     stream: TcpStream,
     router: Router,
@@ -207,7 +207,7 @@ fn serve_one(
         .max_concurrent_streams(limits::CONTROL_STREAMS_MAX)
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
-    // Who may change a cluster can depend on where a call comes from.
+    // The permission to change a cluster may depend on the caller's address.
     let router = router.layer(Extension(stream.connect_info()));
     let usage = Usage::new();
     let counting = usage.clone();

@@ -1,13 +1,16 @@
 //! Shared memory for clients on the same host, over a unix socket.
 //!
-//! The socket is for attaching and releasing shards and for noticing crashes; rows are then read
-//! from the mapping without asking anybody. A lease lasts until it is released, or until the
-//! connection ends, or until the process that made the connection ends, whichever comes first: a
-//! forked child keeps a connection open, so its end alone does not tell that a client is gone.
+//! The socket serves to attach and release shards, and to notice crashes. Clients read rows from
+//! the mapping without a request. A lease ends with the first of these events:
 //!
-//! Each connection's thread waits for its socket, for its client's process, and to be woken: to
-//! recall a shard, or to stop. Non-goal: accounting of memory that a client keeps mapped after its
-//! lease ended; the kernel knows, and the cache asks it.
+//! - The client releases it.
+//! - The connection ends.
+//! - The process that made the connection ends. A forked child keeps a connection open, so the end
+//!   of the connection alone does not show that a client is gone.
+//!
+//! Each connection's thread waits for its socket, for its client's process, and for a wake-up: to
+//! recall a shard, or to stop. Non-goal: accounting for memory that a client keeps mapped after its
+//! lease ended. The cache asks the kernel for that.
 
 mod admit;
 mod clients;
@@ -27,7 +30,7 @@ use super::peer::Peer;
 pub(crate) use clients::Clients;
 pub(super) use socket_file::SocketFile;
 
-/// How many connections there may be.
+/// Limits on connections.
 pub(super) const BOUNDS: Bounds =
     Bounds { connections: limits::SOCKET_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
 

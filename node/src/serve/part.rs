@@ -1,5 +1,5 @@
-//! Bytes of an extent for another node, which has a part of a shard to fill with them; and how fast
-//! it may take them if nobody waits there.
+//! Sends bytes of an extent to another node that fills a part of a shard. Tells it how long to
+//! pause between pieces of a background transfer.
 
 use larder_base::{Error, ErrorKind};
 use larder_extent::crc::crc32c;
@@ -10,16 +10,16 @@ use super::gather::Ended;
 use super::peer::Peer;
 use super::staging::Scratch;
 
-/// Who asks.
+/// The requesting node.
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) name: String,
-    /// What HELLO has agreed on.
+    /// The features agreed in HELLO.
     pub(super) features: Features,
 }
 
-/// Answers with the bytes if the shard is here. Neither the shard nor its dataset counts as used by
-/// the asker, who is about to have its own.
+/// Sends the bytes if the shard is here. This does not count as a use of the shard or its dataset:
+/// the requesting node is about to have its own copy.
 pub(super) fn answer(
     context: &Context,
     peer: &Peer,

@@ -1,16 +1,16 @@
-//! How slowly a peer may take what it is sent.
+//! Limits how slowly a client may receive.
 //!
-//! What is sent holds memory that others wait for, so time that passes while a peer is sent to is a
-//! debt, which it pays off with the bytes it takes. Who is fast owes nothing, whatever it was sent
-//! before; who takes nothing, or too little, owes more and more.
+//! Unsent data holds memory that other connections wait for. So the time spent sending counts as a
+//! debt, which the client pays with the bytes it receives. A fast client owes nothing, and can't
+//! save up credit. A client that receives nothing, or too little, owes more and more.
 //!
-//! Thread rule: a plain value, handed the time that passed.
+//! Thread rule: a plain value; the elapsed time is an argument.
 
 use std::time::Duration;
 
 use larder_base::limits;
 
-/// What one peer owes, and may.
+/// The debt of one client, and its limit.
 #[derive(Debug)]
 pub(super) struct Patience {
     owed: Duration,
@@ -25,12 +25,13 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Lasts for so long with a peer that takes nothing, and for ever with one that is so fast.
+    /// Creates a limit. A client that receives nothing reaches it after `owed_max`, and one at this
+    /// rate never.
     pub(super) fn new(owed_max: Duration, bytes_per_second: u64) -> Self {
         Self { owed: Duration::ZERO, owed_max, bytes_per_second }
     }
 
-    /// Whether it lasts after so long a wait, in which so many bytes were taken.
+    /// Adds a wait and the bytes received in it. Returns false once the debt is over the limit.
     pub(super) fn lasts_after(&mut self, waited: Duration, taken: usize) -> bool {
         let nanos = (taken as u64).saturating_mul(1_000_000_000) / self.bytes_per_second;
         self.owed = (self.owed + waited).saturating_sub(Duration::from_nanos(nanos));
@@ -44,14 +45,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The seconds after which patience ends with a peer that takes so many bytes in each.
+    /// Returns the seconds until the limit for a client that receives so many bytes in each.
     fn seconds_with(taken: usize) -> Option<usize> {
         let mut patience = Patience::new(10 * SECOND, 1000);
         (1..1000).find(|_| !patience.lasts_after(SECOND, taken))
     }
 
     #[test]
-    fn who_takes_a_little_now_and_then_is_borne_hardly_longer_than_who_takes_nothing() {
+    fn occasional_bytes_hardly_extend_the_limit() {
         assert_eq!(seconds_with(0), Some(11));
         assert_eq!(seconds_with(1), Some(11));
         assert_eq!(seconds_with(500), Some(21));
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_fast_has_nothing_saved() {
+    fn fast_client_saves_no_credit() {
         let mut patience = Patience::new(10 * SECOND, 1000);
         assert!(patience.lasts_after(SECOND, usize::MAX));
         assert!(patience.lasts_after(10 * SECOND, 0));
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_slow_for_a_while_can_make_up_for_it() {
+    fn slow_client_can_catch_up() {
         let mut patience = Patience::new(10 * SECOND, 1000);
         assert!(patience.lasts_after(9 * SECOND, 0));
         assert!(patience.lasts_after(SECOND, 10_000));

@@ -1,8 +1,8 @@
-//! One connection's socket: blocking, with timeouts short enough to notice that a peer is gone.
+//! One connection's socket: blocking, with timeouts short enough to notice that the peer is gone.
 //!
-//! A peer may stop reading for a while, so a timeout alone ends nothing: it is the moment to look
-//! whether the process at the other end still lives. How slowly it may take what is sent has a
-//! [limit](Patience) all the same.
+//! A peer may stop reading for a while, so a timeout alone ends nothing. At each timeout the socket
+//! checks whether the process at the other end still runs. The rate at which it receives has a
+//! [limit](Patience) as well.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,10 +22,10 @@ use socket2::{SockRef, TcpKeepalive};
 use super::patience::Patience;
 use crate::clock;
 
-/// Signs of life asked for in vain before a silent connection is ended.
+/// Unanswered probes before a silent connection is closed.
 const PROBES_MAX: u32 = 3;
 
-/// What the bytes go through.
+/// The socket of a connection.
 #[derive(Debug)]
 pub(super) enum Socket {
     /// To another host.
@@ -38,9 +38,9 @@ pub(super) enum Socket {
 #[derive(Debug)]
 pub(super) struct Peer {
     socket: Socket,
-    /// The process at the other end, where the kernel gives a handle on it or it sent one itself.
+    /// The process at the other end, if the kernel gives a handle on it or the client sent one.
     process: OnceLock<OwnedFd>,
-    /// The user who connected, on the unix socket.
+    /// The user that connected, on the unix socket.
     user: Option<u32>,
     closed: AtomicBool,
     patience: Mutex<Patience>,
@@ -78,13 +78,14 @@ impl Peer {
         Ok(Self { socket, process, user, closed, patience })
     }
 
-    /// The same with less patience, for tests.
+    /// Sets another limit, for tests.
     #[cfg(test)]
     pub(super) fn with_patience(self, patience: Patience) -> Self {
         Self { patience: Mutex::new(patience), ..self }
     }
 
-    /// The effective user id of who connected, as the kernel knows it on the unix socket.
+    /// Returns the effective user id of the connected process, as the kernel reports it on the unix
+    /// socket.
     pub(super) fn user(&self) -> Option<u32> {
         self.user
     }
@@ -100,17 +101,18 @@ impl Peer {
         }
     }
 
-    /// A handle on the process at the other end: readable once it has ended.
+    /// Returns a handle on the process at the other end. It is readable once the process has ended.
     pub(super) fn process(&self) -> Option<BorrowedFd<'_>> {
         self.process.get().map(AsFd::as_fd)
     }
 
-    /// The process at the other end has ended, though a child of it may keep the connection open.
+    /// Returns true if the process at the other end has ended. A child of it may keep the
+    /// connection open.
     pub(super) fn has_exited(&self) -> bool {
         self.process().is_some_and(peer::has_exited)
     }
 
-    /// Ends the connection under whoever uses it.
+    /// Shuts the connection down while other threads may use it.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let _ = match &self.socket {
@@ -119,10 +121,10 @@ impl Peer {
         };
     }
 
-    /// Whether there is any use in waiting for the peer.
+    /// Checks that the peer is still there.
     ///
     /// # Errors
-    /// If it has ended, or the connection was closed from this side.
+    /// The peer's process has ended, or the connection was closed from this side.
     pub(super) fn check_alive(&self) -> io::Result<()> {
         if self.closed.load(Ordering::Relaxed) || self.has_exited() {
             return Err(ErrorKind::ConnectionAborted.into());
@@ -135,7 +137,7 @@ impl Peer {
         patience.lasts_after(waited, sent)
     }
 
-    /// Ends a connection whose reader is too slow, and leaves nothing of it with the kernel.
+    /// Closes a connection that receives too slowly, and drops its unsent data in the kernel.
     fn give_up(&self) -> io::Error {
         let who = match &self.socket {
             Socket::Tcp(tcp) => {
@@ -146,7 +148,7 @@ impl Peer {
         };
         let least = limits::SEND_BYTES_PER_SECOND_MIN >> 10;
         tracing::warn!(
-            "{who} takes less than {least} KiB/s of what it asked for: its connection is closed"
+            "{who} receives less than {least} KiB/s of its data: its connection is closed"
         );
         ErrorKind::TimedOut.into()
     }
@@ -186,8 +188,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends a frame with a descriptor, over the unix socket. The frame is short enough to be taken
-    /// by the kernel in one piece or not at all.
+    /// Sends a frame with a descriptor, over the unix socket. The frame is so short that the kernel
+    /// takes it all or not at all.
     pub(super) fn send_with_fd(&self, frame: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
         let Socket::Unix(unix) = &self.socket else {
             return Err(ErrorKind::Unsupported.into());
@@ -201,7 +203,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Holds back what does not fill a packet until it is let go again.
+    /// Holds back partial packets until it is called with false.
     pub(super) fn cork(&self, held: bool) {
         if let Socket::Tcp(tcp) = &self.socket {
             // Without it the same bytes leave in more packets.
@@ -214,15 +216,15 @@ impl Peer {
         PeerReader { peer: self, deadline, takes_process: false }
     }
 
-    /// Reads the first frame, and with it a handle on the client's process if the client sends one
-    /// because its kernel does not tell us (before Linux 6.5).
+    /// Reads the first frame. Takes the handle on the client's process with it, if the client sends
+    /// one because its kernel does not report the process (before Linux 6.5).
     pub(super) fn first_reader(&self, deadline: Instant) -> PeerReader<'_> {
         let takes_process = !self.is_tcp() && self.process.get().is_none();
         PeerReader { peer: self, deadline, takes_process }
     }
 }
 
-/// Watches how fast a peer takes what it is sent.
+/// Watches how fast a peer receives.
 struct Watch<'a> {
     peer: &'a Peer,
     since: Instant,
@@ -233,7 +235,7 @@ impl<'a> Watch<'a> {
         Self { peer, since: clock::now() }
     }
 
-    /// What a try to send came to: bytes sent, none yet, or an error that ends it.
+    /// Judges the result of a send. Returns the bytes sent, or an error that ends the connection.
     fn judge(&mut self, sent: io::Result<usize>) -> io::Result<usize> {
         let sent = match sent {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -251,7 +253,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Reads from a peer until a deadline, for as long as it lives.
+/// Reads from a peer until a deadline, while the peer lives.
 pub(super) struct PeerReader<'a> {
     peer: &'a Peer,
     deadline: Instant,
@@ -288,7 +290,7 @@ impl Read for PeerReader<'_> {
     }
 }
 
-/// The socket's short timeout passed.
+/// Returns true if the socket's short timeout passed.
 fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
         && error.raw_os_error().is_none_or(|code| Errno::from_raw(code) == Errno::EAGAIN)
@@ -310,9 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_byte_now_and_then_is_hung_up_on() {
+    fn client_that_receives_too_slowly_is_disconnected() {
         let (peer, client) = pair();
-        // Whoever is not faster than any host is too slow, from the first moment on.
+        // Every rate is too slow for this limit, from the start.
         let peer = peer.with_patience(Patience::new(Duration::ZERO, u64::MAX));
         thread::scope(|scope| {
             let slow = || while (&client).read(&mut [0]).is_ok_and(|got| got > 0) {};
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_nothing_is_hung_up_on_and_leaves_nothing_waiting() {
+    fn client_that_reads_nothing_is_disconnected() {
         let (peer, mut client) = pair();
         let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
         assert_eq!(peer.send(&vec![0; 64 << 20]).unwrap_err().kind(), ErrorKind::TimedOut);
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_on_gets_everything() {
+    fn client_that_reads_on_gets_everything() {
         let (peer, mut client) = pair();
         let peer = peer.with_patience(Patience::new(3600 * SECOND, 1));
         thread::scope(|scope| {

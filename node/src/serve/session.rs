@@ -1,5 +1,5 @@
-//! What every connection does, whatever it came in through: the handshake, one request after the
-//! other, answers and refusals.
+//! The protocol common to all connections: the handshake, requests one after the other, answers and
+//! refusals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::dataset::Dataset;
 /// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum Closing {
-    /// The peer is gone, or this node is stopping: there is nobody to tell, or nothing to say.
+    /// The peer is gone, or this node is stopping. No message is sent.
     Silent,
     /// The peer broke the protocol.
     Fault(WireError),
@@ -57,8 +57,8 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Performs the handshake; `None` if it fails, and then the peer has been told why if it is one
-    /// of ours. `check` says whether this client may use this door.
+    /// Performs the handshake. Returns `None` if it fails. A peer that speaks this protocol is then
+    /// told the error. `check` decides whether this client may connect here.
     pub(super) fn open(
         context: &'a Context,
         peer: &'a Peer,
@@ -87,14 +87,14 @@ impl<'a> Session<'a> {
             Err(error) => {
                 context.activity.refused.add(1);
                 ErrorReply::from(error).encode(request, scratch.frame());
-                // Whether it hears why makes no difference to us.
+                // A failed send changes nothing here.
                 let _ = peer.send(scratch.frame_bytes());
                 None
             }
         }
     }
 
-    /// Reads the head of the next request, which has begun to come.
+    /// Reads the header of the next request, which has begun to arrive.
     pub(super) fn header(&mut self) -> Result<FrameHeader, Closing> {
         Ok(read_header(&mut self.peer.reader(frame_deadline()))?)
     }
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         Ok(body)
     }
 
-    /// Answers what may be asked on every connection.
+    /// Answers the requests that every connection allows.
     pub(super) fn answer(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         match header.kind() {
             Kind::Ping => {
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
         let Some(mut held) = self.admit(header) else {
             let message = "too many large requests at once; ask again, or for fewer rows at a time";
             self.refuse(request, &Error::new(ErrorKind::ResourceExhausted, message))?;
-            // Its body was not read, so the place of the next frame is unknown.
+            // Its body was not read, so the position of the next frame is unknown.
             return Err(Closing::Silent);
         };
         let wanted = Gather::decode(self.body(header)?)?;
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
             let asked = (dataset, &wanted);
             gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
         });
-        // It may have taken long.
+        // The gather may have taken long.
         context.shared.pace.note_read();
         match answered {
             Ok(()) => Ok(()),
@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The open dataset with this snapshot, which this connection has in use from here on.
+    /// Returns the open dataset with this snapshot. From now on this connection has it in use.
     pub(super) fn dataset(&mut self, snapshot: SnapshotId) -> Result<Arc<Dataset>, Error> {
         let dataset = self.context.shared.catalog.get(snapshot).ok_or_else(|| {
             let message = format!("snapshot {snapshot} is not open here; open it first");
@@ -178,8 +178,8 @@ impl<'a> Session<'a> {
         Ok(dataset)
     }
 
-    /// Room for a large request as it is received and as it is decoded; `None` if there is none for
-    /// too long.
+    /// Reserves memory to receive and decode a large request. Returns `None` if that takes too
+    /// long.
     fn admit(&self, header: &FrameHeader) -> Option<Option<Held>> {
         let bytes = header.body_len();
         if bytes <= limits::REQUEST_BYTES_FREE {
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         self.context.requests.take(2 * bytes, limits::REQUEST_BYTES_TIMEOUT).map(Some)
     }
 
-    /// Says that a request failed; the connection goes on.
+    /// Sends an error for a request; the connection goes on.
     pub(super) fn refuse(&mut self, request: u64, error: &Error) -> Result<(), Closing> {
         self.send(|out| ErrorReply::from(error.clone()).encode(request, out))
     }
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         Ok(self.peer.send(self.scratch.frame_bytes())?)
     }
 
-    /// Tells a peer that broke the protocol what was wrong, before the connection is closed.
+    /// Tells a peer that broke the protocol the reason, before the connection closes.
     pub(super) fn close(mut self, closing: Closing) {
         if let Closing::Fault(fault) = closing {
             tracing::debug!("a connection is closed: {fault}");
@@ -207,12 +207,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives back what is only of use while requests come one after the other.
+    /// Frees the buffers that only help while requests follow each other.
     pub(super) fn rest(&mut self) {
         self.scratch.rest();
     }
 
-    /// How long to wait for the next request before [`rest`](Self::rest), and after it.
+    /// Returns how long to wait for the next request before [`rest`](Self::rest), or after it.
     pub(super) fn patience(&self) -> Duration {
         if self.scratch.is_resting() { limits::DATA_IDLE_TIMEOUT } else { limits::STAGING_IDLE }
     }
@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What is answered to a HELLO.
+/// Decides the answer to a HELLO.
 fn welcome(
     context: &Context,
     admitted: bool,

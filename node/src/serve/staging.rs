@@ -1,8 +1,8 @@
 //! The buffers of one connection, reused from request to request.
 //!
-//! Frames and tables are small. The staging piece, into which short rows are copied before they are
-//! sent, comes out of an allowance that all connections share: a full piece while there is enough,
-//! the smallest useful one otherwise, and nothing while the connection rests.
+//! Frames and tables are small. The staging piece holds short rows before they are sent. It comes
+//! from an allowance that all connections share: a full piece if there is room, else the smallest
+//! useful one. An idle connection holds none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::allowance::{Allowance, Held};
 /// Buffers larger than this are not kept from one request to the next.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// What a connection needs to answer.
+/// The buffers for answering requests.
 #[derive(Debug)]
 pub(super) struct Scratch {
     allowance: Arc<Allowance>,
     frame: Vec<u8>,
     body: Vec<u8>,
     piece: Option<Piece>,
-    /// Of the run that is being prepared: the checksum of each row, and its length.
+    /// The checksum and the length of each row of the current run.
     pub(super) crcs: Vec<u32>,
     pub(super) lengths: Vec<u32>,
 }
@@ -45,18 +45,18 @@ impl Scratch {
         }
     }
 
-    /// Where the next frame is written; what was there is gone.
+    /// Returns the empty buffer for the next frame.
     pub(super) fn frame(&mut self) -> &mut Vec<u8> {
         self.frame.clear();
         &mut self.frame
     }
 
-    /// The frame that was written.
+    /// Returns the frame that was written.
     pub(super) fn frame_bytes(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Writes the DATA frame of a run whose tables are in `crcs` and `lengths`.
+    /// Writes the DATA frame of a run, with the tables in `crcs` and `lengths`.
     pub(super) fn encode_run(&mut self, request: u64, slot: u16, first: u32, ragged: bool) -> u64 {
         let payload_bytes = self.lengths.iter().map(|&bytes| u64::from(bytes)).sum();
         let run = DataRun {
@@ -71,7 +71,7 @@ impl Scratch {
         payload_bytes
     }
 
-    /// Forgets the tables of the last run.
+    /// Clears the tables of the last run.
     pub(super) fn begin_run(&mut self) {
         self.crcs.clear();
         self.lengths.clear();
@@ -81,14 +81,14 @@ impl Scratch {
         &mut self.body
     }
 
-    /// Lets a large request go once it is decoded.
+    /// Frees the buffer of a large request after its decoding.
     pub(super) fn forget_body(&mut self) {
         if self.body.capacity() > KEPT_BYTES {
             self.body = Vec::new();
         }
     }
 
-    /// Takes the staging piece out, to be put back with [`return_piece`](Self::return_piece).
+    /// Takes the staging piece. Put it back with [`return_piece`](Self::return_piece).
     pub(super) fn take_piece(&mut self) -> StagingPiece {
         let piece = self.piece.take().unwrap_or_else(|| {
             let held = self.allowance.take(limits::STAGING_BYTES, Duration::ZERO);
@@ -103,7 +103,7 @@ impl Scratch {
         self.piece = Some(piece.0);
     }
 
-    /// Gives back what is only of use while requests come one after the other.
+    /// Frees the buffers that only help while requests follow each other.
     pub(super) fn rest(&mut self) {
         *self = Self::new(&self.allowance);
     }
@@ -115,7 +115,7 @@ impl Scratch {
     }
 }
 
-/// The staging piece while it is being written and sent.
+/// The staging piece while it is written and sent.
 #[derive(Debug)]
 pub(super) struct StagingPiece(Piece);
 

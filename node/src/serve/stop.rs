@@ -1,4 +1,4 @@
-//! Telling every thread of the servers to stop, also those that wait in poll(2).
+//! Stops every thread of the servers, including those that wait in poll(2).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// A word that is given once and stays: a descriptor that becomes readable and is never read.
+/// A stop event that is given once: a descriptor that becomes readable and is never read.
 #[derive(Debug)]
 pub(crate) struct Stop {
     event: EventFd,
@@ -36,12 +36,12 @@ impl Stop {
     }
 }
 
-/// A descriptor by which one thread wakes another out of poll(2).
+/// Creates a descriptor that wakes another thread out of poll(2).
 pub(super) fn event() -> io::Result<EventFd> {
     Ok(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)
 }
 
-/// Waits until one of `fds` can be read or has ended, or `timeout` has passed, and says which can.
+/// Waits until one of `fds` is readable or has ended, or `timeout` has passed. Returns which are.
 pub(super) fn wait_any<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     timeout: Duration,

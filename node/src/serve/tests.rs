@@ -1,4 +1,4 @@
-//! A whole node in this process, over a folder, and clients that speak to its sockets.
+//! A whole node in this process, over a folder, and clients of its sockets.
 
 mod client_process;
 mod control;
@@ -42,10 +42,11 @@ use crate::shared::Shared;
 use crate::testing::{Folder, placed};
 use crate::{catalog::Catalog, dataset::Dataset};
 
-/// Longer than anything here takes, so that a test that fails ends.
+/// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node whose workers are started by hand. Fields are dropped in order: the runtime last.
+/// A node without workers until the test starts them. Fields are dropped in order: the runtime
+/// last.
 struct TestNode {
     servers: Servers,
     shared: Arc<Shared>,
@@ -58,17 +59,17 @@ struct TestNode {
 }
 
 impl TestNode {
-    /// A node with room for `budget_bytes` of shards, without workers.
+    /// Creates a node with room for `budget_bytes` of shards, without workers.
     fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
         Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), &[])
     }
 
-    /// The same with further arguments.
+    /// Creates the same with further arguments.
     fn with_arguments(folder: &Folder, budget_bytes: u64, more: &[&str]) -> Self {
         Self::assemble(folder, budget_bytes, KeepWhatYouHave::default(), more)
     }
 
-    /// A node that lets go of what nobody uses at once.
+    /// Creates a node that evicts unused shards at once.
     fn impatient(folder: &Folder, budget_bytes: u64) -> Self {
         let policy = KeepWhatYouHave { idle_after: Duration::ZERO };
         let node = Self::assemble(folder, budget_bytes, policy, &[]);
@@ -149,14 +150,14 @@ impl TestNode {
         self.home.path().join("run/larder.sock")
     }
 
-    /// A client on another host.
+    /// Connects a client on another host.
     fn remote(&self) -> Client<TcpStream> {
         let mut client = Client::new(TcpStream::connect(self.data).unwrap());
         client.hello(self.servers.context.ticket).unwrap();
         client
     }
 
-    /// A client on this host.
+    /// Connects a client on this host.
     fn local(&self) -> Client<UnixStream> {
         let mut client = Client::new(UnixStream::connect(self.socket_path()).unwrap());
         client.hello(Ticket::from_bytes([0; 16])).unwrap();
@@ -209,7 +210,7 @@ impl Wire for UnixStream {
     }
 }
 
-/// A client: what it was sent, frame by frame.
+/// A client and the frames it received.
 struct Client<S> {
     socket: S,
     fds: Vec<OwnedFd>,
@@ -224,7 +225,7 @@ impl<S: Wire> Read for Client<S> {
     }
 }
 
-/// What came back from a gather.
+/// The answer to a gather.
 #[derive(Debug, Default)]
 struct Gathered {
     rows: Vec<Vec<u8>>,
@@ -233,7 +234,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// A row, or the next piece of one.
+    /// Adds a row, or the next piece of one.
     fn take(&mut self, mut row: Vec<u8>, piece: Option<u32>) {
         let Some(offset @ 1..) = piece else { return self.rows.push(row) };
         let begun = self.rows.last_mut().unwrap();
@@ -270,7 +271,7 @@ impl<S: Wire> Client<S> {
         self.socket.write_all(&out).unwrap();
     }
 
-    /// The next frame.
+    /// Receives the next frame.
     fn frame(&mut self) -> Result<(FrameHeader, Vec<u8>), WireError> {
         let header = read_header(self)?;
         let mut body = Vec::new();
@@ -318,7 +319,7 @@ impl<S: Wire> Client<S> {
         }
     }
 
-    /// Waits for the end of the connection, reading away what comes before it.
+    /// Waits for the end of the connection. Discards the frames before it.
     fn hung_up(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {

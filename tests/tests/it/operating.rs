@@ -354,7 +354,7 @@ fn what_operators_ask_for_is_written_down() {
     for words in [
         "asked in vain: drain a: 'a' is the last active node",
         "asked in vain: drain nobody: no node is named 'nobody'",
-        "somebody (from 127.0.0.1:",
+        "an unknown caller (from 127.0.0.1:",
     ] {
         assert!(log.contains(words), "{words} is not in\n{log}");
     }

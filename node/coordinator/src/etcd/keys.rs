@@ -69,7 +69,7 @@ impl Keys {
         self.key(&format!("pieces/{id}/{number:04}"))
     }
 
-    /// Returns the node whose announcement a key holds.
+    /// Returns the node of an announcement's key.
     pub(super) fn node_of(&self, key: &[u8]) -> Option<String> {
         self.rest(key, "state/alive/").map(str::to_owned)
     }

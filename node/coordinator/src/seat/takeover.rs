@@ -6,8 +6,8 @@
 //! It succeeds only if:
 //!
 //! 1. The coordinator does not answer this node, and no answering node reports that it reaches it.
-//! 2. Every node not named as lost answers, and none has seen a newer record than this node's whole
-//!    copy. (If one has, the operator must take over on that node.)
+//! 2. Every node not named as lost answers. None of them has seen a newer record than this node's
+//!    whole copy. If one has, the operator must take over on that node.
 //! 3. Each of them promises the next generation to this node, and this node has promised no later
 //!    one to another node when it begins.
 //!
@@ -16,20 +16,23 @@
 //!
 //! After its promise a node neither calls nor hears a coordinator of an earlier generation. So its
 //! reported revision stays the newest it has seen, even if the old coordinator comes back. No
-//! record that any living node used is lost. The promise ends when the node hears that the
-//! generation has begun, or never will. To learn this, it asks the node it promised to, which gives
-//! the promise up after a failed takeover and after a restart in the middle of one. If that node is
-//! lost for good, another takeover ends the promise.
+//! record that any living node used is lost.
 //!
-//! Then this node writes its copy under the new generation and serves. It tells the other nodes,
-//! which follow. It keeps telling the old place until the node there has heard it.
+//! The promise ends when the node hears that the generation has begun, or never will. To learn
+//! this, it asks the node it promised to. That node gives the promise up after a failed takeover,
+//! and after a restart in the middle of one. If that node is lost for good, another takeover ends
+//! the promise.
+//!
+//! After all promises this node writes its copy under the new generation and serves. It tells the
+//! other nodes, which follow. It keeps telling the old place until the node there has heard it.
 //!
 //! The fence. Every call names the greatest generation that its caller knows, and every answer
 //! names that of its coordinator. An old coordinator that comes back is refused by all nodes that
 //! know the greater generation. It learns of that generation from their first call, or from this
-//! node's repeated message. From then on it refuses all calls and names the new coordinator. One
-//! gap remains: a node that is new to the cluster and joins at the old place before that message
-//! sees the old record until then. No other node uses anything that it has.
+//! node's repeated message. From then on it refuses all calls and names the new coordinator.
+//!
+//! One gap remains: a new node may join the cluster at the old place before that message. It sees
+//! the old record until the message arrives. No other node uses anything that it has.
 //!
 //! Thread rule: async; the seat's role does not change meanwhile.
 
@@ -70,9 +73,9 @@ pub struct Takeover {
 
 impl Seat {
     /// Makes this node the coordinator in place of one that is lost for good, by the rule of this
-    /// module. `nodes` are all nodes of the cluster. `lost` names those that are lost too, as
-    /// ordered by an operator. Runs to its end even if the caller is gone, so that nodes with a
-    /// promise get an answer.
+    /// module. `nodes` are all nodes of the cluster. `lost` names the nodes that are lost, by an
+    /// operator's order; it may include the old coordinator. Runs to its end even if the caller is
+    /// gone, so that nodes with a promise get an answer.
     ///
     /// # Errors
     /// A message that names the failed part of the rule and a remedy. Nothing has changed then but
@@ -304,7 +307,7 @@ fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Er
     if theirs.generation > kept.generation {
         let place = &theirs.coordinator;
         return Err(refuse(format!(
-            "node {id} follows generation {}, whose coordinator is {place}: nothing is to be taken over",
+            "node {id} follows generation {}, coordinated at {place}: nothing is to be taken over",
             theirs.generation
         )));
     }

@@ -23,11 +23,11 @@ macro_rules! over_all_settings {
 
 over_all_settings! {
     no_update_is_lost_in_a_race
-    a_record_is_replaced_only_by_who_saw_it
+    record_is_replaced_only_by_a_writer_that_saw_it
     a_record_never_names_a_blob_that_is_not_there
     blobs_of_any_size_come_back_as_they_were
-    what_is_not_needed_is_swept_and_nothing_else
-    what_is_too_large_is_refused
+    only_unneeded_blobs_are_swept
+    too_large_input_is_refused
     a_watch_shows_the_latest
     an_announcement_lasts_while_renewed_and_ends_after
     an_announcement_ends_by_the_word_of_the_start_that_made_it
@@ -75,7 +75,7 @@ async fn no_update_is_lost_in_a_race(setting: Setting) {
     assert_eq!(last.as_ref(), all.last());
 }
 
-async fn a_record_is_replaced_only_by_who_saw_it(setting: Setting) {
+async fn record_is_replaced_only_by_a_writer_that_saw_it(setting: Setting) {
     let client = setting.client().await;
     assert_eq!(client.read().await.unwrap().record, None);
     let nobody = client.replace(Some(Revision(7)), digits(1), vec![]).await.unwrap();
@@ -131,7 +131,7 @@ async fn blobs_of_any_size_come_back_as_they_were(setting: Setting) {
     assert_eq!(client.blob(BlobId::of(b"never put")).await.unwrap(), None);
 }
 
-async fn what_is_not_needed_is_swept_and_nothing_else(setting: Setting) {
+async fn only_unneeded_blobs_are_swept(setting: Setting) {
     let client = setting.client().await;
     let needed = client.put_blob(Bytes::from_static(b"needed")).await.unwrap();
     let idle = client.put_blob(Bytes::from_static(b"idle")).await.unwrap();
@@ -155,7 +155,7 @@ async fn what_is_not_needed_is_swept_and_nothing_else(setting: Setting) {
     assert!(matches!(again, Replaced::Done(_)));
 }
 
-async fn what_is_too_large_is_refused(setting: Setting) {
+async fn too_large_input_is_refused(setting: Setting) {
     let client = setting.client().await;
     let most = Bytes::from(vec![b'7'; limits::RECORD_BYTES_MAX]);
     let Replaced::Done(at) = client.replace(None, most, vec![]).await.unwrap() else {

@@ -174,7 +174,7 @@ async fn the_rule_of_a_takeover_is_kept() {
     assert!(silent.message().contains("name it as lost"), "{silent}");
     let c = Served::start(&c_state, "c", c_port, vec![]).await;
 
-    // A generation is promised once.
+    // A generation is promised only once.
     b.seat.promise(promise(2, "b")).await.unwrap();
     let taken = c.seat.take_over(&nodes, &[]).await.unwrap();
     assert_eq!(taken.generation, 3, "not the one that b promised to itself");

@@ -1,10 +1,9 @@
-//! Leaving the process that started this one: a node that is shared by the processes of a host must
-//! not end with the one that happened to come first, keep its files open, or be its child to wait
-//! for.
+//! Detaches a node from the process that started it. The processes of a host share the node. So it
+//! must not end with the one that came first, keep its files open, or stay as its child.
 //!
-//! `--detach` starts the program again, as `--detached`, and ends. What goes on is nobody's child,
-//! and takes with it standard input, output and error only. Whoever started it may hold a lock in
-//! standard input: it is held for as long as the node lives.
+//! `--detach` starts the program again with `--detached`, and ends. The new process has no parent
+//! to wait for it, and keeps only standard input, output and error open. The starter may hold a
+//! lock in standard input: that lock is held while the node lives.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,10 +12,10 @@ use std::process::Command;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Starts this program again with the same arguments, to be left alone.
+/// Starts this program again with the same arguments, detached.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(super) fn start_again() -> io::Result<()> {
     larder_extent::keep_descriptors_from_programs()?;
     let arguments = std::env::args_os().skip(1).map(|argument| {
@@ -25,19 +24,19 @@ pub(super) fn start_again() -> io::Result<()> {
     Command::new(std::env::current_exe()?).args(arguments).spawn().map(drop)
 }
 
-/// Makes a session for this process alone, which no terminal's signals reach, and leaves the cores
-/// that the starter was bound to: a rank of a job has a few, the node serves them all.
+/// Creates a session for this process alone, which signals of a terminal do not reach. Uses all
+/// cores again. The starter may be bound to a few, as a rank of a job is, but the node serves every
+/// rank.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(super) fn leave_session() -> io::Result<()> {
     nix::unistd::setsid()?;
     let mut cores = CpuSet::new();
     for core in 0..CpuSet::count() {
         cores.set(core)?;
     }
-    // The kernel takes those that our cpuset has. Where it refuses, the node is slower and no
-    // worse.
+    // The kernel reduces the set to the process's cpuset. If it refuses, the node is only slower.
     let _ = sched_setaffinity(Pid::from_raw(0), &cores);
     Ok(())
 }

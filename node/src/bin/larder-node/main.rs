@@ -1,7 +1,11 @@
-//! `larder-node`: starts a node, says where it listens, and drains it when told to stop.
+//! `larder-node`: starts a node, prints where it listens, and drains it when told to stop.
 //!
-//! Exit codes: 0 after a drain, 1 if the node could not start, 2 for settings that can't be used,
-//! 130 when a second signal cut the drain short.
+//! Exit codes:
+//!
+//! - 0 after a drain;
+//! - 1 if the node could not start;
+//! - 2 for settings that can't be used;
+//! - 130 when a second signal cut the drain short.
 
 mod detach;
 
@@ -19,13 +23,14 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use tracing_subscriber::EnvFilter;
 
-/// For requests in flight when told to stop. Below what service managers wait before they kill.
+/// Time for requests in flight at a stop. Shorter than the wait of service managers before they
+/// kill.
 const DRAIN_GRACE: Duration = Duration::from_secs(20);
 
-/// How often a node that anybody can reach says so.
+/// How often a node that other hosts can reach warns of it.
 const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What operators did, or asked for in vain.
+/// Target of log lines about operators' requests, done or refused.
 const AUDIT: &str = "larder::audit";
 
 const EXIT_SETTINGS: u8 = 2;
@@ -52,7 +57,7 @@ fn main() -> ExitCode {
         Err(why) => return refuse(EXIT_SETTINGS, &why),
     };
     raise_limits();
-    // Before any thread is started, so that the signals reach the one that waits for them.
+    // Before any thread is started, so that the signals reach the thread that waits for them.
     let stop = match signals() {
         Ok(stop) => stop,
         Err(why) => return refuse(1, &why),
@@ -76,7 +81,7 @@ fn main() -> ExitCode {
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
-    // Nothing is to be done about a file that can't be removed.
+    // If the file can't be removed, there is no remedy here.
     let _ = remove_when_done.map(std::fs::remove_file);
     ExitCode::SUCCESS
 }
@@ -86,8 +91,8 @@ fn refuse(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Logs go to standard error; `RUST_LOG` says how much. The audit log is left out only if it says
-/// so by name.
+/// Logs to standard error, at the level of `RUST_LOG`. The audit log is off only if `RUST_LOG`
+/// names it.
 fn start_logging() {
     let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     let filter = EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked });
@@ -103,11 +108,11 @@ fn start_logging() {
         .init();
 }
 
-/// Writes each event on one line, whatever names and messages from outside are in it.
+/// Writes each event on one line, even if names and messages from outside contain line breaks.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
-    /// An event comes as a whole, with the end of its line.
+    /// Takes one whole event, with the end of its line.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = printable_line(text.trim_end_matches('\n'));
@@ -120,7 +125,7 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Each shard is a file, and its memory is locked: takes all that this process may have of both.
+/// Raises the limits on open files and locked memory: each shard is a file in locked memory.
 fn raise_limits() {
     for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK] {
         let raised = getrlimit(resource).and_then(|(_, most)| setrlimit(resource, most, most));
@@ -130,7 +135,7 @@ fn raise_limits() {
     }
 }
 
-/// Prints one line that says where the node listens, and tells the service manager.
+/// Prints one line with the addresses of the node, and notifies the service manager.
 fn announce(node_id: &str, node: &Node, as_json: bool) -> io::Result<()> {
     let at = node.addresses();
     let (listen, data, socket) = (at.listen, at.data, at.socket.display());
@@ -150,7 +155,7 @@ fn announce(node_id: &str, node: &Node, as_json: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// A string as JSON writes it.
+/// Encodes a string as JSON.
 fn json_string(text: &str) -> String {
     let mut quoted = String::from('"');
     for letter in text.chars() {
@@ -172,14 +177,14 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-/// Where word comes in that the node is to stop.
+/// Receives the request to stop.
 struct Stop {
     word: Receiver<()>,
     send: SyncSender<()>,
 }
 
-/// Takes SIGTERM and SIGINT on a thread of their own: the first asks for a drain, the second ends
-/// the process there and then.
+/// Waits for SIGTERM and SIGINT on a thread of its own. The first starts a drain, the second ends
+/// the process at once.
 fn signals() -> io::Result<Stop> {
     let mut awaited = SigSet::empty();
     awaited.add(Signal::SIGTERM);
@@ -214,22 +219,23 @@ impl Stop {
         }
     }
 
-    /// What to do when nobody uses the node any more.
+    /// Returns the function to call when the node is unused.
     fn when_unused(&self) -> impl FnOnce() + Send + 'static {
         let send = self.send.clone();
         move || {
-            tracing::info!("nobody uses this node any more");
+            tracing::info!("no client uses this node any more");
             let _ = send.try_send(());
         }
     }
 
-    /// Waits for the word; meanwhile a node that is reachable from elsewhere says so.
+    /// Waits for the request to stop. Meanwhile a node that other hosts can reach repeats its
+    /// warning.
     fn wait(&self, exposed: bool) {
         loop {
             if exposed {
                 tracing::warn!(
-                    "this node listens beyond loopback and authenticates nobody: whoever reaches it \
-                     can read its datasets"
+                    "this node listens beyond loopback without authentication: every host that \
+                     reaches it can read its datasets"
                 );
             }
             match self.word.recv_timeout(EXPOSED_WARNING_INTERVAL) {

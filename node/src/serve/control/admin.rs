@@ -1,11 +1,11 @@
-//! What operators ask (`larder.v1.Admin`), decoded, done by the cluster's desk and encoded.
+//! Operators' calls (`larder.v1.Admin`): decoded, run by the cluster's desk, and encoded.
 //!
-//! Whoever asks for a change must be [entitled](rights) to it before anything of the request is
-//! read, and what was asked for is a line of the audit log, done or not. Plans are large: few are
-//! in memory at a time.
+//! A caller that requests a change must be [entitled](rights) to it before any part of the request
+//! is read. Each request for a change is a line of the audit log, done or not. Plans are large, so
+//! few are in memory at a time.
 //!
-//! Thread rule: async, on the node's runtime; what walks over many shards goes to a blocking
-//! thread. Non-goals: deciding anything about the cluster. That is the agent's.
+//! Thread rule: async, on the node's runtime; walks over many shards go to a blocking thread.
+//! Non-goals: decisions about the cluster (the agent decides).
 
 mod command;
 mod explain;
@@ -49,9 +49,9 @@ use rights::Asker;
 #[derive(Debug, Clone)]
 pub(in crate::serve) struct Admin {
     context: Arc<Context>,
-    /// Plans that are made for, sent to or received from those who may change the cluster.
+    /// Limits the plans of callers that may change the cluster.
     plans: Arc<Semaphore>,
-    /// Plans that are made for and sent to others.
+    /// Limits the plans of all other callers.
     plans_of_anybody: Arc<Semaphore>,
     owned: Arc<OwnedBytes>,
 }
@@ -76,7 +76,7 @@ impl Admin {
         })
     }
 
-    /// Leave to have a plan made. Whoever may change the cluster does not wait for those who only
+    /// Takes a turn to plan. Callers that may change the cluster do not wait for callers that only
     /// look.
     pub(in crate::serve) fn turn_to_plan<T>(
         &self,
@@ -89,17 +89,17 @@ impl Admin {
         Arc::clone(plans).try_acquire_owned().map_err(|_| refused())
     }
 
-    /// Whoever asks for a change. Who may not is an audit line too.
+    /// Returns the caller of a change. A refusal is a line of the audit log too.
     fn changer<T>(&self, request: &Request<T>) -> Result<Asker, Error> {
         let from = request.remote_addr();
         self.asker(request).inspect_err(|why| rights::audit_stranger(from, why))
     }
 
-    /// Does what an operator told the cluster.
+    /// Runs an operator's command.
     async fn obey(&self, command: Command) -> Result<(), Error> {
         if let Command::Remove(ids) = &command {
-            // Who is in the record no more is gone, also when it was never there: a slip of the pen
-            // is not to read so.
+            // A node that has left counts as gone, even if it never existed. So refuse unknown
+            // names here.
             let standing = self.desk()?.standing();
             let record = record(&standing)?;
             if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
@@ -109,9 +109,9 @@ impl Admin {
         self.done(command).await.map(drop)
     }
 
-    /// Has the agent do a command.
+    /// Passes a command to the agent.
     async fn done(&self, command: Command) -> Result<Done, Error> {
-        // What the agent refuses is the cluster's state, not the shape of the request.
+        // The agent refuses because of the cluster's state, not because of a malformed request.
         self.desk()?.command(command).await.map_err(|why| match why.kind() {
             ErrorKind::InvalidArgument => refused(why.message()),
             _ => why,
@@ -201,14 +201,14 @@ impl Contract for Admin {
 }
 
 impl Admin {
-    /// Whoever may change the cluster.
+    /// Returns the caller, if it may change the cluster.
     fn asker<T>(&self, request: &Request<T>) -> Result<Asker, Error> {
         let cluster = self.context.shared.config.cluster();
         let token = cluster.and_then(crate::config::ClusterConfig::token);
         Asker::entitled(token, request.metadata(), request.remote_addr())
     }
 
-    /// Has a change planned, and says what it does.
+    /// Has a change planned, and computes its figures.
     async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, Planned), Error> {
         let desk = self.desk()?;
         let standing = desk.standing();
@@ -216,7 +216,7 @@ impl Admin {
         let Done::Planned(planned) = desk.command(wanted).await? else {
             return Err(Error::new(ErrorKind::Internal, "the planner gave no plan"));
         };
-        // It may be for a newer ring by now.
+        // By now it may be for a newer ring.
         plan::figures(self, desk.standing(), planned).await
     }
 
@@ -232,7 +232,7 @@ impl Admin {
         };
         let record = record(&standing)?;
         let nodes: Vec<Peer> = record.members.iter().map(peer).collect();
-        // A coordinator that was drained is in the record no more, and may be named all the same.
+        // A drained coordinator is no longer in the record, and may be named all the same.
         let place = seat.located().coordinator;
         if nodes.iter().any(|node| node.address == place)
             && let Some(unknown) = lost.iter().find(|id| record.entry(id).is_none())
@@ -248,8 +248,8 @@ impl Admin {
     }
 }
 
-/// Does what is not given up when who asked is gone: a planner goes on, and keeps its turn
-/// meanwhile; a takeover is written to the audit log.
+/// Runs work to its end even if the caller is gone. A planner goes on and keeps its turn. A
+/// takeover is written to the audit log.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
@@ -257,7 +257,7 @@ async fn to_the_end<T: Send + 'static>(
     done.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
 }
 
-/// The record, if this node has seen one.
+/// Returns the record, if this node has seen one.
 fn record(standing: &Standing) -> Result<&Arc<Record>, Error> {
     standing.record.as_ref().ok_or_else(|| {
         let away = standing.away.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -268,7 +268,7 @@ fn record(standing: &Standing) -> Result<&Arc<Record>, Error> {
     })
 }
 
-/// The cluster is not in a state for what was asked.
+/// Returns the error for a request that the cluster's state does not allow.
 fn refused(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::DataChanged, why)
 }
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_turn_is_held_until_the_work_ends_though_who_asked_is_gone() {
+    async fn a_turn_is_held_until_the_work_ends_without_its_caller() {
         let turns = Arc::new(Semaphore::new(1));
         let turn = Arc::clone(&turns).try_acquire_owned().unwrap();
         let (end, ended) = oneshot::channel::<()>();

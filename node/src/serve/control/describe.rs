@@ -1,4 +1,4 @@
-//! A node at this moment.
+//! Describes a node at this moment.
 
 use bytes::Bytes;
 use larder_extent::PageSize;
@@ -81,7 +81,7 @@ fn load(context: &Context, usage: &Usage) -> Load {
     }
 }
 
-/// Fills that a worker has begun.
+/// Returns the number of fills that a worker has begun.
 fn running(usage: &Usage) -> u64 {
     usage.filling.shards.saturating_sub(usage.queued) as u64
 }

@@ -1,4 +1,4 @@
-//! The exceptions to a ring, as they are handed out to those who go by it.
+//! Sends the exceptions to a ring.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tonic::Status;
 
 use crate::placements::Placements;
 
-/// The table of a snapshot in pieces, the first of which says how long it is; none if no exceptions
-/// were made for it. The ring before the one in use is known too: not everybody learns of a change
-/// at once.
+/// Streams the table of a snapshot in pieces; the first piece carries its length. Streams nothing
+/// for a snapshot without exceptions. Also knows the ring before the one in use, because clients
+/// learn of a change at different times.
 pub(super) fn chunks(
     placements: &Arc<Placements>,
     request: &GetExceptionsRequest,
@@ -39,7 +39,7 @@ fn pieces(table: Exceptions) -> impl Iterator<Item = Result<ExceptionsChunk, Sta
 fn goes_by_another(placements: &Placements, asked: u64) -> Error {
     let version = placements.ring().version();
     let message = format!(
-        "exceptions to version {asked} of the ring were asked for, this node goes by version {version}; \
+        "exceptions to version {asked} of the ring were asked for, this node uses version {version}; \
          ask for the ring again"
     );
     Error::new(ErrorKind::NotFound, message)

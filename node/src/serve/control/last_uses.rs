@@ -1,4 +1,4 @@
-//! When shards that are here were last read, for those to whom they are moved.
+//! Reports when local shards were last read, to the nodes that they move to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::serve::Context;
 
 type Pieces = mpsc::Sender<Result<LastUses, Status>>;
 
-/// What is here of some snapshots, piece by piece. Who does not take the pieces loses them after a
-/// while, with the turn of the next who asks.
+/// Streams the local shards of some snapshots in pieces. A caller that does not take the pieces in
+/// time loses the rest, so that the next caller gets its turn.
 pub(super) fn pieces(
     context: &Arc<Context>,
     request: &ListLastUsesRequest,
@@ -31,7 +31,7 @@ pub(super) fn pieces(
     let asked: Result<BTreeSet<_>, _> =
         request.snapshots.iter().map(|id| snapshot_id(id)).collect();
     let (asked, open) = (asked?, context.shared.catalog.list().into_iter());
-    // To be asked about is no use of a dataset.
+    // This request does not count as a use of a dataset.
     let open: Vec<_> = open.filter(|dataset| asked.contains(&dataset.snapshot())).collect();
     let (pieces, taken) = mpsc::channel(1);
     let context = Arc::clone(context);
@@ -39,7 +39,7 @@ pub(super) fn pieces(
         let asker = pieces.clone();
         tokio::select! {
             () = asker.closed() => {}
-            // What was not taken by then is of no use any more.
+            // Pieces not taken by then are of no use any more.
             _ = time::timeout(limits::LAST_USES_TIMEOUT, send_all(&context, open, pieces)) => {}
         }
     });
@@ -68,8 +68,7 @@ async fn send_all(context: &Context, open: Vec<Arc<Dataset>>, pieces: Pieces) {
     }
 }
 
-/// Those of some shards that are of this dataset. The first that asks for one by its id sorts all
-/// of them.
+/// Selects the shards of this dataset. The first lookup by id sorts the dataset's shards.
 fn piece(dataset: &Dataset, here: &[(ShardId, Duration)]) -> LastUses {
     let mut piece = LastUses {
         snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),

@@ -22,7 +22,7 @@ use crate::serve::Context;
 
 /// Every shard that takes memory.
 struct Holdings {
-    /// By id: what is here and, after it, what is orphaned.
+    /// By id: the resident shard, followed by its orphans.
     views: HashMap<ShardId, Vec<ShardView<ShardId, Group>>>,
     flights: HashMap<ShardId, Arc<Flight>>,
 }
@@ -85,7 +85,7 @@ fn dataset_status(dataset: &Dataset, holdings: &Holdings, sessions: usize) -> Da
     }
 }
 
-/// Goes over the shards of the open datasets in order and shows those that take memory.
+/// Lists the shards of the open datasets that take memory, in order.
 pub(super) fn shards(
     context: &Context,
     request: &ListShardsRequest,
@@ -123,7 +123,7 @@ pub(super) fn shards(
     Ok(page)
 }
 
-/// How one shard stands here, whatever dataset it is of.
+/// Returns the state of one shard here, in any dataset.
 pub(super) fn one_shard(context: &Context, id: ShardId) -> Vec<ShardStatus> {
     let holdings = Holdings::of(context);
     let views = holdings.views.get(&id).into_iter().flatten();
@@ -146,7 +146,7 @@ fn shard_statuses(
     found.filter(|one| wanted == ShardState::Unspecified || one.state() == wanted).collect()
 }
 
-/// A shard whatever dataset it is of. `flight` is its fill, unless that ended since `view` was
+/// Describes a shard, without its dataset. `flight` is its fill, unless that ended since `view` was
 /// taken.
 fn shard_status(view: &ShardView<ShardId, Group>, flight: Option<&Arc<Flight>>) -> ShardStatus {
     let status = ShardStatus {
@@ -179,7 +179,7 @@ fn shard_status(view: &ShardView<ShardId, Group>, flight: Option<&Arc<Flight>>) 
     }
 }
 
-/// The fills that gave up, the newest first.
+/// Returns the fills that gave up, the newest first.
 pub(super) fn failures(context: &Context, asked: u32) -> ListFailuresResponse {
     let count = match asked {
         0 => limits::FAILURES_KEPT_MAX,

@@ -1,4 +1,4 @@
-//! Opening a dataset, and its manifest in pieces.
+//! Opens datasets, and sends manifests in pieces.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ fn in_short(left_out: &LeftOut) -> String {
     text
 }
 
-/// Opens a dataset when it is this caller's turn. Whoever only waits for another takes none of the
-/// places for those who open.
+/// Opens a dataset in this caller's turn. A caller that waits for another caller's open takes no
+/// place among the openings.
 async fn open_in_turn(
     context: &Arc<Context>,
     wanted: DatasetRef,
@@ -64,8 +64,8 @@ async fn open_in_turn(
     }
 }
 
-/// Indexing walks over many headers, and goes on if the one who asked is gone: the next one who
-/// asks finds it done.
+/// Opens on a blocking thread, since indexing reads many headers. It goes on if the caller is gone,
+/// and the next caller finds it done.
 async fn open_on_a_thread(
     context: &Arc<Context>,
     turn: Turn,
@@ -113,7 +113,7 @@ fn check_length(text: &str) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
-/// The manifest of an open snapshot, in order.
+/// Streams the manifest of an open snapshot, in order.
 pub(super) fn manifest_chunks(
     context: &Context,
     request: &FetchManifestRequest,

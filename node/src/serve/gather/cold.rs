@@ -1,5 +1,5 @@
-//! Rows of which some are not here: those that are not kept are read by range, side by side; those
-//! that are on their way are waited for.
+//! Runs with rows that are not resident. Rows that are not kept are read by range in parallel; rows
+//! that are being filled are waited for.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::errors;
 use crate::fill::RowWanted;
 use crate::flight::Waited;
 
-/// A run of rows and where each goes in the run's buffer.
+/// A run of rows, and the place of each in the run's buffer.
 struct Run {
     first: usize,
     spans: Vec<(Span, usize)>,
     bytes: usize,
 }
 
-/// A row that was on its way.
+/// A row after a wait for its fill.
 enum Arrived {
     /// Its bytes are in the extent that is being filled.
     Ready(Arc<Filling>),
-    /// All of its shard is there.
+    /// The whole shard is sealed.
     Sealed(Arc<Sealed>),
 }
 
 impl Answer<'_> {
-    /// Sends a run of rows of any kind from row `first`. Returns how many.
+    /// Sends a run of rows of any kind from row `first`. Returns its row count.
     pub(super) fn send_cold(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
         let run = self.lay_out(slot, first)?;
         if run.bytes as u64 > self.payload_bytes_max {
@@ -51,7 +51,7 @@ impl Answer<'_> {
         for (index, &(span, at)) in (first..).zip(&run.spans) {
             let target = &mut bytes[at..at + len(span.bytes)];
             if self.bring(slot, index, span, target)?.is_err() {
-                // Of this shard other rows may be in the run: begin anew, reading them by range.
+                // The run may hold other rows of this shard. Start again, and read them by range.
                 self.plan.corrupt(index);
                 return Ok(0);
             }
@@ -66,7 +66,7 @@ impl Answer<'_> {
         Ok(run.spans.len())
     }
 
-    /// As many rows as one frame holds, at least one.
+    /// Lays out as many rows as one frame holds, and at least one.
     fn lay_out(&self, slot: Slot, first: usize) -> Result<Run, Ended> {
         let manifest = self.plan.dataset.manifest();
         let mut run = Run { first, spans: Vec::new(), bytes: 0 };
@@ -83,8 +83,8 @@ impl Answer<'_> {
         Ok(run)
     }
 
-    /// Waits for those rows of the run that are on their way, before memory is taken for it: an
-    /// origin that hangs would else hold the memory that rows of all datasets are read through.
+    /// Waits for the rows of the run that are being filled, before memory is taken for the run.
+    /// Otherwise an origin that hangs would hold the staging memory of all datasets.
     fn await_run(&mut self, slot: Slot, run: &Run) -> Result<(), Ended> {
         for (index, &(span, _)) in (run.first..).zip(&run.spans) {
             if let Found::InFlight(flight) = self.plan.found(index)
@@ -96,8 +96,8 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// A row longer than a frame is not collected: if it is on its way it is waited for as a whole
-    /// and then sent from where it lies.
+    /// Waits for the whole shard of a row longer than a frame, if it is being filled. The row is
+    /// then sent from the extent.
     fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
         if let Found::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;
@@ -106,7 +106,7 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// Reads the rows of the run that are not kept, all at once.
+    /// Reads the rows of the run that are not kept, in parallel.
     fn read_by_range(&mut self, slot: Slot, run: &Run, bytes: &mut [u8]) -> Result<(), Ended> {
         let rows = (run.first..).zip(&run.spans);
         let absent = rows.filter(|&(index, _)| matches!(self.plan.found(index), Found::NotKept));
@@ -124,7 +124,7 @@ impl Answer<'_> {
         Ok(())
     }
 
-    /// Brings a row that is kept to its place in the run's buffer.
+    /// Copies a row that is kept to its place in the run's buffer.
     fn bring(
         &mut self,
         slot: Slot,
@@ -133,7 +133,7 @@ impl Answer<'_> {
         target: &mut [u8],
     ) -> Result<Result<(), Corrupt>, Ended> {
         let sealed = match self.plan.found(index) {
-            // Read already, all of them together.
+            // Read already, together with the others.
             Found::NotKept => return Ok(Ok(())),
             Found::Resident(sealed) => Arc::clone(sealed),
             Found::InFlight(flight) => match self.copy_in_flight(flight, slot, span, target)? {
@@ -146,7 +146,7 @@ impl Answer<'_> {
         Ok(copied.map(|_| ()))
     }
 
-    /// Copies a row's bytes when they are there, if the shard is not sealed first.
+    /// Copies a row's bytes once they are in. Returns the shard if it was sealed first.
     fn copy_in_flight(
         &self,
         flight: &Awaited,
@@ -168,7 +168,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Waits until a row's bytes are there, or the whole shard.
+    /// Waits until a row's bytes are in, or the whole shard is.
     fn await_row(&self, flight: &Awaited, slot: Slot, span: Span) -> Result<Arrived, Ended> {
         loop {
             match flight.wait(slot.column.tensor, &span.range(), limits::KEEPALIVE_INTERVAL) {

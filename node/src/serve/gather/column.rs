@@ -1,4 +1,4 @@
-//! A tensor and where its rows lie, and copying one of them out of an extent.
+//! A tensor, the place of its rows, and copying rows out of an extent.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use larder_extent::crc::crc32c;
 use larder_extent::{ExtentView, Region, RowSource};
 use larder_wire::data::RowRef;
 
-/// Where a row lies in its tensor's region of the shard.
+/// The place of a row in its tensor's region of the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) offset: u64,
@@ -21,11 +21,11 @@ impl Span {
     }
 }
 
-/// A row whose bytes are not those that were filled.
+/// A row with bytes other than those that were filled.
 #[derive(Debug)]
 pub(super) struct Corrupt;
 
-/// Blocks in which regions without a stride are checked.
+/// Size of the blocks in which regions without a stride are checked.
 const BLOCK_BYTES: u64 = 4096;
 
 /// A tensor of a dataset.
@@ -51,15 +51,15 @@ impl Column {
         Ok(Self { tensor, locator: found.locator() })
     }
 
-    /// Rows have lengths of their own.
+    /// Returns true if rows have lengths of their own.
     pub(super) fn is_ragged(self) -> bool {
         matches!(self.locator, RowLocator::Spans)
     }
 
-    /// Where a row lies.
+    /// Returns the place of a row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// There is no such row.
     pub(super) fn span(self, manifest: &Manifest, row: RowRef) -> Span {
         match self.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
@@ -72,13 +72,13 @@ impl Column {
         }
     }
 
-    /// The bytes of a row, where they lie, unchecked.
+    /// Returns the bytes of a row in the extent, unchecked.
     pub(super) fn bytes(self, extent: &ExtentView, span: Span) -> &[u8] {
         let start = len(span.offset);
         &extent.region(self.tensor)[start..start + len(span.bytes)]
     }
 
-    /// The checksum to send along with a row that is sent from where it lies.
+    /// Returns the checksum to send with a row that is sent from the extent.
     pub(super) fn crc(
         self,
         extent: &ExtentView,
@@ -97,7 +97,7 @@ impl Column {
         }
     }
 
-    /// Copies a row and returns its checksum; what was copied is what was filled.
+    /// Copies a row and checks it. Returns its checksum.
     pub(super) fn copy(
         self,
         extent: &ExtentView,
@@ -127,19 +127,18 @@ impl Column {
     }
 }
 
-/// The checksum to send along with a row that was copied to `copy` and checked if it has none of
-/// its own: where short rows share one, hashing the copy is cheaper than checking all of them
-/// again.
+/// Returns the checksum to send with a row copied to `copy`. Short rows may share a checksum.
+/// Hashing the copy is then cheaper than checking all of them again.
 pub(super) fn sent_crc(source: &RowSource<'_>, row: u64, copy: &[u8]) -> u32 {
     if source.has_own_crcs() { source.crc(row) } else { crc32c(copy) }
 }
 
-/// A number of bytes of an extent as a length of a slice.
+/// Converts a number of bytes of an extent to the length of a slice.
 pub(super) fn len(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a usize has 64 bits here")
 }
 
-/// A row's length as the tables of a frame have it.
+/// Converts a row's length to the type of a frame's table.
 pub(super) fn table_len(bytes: u64) -> Result<u32, Error> {
     u32::try_from(bytes).map_err(|_| {
         let max = limits::ROW_BYTES_MAX;

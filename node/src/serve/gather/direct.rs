@@ -1,4 +1,4 @@
-//! Long rows that are resident: from the extent to the socket, without a copy in this process.
+//! Long resident rows: sent from the extent to the socket, without a copy in this process.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use super::column::{len, table_len};
 use super::{Answer, Ended, Slot, Way};
 use crate::cache::Found;
 
-/// Bytes of one extent that are sent in one go.
+/// Bytes of one extent that are sent with one call.
 struct Stretch {
     extent: Arc<Sealed>,
     file: Range<u64>,
 }
 
 impl Answer<'_> {
-    /// Sends the longest run of direct rows from row `first`. Returns how many; 0 if the first is
-    /// found corrupt.
+    /// Sends the longest run of direct rows from row `first`. Returns its row count: 0 if the first
+    /// row is corrupt.
     pub(super) fn send_direct(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
         let stretches = self.collect(slot, first)?;
         let rows = self.scratch.crcs.len();

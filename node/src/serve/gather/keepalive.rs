@@ -1,4 +1,4 @@
-//! Saying that we live while something is waited for, and noticing that the peer does not.
+//! Keeps the client informed during waits, and notices when the client is gone.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -9,10 +9,10 @@ use larder_wire::data::Pong;
 
 use crate::serve::peer::Peer;
 
-/// Tells the peer that its request is being worked on.
+/// Tells the client that its request is in progress.
 ///
 /// # Errors
-/// If the peer is gone.
+/// The client is gone.
 pub(super) fn tick(peer: &Peer, request: u64) -> io::Result<()> {
     peer.check_alive()?;
     let mut frame = Vec::new();
@@ -20,10 +20,10 @@ pub(super) fn tick(peer: &Peer, request: u64) -> io::Result<()> {
     peer.send(&frame)
 }
 
-/// Does work that blocks, ticking meanwhile.
+/// Runs blocking work, and ticks meanwhile.
 ///
 /// # Errors
-/// If the peer is gone when the work is done.
+/// The client is gone when the work is done.
 pub(super) fn while_alive<T>(peer: &Peer, request: u64, work: impl FnOnce() -> T) -> io::Result<T> {
     thread::scope(|scope| {
         let (done, waiting) = sync_channel::<()>(1);

@@ -1,5 +1,5 @@
-//! Rows that are not kept and longer than what may be held of them: read by range and sent piece by
-//! piece, each under a checksum of its own.
+//! Rows that are not kept and too long for the staging memory. They are read by range and sent in
+//! pieces, each with its own checksum.
 
 use larder_base::{Error, ErrorKind, limits};
 use larder_extent::crc::crc32c;
@@ -11,8 +11,7 @@ use super::{Answer, Ended, Slot};
 use crate::fill::RowWanted;
 
 impl Answer<'_> {
-    /// Sends the row with this index, the whole of which would not fit the staging memory. Returns
-    /// 1.
+    /// Sends the row with this index, which exceeds the staging memory. Returns 1.
     pub(super) fn send_in_pieces(&mut self, slot: Slot, index: usize) -> Result<usize, Ended> {
         let row = self.plan.rows[index];
         let bytes = slot.column.span(self.plan.dataset.manifest(), row).bytes;
@@ -21,8 +20,8 @@ impl Answer<'_> {
         }
         let mut sent = 0;
         while sent < bytes {
-            // Not as little as a client may take of several rows: each piece is a request to the
-            // origin.
+            // Pieces ignore the client's smaller limit for runs of rows: each piece is a request to
+            // the origin.
             let piece = sent..bytes.min(sent + u64::from(limits::DATA_PAYLOAD_BYTES_MAX));
             sent = piece.end;
             self.send_piece(slot, index, piece)?;
@@ -60,12 +59,12 @@ impl Answer<'_> {
     }
 }
 
-/// What a client is told that was built before rows came in pieces.
+/// Returns the error for a client that is older than rows in pieces.
 fn not_taken(bytes: u64) -> Error {
     let max = limits::RANGE_STAGING_BYTES;
     let message = format!(
-        "a row of {bytes} bytes whose shard is not kept; at most {max} are sent at once of what is read by \
-         range, so update the client, or give the node more memory"
+        "a row of {bytes} bytes of a shard that is not kept; of a read by range at most {max} are sent at \
+         once, so update the client, or give the node more memory"
     );
     Error::new(ErrorKind::InvalidArgument, message)
 }

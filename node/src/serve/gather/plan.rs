@@ -1,4 +1,4 @@
-//! What a gather asks for, checked, and where each of its shards is.
+//! The rows of a gather, checked, and the state of their shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::dataset::Dataset;
 use crate::flight::Waited;
 use crate::serve::Context;
 
-/// The rows of a gather and the shards they are in.
+/// The rows of a gather and their shards.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) dataset: Arc<Dataset>,
     pub(super) rows: &'a [RowRef],
     cache: &'a Cache,
-    /// Each shard once, and which of them each row is in.
+    /// Each distinct shard, and the shard of each row.
     shards: DistinctShards,
-    /// What is known of each of them.
+    /// The state of each shard.
     found: Vec<Found>,
 }
 
-/// Where rows lie whose shards are resident.
+/// The rows of resident shards.
 pub(super) struct Resident<'a> {
     shards: &'a DistinctShards,
-    /// Of all shards of the plan, the first that `sources` speaks of.
+    /// The first shard of the plan that `sources` covers.
     first: usize,
     sources: Vec<Option<RowSource<'a>>>,
 }
 
 impl<'a> Resident<'a> {
-    /// The rows that the `index`-th row of the plan is one of, if its shard is resident.
+    /// Returns the rows of the shard of the plan's `index`-th row, if that shard is resident.
     pub(super) fn source(&self, index: usize) -> Option<&RowSource<'a>> {
         self.sources[self.shards.of_row(index) - self.first].as_ref()
     }
 }
 
 impl<'a> Plan<'a> {
-    /// Looks every shard up; those that are missing begin to be filled.
+    /// Looks up every shard. Missing shards begin to be filled.
     pub(super) fn new(
         context: &'a Context,
         dataset: Arc<Dataset>,
@@ -55,19 +55,19 @@ impl<'a> Plan<'a> {
         Ok(Self { dataset, rows: &wanted.rows, cache: &shared.cache, shards, found })
     }
 
-    /// How many rows are in memory, and how many are to come from the origin.
+    /// Returns how many rows are in memory, and how many must come from the origin.
     pub(super) fn rows_by_source(&self) -> (u64, u64) {
         let resident = |&&place: &&u32| matches!(self.found[place as usize], Found::Resident(_));
         let memory = self.shards.of_rows().iter().filter(resident).count();
         (memory as u64, (self.rows.len() - memory) as u64)
     }
 
-    /// Where the `index`-th row is by now.
+    /// Returns the current state of the `index`-th row's shard.
     pub(super) fn look(&mut self, row: usize) -> &Found {
         self.look_at(self.shards.of_row(row))
     }
 
-    /// Where a shard is by now.
+    /// Returns the current state of a shard.
     fn look_at(&mut self, place: usize) -> &Found {
         let sealed = match &self.found[place] {
             Found::InFlight(flight) => match flight.wait_for_all(Duration::ZERO) {
@@ -82,8 +82,7 @@ impl<'a> Plan<'a> {
         &self.found[place]
     }
 
-    /// The rows of a tensor in each shard that is resident by now, and is that of one of these
-    /// rows.
+    /// Returns a tensor's rows in each of the given rows' shards that is resident now.
     pub(super) fn resident(&mut self, tensor: usize, rows: Range<usize>) -> Resident<'_> {
         let places = &self.shards.of_rows()[rows];
         let first = places.iter().copied().min().unwrap_or(0) as usize;
@@ -95,17 +94,17 @@ impl<'a> Plan<'a> {
         Resident { shards: &self.shards, first, sources }
     }
 
-    /// Where the `index`-th row was when it was last looked at.
+    /// Returns the state of the `index`-th row's shard at the last look.
     pub(super) fn found(&self, row: usize) -> &Found {
         &self.found[self.shards.of_row(row)]
     }
 
-    /// Remembers that the shard of the `index`-th row has come in.
+    /// Notes that the shard of the `index`-th row is in.
     pub(super) fn came_in(&mut self, row: usize, found: Found) {
         self.found[self.shards.of_row(row)] = found;
     }
 
-    /// The shard of this row holds wrong bytes: it is dropped, and this gather reads its rows by
+    /// Discards this row's shard, which holds wrong bytes. This gather then reads its rows by
     /// range.
     pub(super) fn corrupt(&mut self, row: usize) {
         let place = self.shards.of_row(row);
@@ -120,7 +119,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The rows of a tensor in a shard, if that is resident.
+/// Returns the rows of a tensor in a shard, if that is resident.
 fn source(found: &Found, tensor: usize) -> Option<RowSource<'_>> {
     match found {
         Found::Resident(extent) => Some(extent.rows(tensor)),
@@ -128,7 +127,7 @@ fn source(found: &Found, tensor: usize) -> Option<RowSource<'_>> {
     }
 }
 
-/// Whether all shards and rows exist.
+/// Checks that all shards and rows exist.
 fn check(dataset: &Dataset, shards: &DistinctShards, rows: &[RowRef]) -> Result<(), Error> {
     let manifest = dataset.manifest();
     let missing = |what: String| Error::new(ErrorKind::NotFound, what);

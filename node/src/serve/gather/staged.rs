@@ -1,10 +1,10 @@
-//! Short rows that are resident: copied together into a piece that stays in the core's own cache,
-//! and sent with one call.
+//! Short resident rows: copied together into a piece that stays in the core's own cache, and sent
+//! with one call.
 //!
-//! Rows of one length go in bulk, with the checksums that were taken when they were filled: the
-//! receiver compares, on the bytes it got, and asks again with VERIFY if they differ. Only then,
-//! and where short rows share a checksum, are they checked here. Rows with lengths of their own are
-//! checked one by one, as the checksums kept are not theirs but those of blocks.
+//! Rows of one length are copied in bulk and sent with the checksums that were taken at the fill.
+//! The client compares them with the bytes it received, and requests again with VERIFY if they
+//! differ. Only with VERIFY, and if short rows share a checksum, are they checked here. Rows with
+//! lengths of their own are checked one by one, because the stored checksums belong to blocks.
 
 use larder_base::limits;
 use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
@@ -15,8 +15,8 @@ use crate::cache::Found;
 use crate::serve::staging::StagingPiece;
 
 impl Answer<'_> {
-    /// Sends the longest run of staged rows from row `first` that fits the piece. Returns how many;
-    /// 0 if the first is found corrupt.
+    /// Sends the longest run of staged rows from row `first` that fits the piece. Returns its row
+    /// count: 0 if the first row is corrupt.
     pub(super) fn send_staged(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
         let mut piece = self.scratch.take_piece();
         let copied = match slot.column.is_ragged() {
@@ -35,8 +35,8 @@ impl Answer<'_> {
         sent
     }
 
-    /// Copies rows of one length into the piece, their tables into the scratch. Returns the bytes
-    /// copied.
+    /// Copies rows of one length into the piece, and their tables into the scratch. Returns the
+    /// bytes copied.
     fn copy_in_bulk(
         &mut self,
         slot: Slot,
@@ -79,7 +79,7 @@ impl Answer<'_> {
         Ok(count * row_bytes)
     }
 
-    /// Copies rows with lengths of their own into the piece, checked, their tables into the
+    /// Copies rows with lengths of their own into the piece, checked, and their tables into the
     /// scratch. Returns the bytes copied.
     fn copy_one_by_one(
         &mut self,

@@ -1,9 +1,9 @@
-//! The beginning of a control connection, in bounded time.
+//! Bounds the time of a control connection's first bytes.
 //!
-//! HTTP/1 has a limit on how long a request's head may take, HTTP/2 has none on its handshake: who
-//! sends half of the preface, or all of it and no SETTINGS, holds a connection for nothing. So the
-//! socket itself watches the bytes that come in until a client has said who it is; what comes after
-//! is HTTP's to bound.
+//! HTTP/1 has a limit on the time of a request's header, but HTTP/2 has none on its handshake. A
+//! client that sends half of the preface, or all of it without SETTINGS, could hold a connection
+//! for nothing. So the socket itself watches incoming bytes until the handshake is complete. HTTP
+//! bounds what follows.
 //!
 //! Thread rule: one task reads. Non-goal: understanding HTTP beyond its first frame.
 
@@ -16,27 +16,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// What an HTTP/2 client says first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Length (24 bits), type, flags and stream of an HTTP/2 frame.
 const FRAME_HEADER_BYTES: usize = 9;
 
-/// How much of its greeting a client has sent.
+/// How much of its handshake a client has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Greeting {
     /// So many bytes of the preface.
     Preface(usize),
-    /// So many bytes of the header of the first frame, and the length that they say.
+    /// So many bytes of the first frame's header, and the length read so far.
     FrameHeader(usize, usize),
-    /// So many bytes of that frame are to come.
+    /// So many bytes of that frame are missing.
     Frame(usize),
-    /// All of it, or it is a client of HTTP/1.
+    /// Complete, or the client speaks HTTP/1.
     Complete,
 }
 
 impl Greeting {
-    /// Follows what came.
+    /// Advances by the received bytes.
     fn take(mut self, mut bytes: &[u8]) -> Self {
         while let (false, Some(&byte)) = (self == Self::Complete, bytes.first()) {
             let passed = if let Self::Frame(left) = self { left.min(bytes.len()) } else { 1 };
@@ -46,7 +46,7 @@ impl Greeting {
         self
     }
 
-    /// After `byte`, or `passed` bytes of the frame.
+    /// Advances by `byte`, or by `passed` bytes of the frame.
     fn after(self, byte: u8, passed: usize) -> Self {
         match self {
             Self::Preface(count) if byte != PREFACE[count] => Self::Complete,
@@ -69,7 +69,7 @@ impl Greeting {
     }
 }
 
-/// A socket whose peer must greet in time.
+/// A socket that requires a handshake in time.
 #[derive(Debug)]
 pub(super) struct Greeted {
     stream: TcpStream,
@@ -78,7 +78,7 @@ pub(super) struct Greeted {
 }
 
 impl Greeted {
-    /// The greeting must be complete `within` this time, or reading fails.
+    /// Creates the socket. Reading fails if the handshake is not complete `within` this time.
     pub(super) fn new(stream: TcpStream, within: Duration) -> Self {
         let deadline = Box::pin(tokio::time::sleep(within));
         Self { stream, greeting: Greeting::Preface(0), deadline }
@@ -140,7 +140,7 @@ impl AsyncWrite for Greeted {
 mod tests {
     use super::*;
 
-    /// A preface and a SETTINGS frame of two settings.
+    /// Returns a preface and a SETTINGS frame of two settings.
     fn http2() -> Vec<u8> {
         let mut bytes = PREFACE.to_vec();
         bytes.extend([0, 0, 12, 4, 0, 0, 0, 0, 0]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_http2_has_greeted_with_the_last_byte_of_its_first_frame_however_it_comes() {
+    fn http2_greeting_ends_with_the_last_byte_of_the_first_frame() {
         let bytes = http2();
         for cut in 0..bytes.len() {
             let begun = Greeting::Preface(0).take(&bytes[..cut]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_preface_is_left_to_http1() {
+    fn other_first_bytes_are_left_to_http1() {
         assert_eq!(Greeting::Preface(0).take(b"GET / HTTP/1.1\r\n"), Greeting::Complete);
         assert_eq!(Greeting::Preface(0).take(b"PRI * HTTP/1"), Greeting::Complete);
         assert_eq!(Greeting::Preface(0).take(b"PRI * HTTP/"), Greeting::Preface(11));

@@ -1,9 +1,9 @@
-//! Whether a control connection is in use.
+//! Tracks whether a control connection is in use.
 //!
-//! Who answers PINGs could hold a connection for ever without asking anything, or without reading
-//! the answer. So what the node is to do is counted: requests until their answers begin, and
-//! answers in pieces while the next piece is made. Whoever has had none of it for long is asked to
-//! close, as is who does not take a piece for as long.
+//! A client that answers PINGs could hold a connection for ever without a request, or without
+//! reading the answer. So pending work is counted: requests until their answers begin, and streamed
+//! answers while the next piece is made. A connection without pending work for long is closed. So
+//! is one with a client that does not take a piece for as long.
 //!
 //! Thread rule: shared by the tasks of one connection.
 
@@ -21,7 +21,7 @@ use larder_base::limits;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// What the node is to do for one connection.
+/// The pending work of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Usage(watch::Sender<usize>);
 
@@ -34,12 +34,12 @@ impl Usage {
         Self(watch::Sender::new(0))
     }
 
-    /// Ends once the client has waited for nothing for `span`.
+    /// Completes once the client has waited for nothing for `span`.
     pub(super) fn unused_for(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         let mut count = self.0.subscribe();
         async move {
             loop {
-                // The sender lives as long as the connection does.
+                // The sender lives as long as the connection.
                 let _ = count.wait_for(|&count| count == 0).await;
                 if timeout(span, count.changed()).await.is_err() {
                     return;
@@ -48,8 +48,7 @@ impl Usage {
         }
     }
 
-    /// Counts a request while it is answered. One that does not come whole is answered in its
-    /// place.
+    /// Counts a request while it is answered. An incomplete request is answered with a timeout.
     pub(super) async fn count(self, request: Request, next: Next) -> Response {
         let _in_progress = InProgress::begin(self.clone());
         match timeout(limits::CONTROL_REQUEST_TIMEOUT, next.run(request)).await {
@@ -76,11 +75,11 @@ impl Drop for InProgress {
     }
 }
 
-/// An answer on its way.
+/// An answer that is being sent.
 struct Counted {
     body: Body,
     usage: Usage,
-    /// While the client waits for the next piece. One that was made is the client's to take.
+    /// Set while the next piece is made. A finished piece is for the client to take.
     in_progress: Option<InProgress>,
 }
 
@@ -119,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Long enough to see what ends at once; what does not end is found not to after any time.
+    /// Long enough to see that a future completes at once. Pending futures are never given more.
     const MOMENT: Duration = Duration::from_millis(50);
 
     async fn next_piece(answer: &mut Counted) -> Option<Bytes> {
@@ -127,7 +126,7 @@ mod tests {
         frame.map(|frame| frame.unwrap().into_data().unwrap())
     }
 
-    /// An answer of one piece, after which there is no more for now.
+    /// Returns an answer of one piece that then stays pending.
     fn answer(usage: &Usage) -> Counted {
         let piece = stream::iter([Ok::<_, Infallible>("news")]);
         usage.clone().counted(Body::from_stream(piece.chain(stream::pending())))
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_whose_client_takes_no_more_of_an_answer_is_unused() {
+    async fn connection_is_unused_when_its_client_stops_reading() {
         let usage = Usage::new();
         let mut answer = answer(&usage);
         usage.unused_for(Duration::ZERO).await;

@@ -1,7 +1,7 @@
-//! Admitting prefixes: a private node is told by the processes of its owner what it may read.
+//! Admits prefixes: processes of a private node's owner tell it which prefixes to read.
 //!
-//! They could as well start a node on that prefix, so this gives them nothing they don't have. Who
-//! is not the owner is not admitted, whatever the mode of the socket is.
+//! They could start a node on those prefixes themselves, so this grants no new access. Other users
+//! are not admitted, whatever the mode of the socket is.
 
 use larder_base::{Error, ErrorKind};
 use larder_dataset::OriginUri;
@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 use crate::serve::Context;
 use crate::serve::peer::Peer;
 
-/// Takes a prefix from the owner, and says how the node is reached.
+/// Adds the owner's prefix. Returns how to reach the node.
 pub(super) fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
     let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
     if !context.shared.config.private() {

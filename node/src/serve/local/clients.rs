@@ -1,4 +1,4 @@
-//! The clients on this host and what each has leased, to find those who are to let go of a shard.
+//! The clients on this host and their leases, to find the holders of a shard that is recalled.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,7 +13,7 @@ use nix::sys::eventfd::EventFd;
 use crate::cache::HolderId;
 use crate::serve::stop::event;
 
-/// Who is connected.
+/// The connected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     all: Mutex<HashMap<HolderId, Arc<Client>>>,
@@ -40,7 +40,7 @@ struct Leases {
 }
 
 impl Clients {
-    /// Takes in one more client.
+    /// Adds a client.
     pub(super) fn join(&self) -> io::Result<Arc<Client>> {
         let client = Arc::new(Client {
             holder: HolderId(self.next.fetch_add(1, Ordering::Relaxed)),
@@ -52,18 +52,18 @@ impl Clients {
         Ok(client)
     }
 
-    /// Forgets a client, whose leases have ended.
+    /// Removes a client after its leases have ended.
     pub(super) fn leave(&self, client: &Client) {
         self.lock().remove(&client.holder);
     }
 
-    /// Asks everyone who has a shard to let go of it.
+    /// Asks all holders of a shard to release it.
     pub(crate) fn recall(&self, id: ShardId) {
         let clients: Vec<_> = self.lock().values().cloned().collect();
         clients.iter().for_each(|client| client.recall(id));
     }
 
-    /// Leases of all clients.
+    /// Returns the number of leases of all clients.
     pub(crate) fn leases(&self) -> u64 {
         self.lock().values().map(|client| lock(&client.leases).count as u64).sum()
     }
@@ -74,8 +74,8 @@ impl Clients {
 }
 
 impl Client {
-    /// Notes a lease, before it is asked for: a recall must not slip in between. `false` if the
-    /// client has as many as it may.
+    /// Notes a lease, before the cache grants it, so that no recall is missed. Returns false if the
+    /// client has the most leases it may have.
     pub(super) fn note(&self, name: Name, id: ShardId) -> bool {
         let mut leases = lock(&self.leases);
         if leases.count >= limits::MAPPED_EXTENTS_MAX {
@@ -86,7 +86,7 @@ impl Client {
         true
     }
 
-    /// Strikes out one lease. Returns the shard, if there was one.
+    /// Removes one lease. Returns the shard, if there was one.
     pub(super) fn strike(&self, name: Name) -> Option<ShardId> {
         let mut leases = lock(&self.leases);
         let (id, count) = leases.by_name.get_mut(&name)?;
@@ -118,13 +118,13 @@ impl Client {
         }
     }
 
-    /// What is to be recalled, once woken.
+    /// Takes the recalls to send, after a wake-up.
     pub(super) fn take_recalls(&self) -> Vec<Recall> {
         let _ = self.wake.read();
         lock(&self.recalls).drain(..).collect()
     }
 
-    /// Readable when there is something to recall.
+    /// Returns a descriptor that is readable when there are recalls.
     pub(super) fn woken(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -142,7 +142,7 @@ mod tests {
     const ID: ShardId = ShardId::from_bytes([7; 16]);
 
     #[test]
-    fn only_those_who_hold_a_shard_are_asked_to_let_go_and_only_once() {
+    fn only_holders_of_a_shard_are_recalled_and_only_once() {
         let clients = Clients::default();
         let (with, without) = (clients.join().expect("joined"), clients.join().expect("joined"));
         assert!(with.note(NAME, ID));

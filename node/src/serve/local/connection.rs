@@ -21,9 +21,9 @@ use crate::serve::session::{Closing, Session};
 use crate::serve::stop::wait_any;
 use crate::shared::Shared;
 
-/// Serves a client until it, or its process, is gone; then nothing of it remains.
+/// Serves a client until it, or its process, is gone. All its state ends with it.
 pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
-    // Who may open the socket was decided by its mode, so no ticket is asked for.
+    // The mode of the socket file controls access, so no ticket is required.
     let Some((session, _)) = Session::open(context, peer, slot, |_| Ok(())) else { return };
     let Ok(client) = context.clients.join() else { return };
     let stay = Stay { context, peer, client };
@@ -39,7 +39,7 @@ pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
     session.close(closing);
 }
 
-/// A client's time here: its leases end with it, whatever ends it.
+/// A client's stay. All its leases end when this is dropped.
 struct Stay<'a> {
     context: &'a Context,
     peer: &'a Peer,
@@ -62,7 +62,7 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// Waits for something to happen and deals with it.
+    /// Waits for the next event and handles it.
     fn turn(&mut self) -> Result<(), Closing> {
         let Stay { context, peer, client } = &self.stay;
         let waited_for =
@@ -154,7 +154,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends a descriptor of its own to the client. Returns whether there was one to send.
+    /// Sends the client a descriptor of its own. Returns false if the system had none.
     fn hand_out(&mut self, request: u64, extent: &Sealed) -> Result<bool, Closing> {
         let fd = match extent.open_for_peer() {
             Ok(fd) => fd,
@@ -188,7 +188,7 @@ impl Connection<'_> {
     }
 }
 
-/// What another owner is asked for first is filled there, and its copy comes from there.
+/// Leases a shard. A replica is leased only if it is here: its primary owner fills the shard.
 fn lease(shared: &Shared, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
     let (snapshot, id) = (dataset.snapshot(), dataset.manifest().shard(shard).id);
     if shared.placements.load().gives_further(snapshot, id, shared.config.node_id()) {

@@ -1,4 +1,4 @@
-//! The file that the unix socket is reached by, and who may open it.
+//! The file of the unix socket, and its permissions.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind as IoErrorKind;
@@ -23,18 +23,17 @@ const PATH_BYTES_MAX: usize = 107;
 #[derive(Debug)]
 pub(in crate::serve) struct SocketFile {
     path: PathBuf,
-    /// Device and inode, to remove no other node's file.
+    /// Device and inode, so that it never removes another node's file.
     identity: Option<(u64, u64)>,
-    /// Its folder, if that was made for it.
+    /// Its folder, if it was created for the socket.
     folder: Option<PathBuf>,
 }
 
 impl SocketFile {
-    /// Makes the socket. Its folder is made if it isn't there, for nobody but us (and the group).
+    /// Creates the socket. Creates its folder if needed, for the owner only (and the group).
     ///
     /// # Errors
-    /// If another node answers there, or something that is not a socket has the name, or the system
-    /// refuses.
+    /// Another node answers there, a file that is no socket has the name, or the system refuses.
     pub(in crate::serve) fn bind(config: &SocketConfig) -> Result<(Self, UnixListener), Error> {
         let path = &config.path;
         let failed = |why: std::io::Error| failed(path, why);
@@ -54,8 +53,8 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes the file, if it is still ours, and the folder that was made for it, if nothing else
-    /// came into it.
+    /// Removes the file if it is still this node's. Removes the folder that was created for it, if
+    /// that is empty.
     pub(in crate::serve) fn remove(&self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
@@ -86,7 +85,7 @@ fn failed(path: &Path, why: std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(why)
 }
 
-/// The folder that is there, of those that the path leads through.
+/// Returns the nearest existing folder above the path.
 fn nearest_folder(path: &Path) -> &Path {
     path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"))
 }
@@ -99,7 +98,7 @@ fn group_named(name: &str) -> Result<Gid, Error> {
     })
 }
 
-/// The folder, if it was made now.
+/// Creates the folder. Returns it if it was created now.
 fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<Option<PathBuf>> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(None);
@@ -121,7 +120,7 @@ fn make_folder(path: &Path, group: Option<Gid>) -> std::io::Result<Option<PathBu
     Ok(Some(folder.to_owned()))
 }
 
-/// Removes the socket of a node that did not end properly: one that nobody answers on.
+/// Removes the socket of a node that crashed: a socket that no process answers on.
 fn remove_stale(path: &Path) -> Result<(), Error> {
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {
@@ -140,11 +139,11 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Binds with a mode from the start: there is no moment at which others could connect.
+/// Binds with its final mode from the start, so that other users can never connect.
 fn bind_with_mode(path: &Path, mode: u32) -> nix::Result<UnixListener> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // The file takes the mode of the socket, less what the umask forbids.
+    // The file takes the mode of the socket, less the bits of the umask.
     fchmod(&socket, Mode::from_bits_truncate(mode))?;
     bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     nix::sys::stat::fchmodat(
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_and_its_folder_are_for_nobody_else() {
+    fn socket_and_folder_are_private() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("larder/larder.sock");
         let (file, _listener) = SocketFile::bind(&config(path.clone())).expect("bound");
@@ -213,7 +212,7 @@ mod tests {
         let (first, listener) = SocketFile::bind(&config(path.clone())).expect("bound");
         drop(listener);
         let _second = SocketFile::bind(&config(path.clone())).expect("bound");
-        // The inode number may have been used again at once, and then nothing tells them apart.
+        // The inode number may have been reused at once, and then the two can't be told apart.
         if identity(&path) != first.identity {
             first.remove();
             assert!(path.exists());

@@ -1,4 +1,4 @@
-//! A client in a process of its own: this test binary, started once more to play it.
+//! A client in a process of its own: this test binary, started again for the role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ const ROLE: &str = "LARDER_TEST_ROLE";
 /// A running client.
 pub(super) struct ClientProcess {
     process: Child,
-    /// What it forked.
+    /// The process that it forked.
     heir: Option<Heir>,
 }
 
@@ -40,12 +40,12 @@ impl Drop for Heir {
 }
 
 impl ClientProcess {
-    /// Starts a client that attaches two shards, and returns when it has them.
+    /// Starts a client that attaches two shards. Returns when it has them.
     pub(super) fn start(node: &TestNode, forks: bool) -> Self {
         Self::start_as(node, if forks { "fork" } else { "alone" })
     }
 
-    /// Starts a client that forked and then waits for a row that does not come.
+    /// Starts a client that forked and then waits for a row that never arrives.
     pub(super) fn start_waiting(node: &TestNode) -> Self {
         Self::start_as(node, "wait")
     }
@@ -70,7 +70,7 @@ impl ClientProcess {
         Self { process, heir }
     }
 
-    /// SIGKILL. Returns the process that lives on, if there is one.
+    /// Kills it with SIGKILL. Returns the process that lives on, if there is one.
     pub(super) fn kill(mut self) -> Heir {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -85,7 +85,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// Not a test unless it is started by one.
+/// Does nothing unless a test started it.
 #[test]
 fn plays_a_client() {
     let (Ok(socket), Ok(role)) = (std::env::var(SOCKET), std::env::var(ROLE)) else { return };
@@ -108,7 +108,7 @@ fn plays_a_client() {
     drop(held);
 }
 
-/// Starts a process that has this socket open as a forked child would.
+/// Starts a process that has this socket open, as a forked child has.
 fn leave_an_heir(socket: &UnixStream) -> u32 {
     fcntl(socket.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let heir = Command::new("sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).spawn();

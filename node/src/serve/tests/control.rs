@@ -1,4 +1,4 @@
-//! The control plane by its own client, and the pages by hand.
+//! The control plane through its own client, and the HTTP pages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -62,7 +62,7 @@ fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
 }
 
 #[test]
-fn those_who_may_only_look_do_not_keep_operators_from_planning() {
+fn callers_that_only_look_do_not_block_plans_of_operators() {
     let folder = Folder::new(10, 100, 10_000, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let admin = Admin::new(&node.servers.context);
@@ -72,7 +72,7 @@ fn those_who_may_only_look_do_not_keep_operators_from_planning() {
         request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr });
         request
     };
-    // Without a token the own host is entitled, and nobody else.
+    // Without a token only the own host is entitled.
     let (operator, anybody) = (from("127.0.0.1:1"), from("10.0.0.1:1"));
     let taken: Vec<_> = (0..limits::PLANS_OF_ANYBODY_MAX)
         .map(|_| admin.turn_to_plan(&anybody).expect("there is room for one"))
@@ -90,7 +90,7 @@ fn those_who_may_only_look_do_not_keep_operators_from_planning() {
 }
 
 #[test]
-fn of_what_operators_ask_no_more_is_kept_than_they_may_ask() {
+fn oversized_request_of_an_operator_is_refused() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     let explain = |bytes: usize| {
@@ -127,7 +127,7 @@ fn the_manifest_comes_whole() {
 }
 
 #[test]
-fn what_may_not_or_cannot_be_opened_is_refused_by_kind() {
+fn forbidden_or_missing_dataset_is_refused_by_kind() {
     let folder = Folder::new(10, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     let long = format!("file:///{}", "a".repeat(5000));
@@ -203,7 +203,7 @@ fn listings_come_page_by_page_without_gaps() {
 }
 
 #[test]
-fn shards_are_listed_with_how_far_they_are_and_datasets_with_who_uses_them() {
+fn listings_show_the_state_of_shards_and_users_of_datasets() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let mut client = node.local();

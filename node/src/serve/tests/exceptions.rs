@@ -1,4 +1,4 @@
-//! The exceptions to a ring, asked for over the control plane.
+//! The exceptions to a ring, fetched over the control plane.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ fn ring(version: u64) -> Arc<Ring> {
     Arc::new(Ring::new(version, vec![member("n1", 1), member("n2", 2)]).unwrap())
 }
 
-/// So many exceptions to a ring.
+/// Creates a table of so many exceptions to a ring.
 fn table(ring: &Ring, snapshot: SnapshotId, count: u64) -> Exceptions {
     let mut table = ExceptionsBuilder::new(ring, snapshot, 1);
     (0..count).for_each(|at| table.except(at << 40, [1].into_iter().collect()));
     table.build()
 }
 
-/// The lengths announced in the pieces, and all their bytes.
+/// Returns the lengths announced in the pieces, and all their bytes.
 fn ask(node: &TestNode, snapshot: SnapshotId, version: u64) -> Result<(Vec<u64>, Vec<u8>), Error> {
     let snapshot = Bytes::copy_from_slice(snapshot.as_bytes());
     call(node, async |mut client| {
@@ -49,7 +49,7 @@ fn ask(node: &TestNode, snapshot: SnapshotId, version: u64) -> Result<(Vec<u64>,
 }
 
 #[test]
-fn the_exceptions_to_the_ring_in_use_and_to_the_one_before_are_handed_out() {
+fn exceptions_to_the_current_and_previous_ring_are_sent() {
     let folder = Folder::new(10, 1000, 10_000, false);
     let node = TestNode::unmanned(&folder, 1 << 20);
     let [one, other, planned_later] = [1, 2, 3].map(|byte| SnapshotId::from_bytes([byte; 16]));

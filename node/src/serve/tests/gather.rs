@@ -1,4 +1,4 @@
-//! Rows over TCP: warm, cold and not kept, by each of their ways.
+//! Rows over TCP: warm, cold and not kept, sent in each way.
 
 use std::net::TcpStream;
 
@@ -18,7 +18,7 @@ fn check(folder: &Folder, rows: &[usize], got: &[Vec<u8>]) {
     }
 }
 
-/// A batch in no order, with a row that is wanted twice.
+/// Returns a batch in no order, with one row twice.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut rows: Vec<_> = (0..count).chain([3]).collect();
     fastrand::Rng::with_seed(1).shuffle(&mut rows);
@@ -32,7 +32,7 @@ fn warm<S: Wire>(node: &TestNode, client: &mut Client<S>, rows: usize) {
 }
 
 #[test]
-fn rows_of_every_length_come_cold_and_warm_in_the_order_asked_for() {
+fn rows_of_every_length_come_in_the_requested_order() {
     for row_bytes in [1, 8, 63, 64, 512, 4096, 16_383, 16_384, 150_528] {
         let count = if row_bytes < 4096 { 700 } else { 60 };
         let folder = Folder::new(count, row_bytes, 1 << 18, false);
@@ -54,7 +54,8 @@ fn rows_of_every_length_come_cold_and_warm_in_the_order_asked_for() {
     }
 }
 
-/// Lengths of 300 rows: none, a few bytes, blocks and nearly, such as are sent from where they lie.
+/// Returns the lengths of 300 rows: none, a few bytes, about a block, and long enough to be sent
+/// directly.
 fn lengths() -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(2);
     let length = |_| match random.u8(..8) {
@@ -68,7 +69,7 @@ fn lengths() -> Vec<usize> {
 }
 
 #[test]
-fn rows_of_different_lengths_come_cold_and_warm_in_the_order_asked_for() {
+fn ragged_rows_come_in_the_requested_order() {
     for checksum in [false, true] {
         let folder = Folder::ragged(lengths(), 1 << 18, checksum);
         let node = TestNode::new(&folder, ROOMY);
@@ -91,7 +92,7 @@ fn rows_of_different_lengths_come_cold_and_warm_in_the_order_asked_for() {
 }
 
 #[test]
-fn rows_of_different_lengths_are_read_by_range_where_their_shard_is_not_kept() {
+fn ragged_rows_are_read_by_range_when_not_kept() {
     let folder = Folder::ragged(lengths(), 1 << 18, false);
     let node = TestNode::new(&folder, 600_000);
     let mut client = node.remote();
@@ -139,7 +140,7 @@ fn rows_longer_than_a_frame_come_too() {
 const TOO_LONG: usize = limits::RANGE_STAGING_BYTES + 1;
 
 #[test]
-fn rows_that_are_too_long_to_be_read_by_range_at_once_come_in_pieces() {
+fn rows_too_long_for_one_read_by_range_come_in_pieces() {
     let folder = Folder::new(2, TOO_LONG, TOO_LONG as u64, false);
     let ragged = Folder::ragged(vec![7, TOO_LONG, 0], TOO_LONG as u64, false);
     for folder in [&folder, &ragged] {
@@ -157,7 +158,7 @@ fn rows_that_are_too_long_to_be_read_by_range_at_once_come_in_pieces() {
 }
 
 #[test]
-fn a_client_that_takes_no_pieces_is_told_at_once_and_its_connection_goes_on() {
+fn client_without_pieces_is_refused_and_stays_connected() {
     let folder = Folder::ragged(vec![7, TOO_LONG], TOO_LONG as u64, false);
     let node = TestNode::new(&folder, 4096);
     let mut client = Client::new(TcpStream::connect(node.data).unwrap());
@@ -171,7 +172,7 @@ fn a_client_that_takes_no_pieces_is_told_at_once_and_its_connection_goes_on() {
 }
 
 #[test]
-fn rows_of_shards_that_are_not_kept_are_read_by_range_beside_those_that_are() {
+fn kept_and_unkept_rows_come_in_one_gather() {
     for row_bytes in [100, 20_000] {
         let folder = Folder::new(400, row_bytes, 100 * row_bytes as u64, false);
         let extent_bytes = crate::testing::Kitchen::extent_bytes(&folder, 100);
@@ -220,7 +221,7 @@ fn a_fill_that_gives_up_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_found_and_the_connection_goes_on() {
+fn missing_rows_are_not_found_and_the_connection_goes_on() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
     let mut client = node.remote();
@@ -265,7 +266,7 @@ fn a_request_in_flight_is_finished_while_the_node_drains() {
         check(&folder, &[4], &client.receive_rows(&wanted).unwrap().rows);
         assert!(client.hung_up());
     });
-    // The thread that accepts ends on its own, and another test may get the port for a while.
+    // The accepting thread ends on its own, and another test may take the port for a while.
     until("nobody listens", || TcpStream::connect(node.data).is_err());
     assert!(!node.socket_path().exists());
 }

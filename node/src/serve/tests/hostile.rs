@@ -1,4 +1,4 @@
-//! Peers that are not clients, or not well-behaved ones.
+//! Peers that are no clients, or misbehave.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -105,7 +105,7 @@ fn frames_of_the_unix_socket_are_refused_over_tcp() {
 }
 
 #[test]
-fn who_does_not_finish_the_handshake_is_hung_up_on_while_others_are_served() {
+fn unfinished_handshake_is_disconnected_and_others_are_served() {
     let (folder, node) = node();
     let mut slow = Client::new(TcpStream::connect(node.data).unwrap());
     slow.socket.write_all(b"LRD1").unwrap();
@@ -116,7 +116,7 @@ fn who_does_not_finish_the_handshake_is_hung_up_on_while_others_are_served() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_its_rows_leaves_nothing_behind() {
+fn client_leaving_in_the_middle_of_rows_leaves_no_state() {
     let folder = Folder::new(64, 1 << 20, 8 << 20, false);
     let node = TestNode::new(&folder, 256 << 20);
     for verify in [false, true] {
@@ -162,17 +162,17 @@ fn handshakes_beyond_their_limit_wait_for_the_slow_ones() {
     let (_folder, node) = node();
     let slow: Vec<_> =
         (0..limits::HANDSHAKES_MAX).map(|_| TcpStream::connect(node.data).unwrap()).collect();
-    // Gets its turn when the slow ones are hung up on, in limits::HANDSHAKE_TIMEOUT.
+    // Gets its turn when the slow ones are disconnected, within limits::HANDSHAKE_TIMEOUT.
     node.remote();
     drop(slow);
     nothing_is_left(&node);
 }
 
-/// What a client of HTTP/2 says first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[test]
-fn who_does_not_finish_a_greeting_on_the_control_port_is_hung_up_on() {
+fn unfinished_http_greeting_is_disconnected() {
     let (_folder, node) = node();
     let settings_without_body = [PREFACE, &[0, 0, 6, 4, 0, 0, 0, 0, 0]].concat();
     let beginnings = [b"".as_slice(), b"GET /healthz", &PREFACE[..10], PREFACE];

@@ -1,4 +1,4 @@
-//! Whose shards stay when another needs room.
+//! Which shards stay when another dataset needs room.
 
 use larder_wire::data::{Attach, Release};
 
@@ -7,7 +7,7 @@ use crate::cache::Found;
 use crate::cache::Priority;
 use crate::testing::{Folder, Kitchen, until};
 
-/// Four shards of ten rows, of which a node that keeps nothing idle has room for two.
+/// Creates four shards of ten rows, and a node with room for two that evicts unused shards at once.
 fn crowded() -> (Folder, TestNode) {
     let folder = Folder::new(40, 1000, 10_000, false);
     let room = 2 * Kitchen::extent_bytes(&folder, 10);
@@ -15,7 +15,7 @@ fn crowded() -> (Folder, TestNode) {
     (folder, node)
 }
 
-/// Asks for the third shard, as another job would.
+/// Requests the third shard, as another job would.
 fn has_room_for_another(node: &TestNode) -> bool {
     let found = node.shared.cache.find(&node.dataset, &[2], Priority::Demand).pop();
     !matches!(found, Some(Found::NotKept))
@@ -27,7 +27,7 @@ fn resident(node: &TestNode) -> usize {
 }
 
 #[test]
-fn shards_stay_while_a_client_on_this_host_lives_though_it_leases_nothing() {
+fn shards_stay_while_a_local_client_without_leases_lives() {
     let (_folder, node) = crowded();
     let mut client = node.local();
     let snapshot = node.dataset.snapshot();
@@ -43,7 +43,7 @@ fn shards_stay_while_a_client_on_this_host_lives_though_it_leases_nothing() {
 }
 
 #[test]
-fn shards_stay_while_a_data_connection_that_asked_for_some_is_open() {
+fn shards_stay_while_their_data_connection_is_open() {
     let (_folder, node) = crowded();
     let mut client = node.remote();
     client.gather(&node.gather([0, 10])).unwrap();

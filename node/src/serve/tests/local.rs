@@ -1,4 +1,4 @@
-//! Clients on this host: attaching, releasing, being recalled, and dying.
+//! Clients on this host: attaching, releasing, recalls, and deaths.
 
 use larder_base::{ErrorKind, Ring};
 use larder_extent::{Attached as AttachedExtent, ExtentId};
@@ -17,7 +17,7 @@ use crate::testing::{Folder, member, until};
 const ROOMY: u64 = 64 << 20;
 
 impl Client<UnixStream> {
-    /// Asks for a shard until it is there, and maps it.
+    /// Requests a shard until it is there, and maps it.
     pub(super) fn attach(&mut self, attach: Attach) -> AttachedExtent {
         loop {
             self.send(|out| attach.encode(7, out));
@@ -90,7 +90,7 @@ fn cold_rows_are_gathered_on_the_same_connection() {
 }
 
 #[test]
-fn what_is_not_kept_or_not_there_is_said_so() {
+fn unkept_or_missing_shard_is_reported_as_such() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::new(&folder, 4096);
     let mut client = node.local();
@@ -127,7 +127,8 @@ fn a_client_is_asked_to_let_go_of_a_shard_that_was_dropped() {
     client.send(|out| Release { snapshot, shard }.encode(0, out));
     until("it is evicted", || node.shared.cache.usage().orphaned.shards == 1);
     drop(extent);
-    // This process has the node's own descriptor too, so the kernel frees it once that is alone.
+    // This process holds the node's own descriptor too, so the kernel frees the memory once that is
+    // alone.
     until("its memory is free", || node.shared.cache.usage().orphaned.shards == 0);
 }
 
@@ -156,7 +157,7 @@ fn a_killed_client_is_reaped() {
 }
 
 #[test]
-fn a_killed_client_is_reaped_although_a_child_of_it_keeps_the_socket_open() {
+fn killed_client_is_reaped_while_its_child_holds_the_socket() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     let client = ClientProcess::start(&node, true);
@@ -169,7 +170,7 @@ fn a_killed_client_is_reaped_although_a_child_of_it_keeps_the_socket_open() {
 }
 
 #[test]
-fn a_client_killed_while_it_waits_for_rows_is_reaped_although_a_child_keeps_the_socket_open() {
+fn killed_waiting_client_is_reaped_while_a_child_lives() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let client = ClientProcess::start_waiting(&node);
@@ -180,7 +181,7 @@ fn a_client_killed_while_it_waits_for_rows_is_reaped_although_a_child_keeps_the_
 }
 
 #[test]
-fn what_another_owner_is_asked_for_first_is_lent_when_it_is_here_and_not_filled_for_that() {
+fn replica_is_leased_only_if_it_is_resident() {
     let folder = Folder::new(400, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     let members = ["n1", "n2"].map(|id| member(id, &format!("{id}:1"))).to_vec();
@@ -199,7 +200,7 @@ fn what_another_owner_is_asked_for_first_is_lent_when_it_is_here_and_not_filled_
     client.send(|out| shard(&node, further[0]).encode(7, out));
     assert_eq!(client.frame().unwrap().0.kind(), Kind::NotKept);
     assert_eq!(node.shared.cache.usage().filling.shards, 0);
-    // Whoever asks for its rows has found the first owner away.
+    // A client that requests its rows here has found the primary owner away.
     node.shared.cache.find(&node.dataset, &further[..1], Priority::Demand);
     until("it is here", || node.shared.cache.resident(&node.dataset, further[0]).is_some());
     client.attach(shard(&node, further[0]));

@@ -11,7 +11,7 @@ use crate::cache::Leased;
 use crate::cache::Priority;
 use crate::testing::until;
 
-/// Takes 16 bytes of the first shard; returns how long to rest after them.
+/// Takes 16 bytes of the first shard. Returns the pause that the node asks for.
 fn take(node: &TestNode, client: &mut Client<TcpStream>) -> u32 {
     let snapshot = node.dataset.snapshot();
     let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
@@ -25,7 +25,7 @@ fn take(node: &TestNode, client: &mut Client<TcpStream>) -> u32 {
 }
 
 #[test]
-fn a_node_wants_rests_once_somebody_reads_from_it_and_only_where_that_was_agreed_on() {
+fn node_asks_for_pauses_while_clients_read_and_if_agreed() {
     let folder = Folder::new(64, 4096, 256 << 10, false);
     let node = TestNode::new(&folder, 64 << 20);
     node.shared.cache.find(&node.dataset, &[0], Priority::Prefetch);
@@ -43,7 +43,7 @@ fn a_node_wants_rests_once_somebody_reads_from_it_and_only_where_that_was_agreed
 }
 
 #[test]
-fn a_node_tells_another_which_shards_it_has_and_for_how_long_nobody_has_read_them() {
+fn node_lists_its_shards_with_their_idle_times() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::new(&folder, 64 << 20);
     let (cache, snapshot) = (&node.shared.cache, node.dataset.snapshot());

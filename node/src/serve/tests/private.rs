@@ -1,4 +1,4 @@
-//! A node for the processes of one user: what they may tell it, and whom it lets in.
+//! A private node: the requests of its user's processes, and its access rules.
 
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn control_calls_need_the_ticket_that_is_told_on_the_socket() {
 }
 
 #[test]
-fn a_node_that_is_not_private_takes_no_prefixes_and_asks_for_no_ticket() {
+fn shared_node_takes_no_prefixes_and_requires_no_ticket() {
     let (folder, other) =
         (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
     let node = TestNode::unmanned(&folder, ROOMY);
@@ -94,7 +94,7 @@ fn a_node_that_is_not_private_takes_no_prefixes_and_asks_for_no_ticket() {
 }
 
 #[test]
-fn it_is_unused_only_when_nobody_was_connected_for_all_of_the_time() {
+fn node_is_unused_only_after_the_whole_time_without_clients() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let (send, unused) = sync_channel(1);
@@ -103,7 +103,7 @@ fn it_is_unused_only_when_nobody_was_connected_for_all_of_the_time() {
     node.servers.when_unused(span, move || send.try_send(()).unwrap()).unwrap();
     assert!(unused.recv_timeout(2 * span).is_err(), "there is a user");
     drop(user);
-    // Others who come and go begin the time anew.
+    // Clients that come and go start the time anew.
     let begun = clock::now();
     for _ in 0..4 {
         drop(node.local());
@@ -111,7 +111,7 @@ fn it_is_unused_only_when_nobody_was_connected_for_all_of_the_time() {
     }
     unused.recv_timeout(PATIENCE).expect("nobody uses it any more");
     assert!(clock::now() - begun >= span + span / 4 * 3, "the last visit counts");
-    // Its mind is made up: who comes now is sent away and starts another.
+    // It is closing: a client that connects now is refused, and starts another node.
     let mut late = Client::new(UnixStream::connect(node.socket_path()).unwrap());
     let refused = late.hello(larder_base::Ticket::from_bytes([0; 16])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);

@@ -1,4 +1,4 @@
-//! What an operator tells a cluster, read once into what the agent does.
+//! Parses operators' commands into the agent's commands.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use larder_wire::control::{
     command_request::Command as Asked,
 };
 
-/// The command, and it in words for the audit log.
+/// Returns the command, and its words for the audit log.
 pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
     let asked = asked.ok_or_else(|| {
         invalid("the request holds no command that this node knows; upgrade the node")
@@ -50,7 +50,7 @@ pub(super) fn read(asked: Option<Asked>) -> Result<(Command, String), Error> {
     })
 }
 
-/// What becomes of a change, of whichever is in flight when none is named.
+/// Creates a command for a change: the named one, or the one in flight.
 fn steered(steer: Steer, change: Option<u64>) -> (Command, String) {
     let which = change.map_or("the change".to_owned(), |change| format!("change {change}"));
     let words = match steer {
@@ -63,14 +63,14 @@ fn steered(steer: Steer, change: Option<u64>) -> (Command, String) {
     (Command::Steer { steer, change }, words)
 }
 
-/// There is no such node.
+/// Returns the error for an unknown node.
 pub(super) fn unknown(record: &Record, id: &str) -> Error {
     let known: Vec<&str> = record.members.iter().map(|entry| entry.member.id.as_str()).collect();
     let message = format!("no node of the cluster is named '{id}'; it has: {}", known.join(", "));
     Error::new(ErrorKind::NotFound, message)
 }
 
-/// A name that can be one: it comes back in answers and goes into the log.
+/// Checks a node's name, which appears in answers and in the log.
 pub(super) fn name(id: String) -> Result<String, Error> {
     let max = limits::MEMBER_ID_BYTES_MAX as usize;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_node_is_refused() {
+    fn invalid_node_name_is_refused() {
         assert!(read(None).is_err());
         assert!(read(Some(Asked::Remove(RemoveNodes::default()))).is_err());
         for odd in ["", "a b", "x\n", &"x".repeat(65)] {

@@ -1,6 +1,6 @@
-//! Where a shard belongs and how it stands here.
+//! Explains the placement of a shard and its state on this node.
 //!
-//! Thread rule: walks over what the cache holds; call on a blocking thread.
+//! Thread rule: walks over the contents of the cache; call it on a blocking thread.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::placements::Placements;
 use crate::serve::Context;
 use crate::serve::control::list;
 
-/// The shard that is asked about.
+/// The requested shard.
 struct Wanted {
     id: ShardId,
-    /// The snapshot it is of, if that is known.
+    /// Its snapshot, if known.
     snapshot: Option<SnapshotId>,
-    /// The same, open here, and the shard's index in it.
+    /// Its dataset, if open here, and the index of the shard in it.
     open: Option<(Arc<Dataset>, u32)>,
 }
 
@@ -116,12 +116,12 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
 fn not_open(snapshot: Option<SnapshotId>) -> Error {
     let message = match snapshot {
         Some(snapshot) => format!("snapshot {snapshot} is not open here; open it first"),
-        None => "a sample is one of a snapshot: name that too".to_owned(),
+        None => "a sample belongs to a snapshot: name that too".to_owned(),
     };
     Error::new(ErrorKind::NotFound, message)
 }
 
-/// The names of the owners, with what a plan decided.
+/// Returns the names of the owners, exceptions included.
 fn owners(placements: &Placements, wanted: &Wanted) -> Vec<String> {
     let owners = match wanted.snapshot {
         Some(snapshot) => placements.of(snapshot).owners(wanted.id),
@@ -130,7 +130,7 @@ fn owners(placements: &Placements, wanted: &Wanted) -> Vec<String> {
     names(placements.ring(), &owners)
 }
 
-/// The owners by the walk alone.
+/// Returns the owners by the ring alone.
 fn walked(placements: &Placements, wanted: &Wanted) -> Owners {
     let replicas = wanted.snapshot.map_or(1, |snapshot| placements.of(snapshot).replicas());
     placements.ring().owners_at(place_of(wanted.id), replicas)

@@ -1,8 +1,8 @@
-//! How many bytes each member owns by the placements in use here, resident or not, over the
+//! Counts the bytes that each member owns under the placements in use, resident or not. Covers the
 //! datasets of the record that are open here.
 //!
-//! Thread rule: walks over all shards; call on a blocking thread. What was counted is kept until
-//! the placements or those datasets are others.
+//! Thread rule: walks over all shards; call it on a blocking thread. A count is kept until the
+//! placements or those datasets change.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::dataset::Dataset;
 use crate::placements::Placements;
 use crate::shared::Shared;
 
-/// Who owns how much.
+/// The bytes that each member owns.
 #[derive(Debug)]
 pub(super) struct Owned {
-    /// By member of the ring.
+    /// Bytes by member of the ring.
     pub(super) bytes: BTreeMap<String, u64>,
     /// The datasets that were counted, sorted.
     pub(super) snapshots: Vec<SnapshotId>,
@@ -25,8 +25,8 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Who would own how much by other placements, over those of the same datasets that are open
-    /// still.
+    /// Counts the bytes under other placements, over those of the same datasets that are still
+    /// open.
     pub(super) fn by(&self, shared: &Shared, placements: &Placements) -> BTreeMap<String, u64> {
         let mut open = shared.catalog.list();
         open.retain(|dataset| self.snapshots.binary_search(&dataset.snapshot()).is_ok());
@@ -39,13 +39,13 @@ impl Owned {
 pub(super) struct OwnedBytes(Mutex<Option<Arc<Owned>>>);
 
 impl OwnedBytes {
-    /// Who owns how much now. A dataset that the record does not know yet is in no plan, so it is
+    /// Returns the current count. A dataset that is not in the record yet is in no plan, so it is
     /// not counted.
     pub(super) fn now(&self, shared: &Shared, record: &Record) -> Arc<Owned> {
         self.over(shared.catalog.list(), shared.placements.load_full(), record)
     }
 
-    /// The same over datasets that are `open`, sorted by snapshot.
+    /// Counts over the `open` datasets, sorted by snapshot.
     fn over(
         &self,
         mut open: Vec<Arc<Dataset>>,
@@ -75,7 +75,7 @@ fn count(placements: &Placements, open: &[Arc<Dataset>]) -> BTreeMap<String, u64
         let placement = placements.of(dataset.snapshot());
         let manifest = dataset.manifest();
         for shard in (0..manifest.shard_count()).map(|index| manifest.shard(index)) {
-            // Snapshots share shards; a shard is owned once.
+            // Snapshots share shards; each shard counts once.
             if open.len() == 1 || seen.insert(shard.id) {
                 let owners = placement.owners(shard.id);
                 owners.iter().for_each(|&owner| bytes[usize::from(owner)] += shard.bytes);
@@ -100,7 +100,7 @@ mod tests {
         Known { snapshot: dataset.snapshot(), uri, manifest, shards, bytes: bytes(dataset) }
     }
 
-    /// A record that knows these datasets.
+    /// Creates a record with these datasets.
     fn record<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Record {
         let founded =
             Record::founded([1; 16], member("a", "127.0.0.1:1"), larder_base::Scheme::one_copy(1));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_counts_once_for_its_owner_over_all_datasets_of_the_record_that_are_open() {
+    fn each_shard_counts_once_over_the_open_datasets() {
         let (folder, other) =
             (Folder::new(4096, 64, 4096, true), Folder::new(512, 64, 4096, false));
         let [kitchen, beside] = [&folder, &other].map(|folder| Kitchen::unmanned(folder, MIB));
@@ -133,7 +133,7 @@ mod tests {
         };
 
         let owned = OwnedBytes::default();
-        // A record has them in the order in which they were opened.
+        // A record lists them in the order in which they were opened.
         let all = count(&owned, &record(open.iter().rev()));
         assert_eq!(all.snapshots, open.iter().map(|one| one.snapshot()).collect::<Vec<_>>());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Plans of operators: what they ask to be planned, what a plan does, and its beginning.
+//! Operators' plans: the request for one, its figures, and its start.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{Admin, record, refused, status};
 use crate::cluster::desk::Standing;
 use crate::placements::Placements;
 
-/// The change that a request asks to be planned.
+/// Returns the command for a requested plan.
 pub(super) fn wanted(
     record: &Record,
     standing: &Standing,
@@ -38,7 +38,7 @@ pub(super) fn wanted(
     }
 }
 
-/// How many are to own each shard.
+/// Checks the requested number of owners of each shard.
 fn copies(record: &Record, wanted: u32) -> Result<u8, Error> {
     let (now, max) = (record.scheme.copies, limits::REPLICAS_MAX);
     let copies =
@@ -51,7 +51,7 @@ fn copies(record: &Record, wanted: u32) -> Result<u8, Error> {
     Ok(copies)
 }
 
-/// What a request makes of the members, sorted by id.
+/// Returns the edits of the members that a request asks for, sorted by id.
 fn edits(
     record: &Record,
     standing: &Standing,
@@ -128,7 +128,7 @@ fn weighted(member: &Member, weight: u32) -> Result<Edit, Error> {
     Ok(Edit::Put(Member { weight, ..member.clone() }))
 }
 
-/// What a plan does, counted on a thread of its own.
+/// Computes the figures of a plan on a blocking thread.
 pub(super) async fn figures(
     admin: &Admin,
     standing: Arc<Standing>,
@@ -143,7 +143,7 @@ pub(super) async fn figures(
         let mut figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
         let copies = plan.scheme.copies;
         let copies = (copies != record.scheme.copies).then_some(copies);
-        // What is planned for another ring is refused in a moment.
+        // A plan for another ring is refused soon after.
         if copies.is_some() && plan.base == record.version {
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
@@ -171,7 +171,7 @@ pub(super) async fn figures(
     counted.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
 }
 
-/// The placements that a plan leads to.
+/// Returns the placements that a plan leads to.
 fn led_to(record: &Record, plan: &Plan, tables: Option<&[u8]>) -> Result<Placements, Error> {
     let members = edited(&record.ring_members(), &plan.edits);
     let ring = Ring::with_scheme(plan.base + 1, members, plan.scheme)?;
@@ -192,7 +192,7 @@ fn node(figures: larder_membership::plan::NodeFigures) -> NodeFigures {
     }
 }
 
-/// Begins a change by the plan in these bytes, or only looks at it.
+/// Starts a change by the plan in these bytes, or only checks it.
 pub(super) async fn apply(
     admin: &Admin,
     asker: &Asker,
@@ -247,7 +247,7 @@ pub(super) fn too_many() -> Error {
 pub(super) fn too_many_of_anybody() -> Error {
     let max = limits::PLANS_OF_ANYBODY_MAX;
     let message = format!(
-        "{max} plan is under way on this node for those who do not show the cluster's token, which is the limit; \
+        "{max} plan is under way on this node for callers without the cluster's token, which is the limit; \
          show it (--token-file), or try again"
     );
     Error::new(ErrorKind::ResourceExhausted, message)

@@ -1,9 +1,10 @@
-//! Who may change the cluster.
+//! Which callers may change the cluster.
 //!
-//! Whoever shows its token. A node that was started without one (etcd keeps the record, and may be
-//! guarded otherwise) takes the word of its own host only.
+//! A caller must show the cluster's token. A node that was started without a token accepts only
+//! callers on its own host. Such a cluster keeps its record in etcd, which may have its own access
+//! control.
 //!
-//! Non-goals: guarding what only asks.
+//! Non-goals: protecting calls that only read.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,17 +15,17 @@ use tonic::metadata::MetadataMap;
 
 use larder_coordinator::JoinToken;
 
-/// Somebody who may change the cluster.
+/// A caller that may change the cluster.
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// Who that is, by their own word.
+    /// The name that the caller gives itself.
     by: String,
-    /// Where the call came from.
+    /// The address of the caller.
     from: Option<SocketAddr>,
 }
 
 impl Asker {
-    /// Whoever may: `token` is the node's, if it has one.
+    /// Checks a caller. `token` is the node's, if it has one.
     pub(super) fn entitled(
         token: Option<&JoinToken>,
         metadata: &MetadataMap,
@@ -37,12 +38,12 @@ impl Asker {
         Ok(Self { by: String::new(), from })
     }
 
-    /// The same, who calls themselves so.
+    /// Sets the name that the caller gives itself.
     pub(super) fn named(self, asked_by: &str) -> Result<Self, Error> {
         let max = limits::ASKED_BY_BYTES_MAX;
         if asked_by.is_empty() || asked_by.len() > max || asked_by.contains(char::is_control) {
             let message =
-                format!("asked_by names who asks, in 1 to {max} bytes without control characters");
+                format!("asked_by names the caller in 1 to {max} bytes without control characters");
             let why = Error::new(ErrorKind::InvalidArgument, message);
             audit_stranger(self.from, &why);
             return Err(why);
@@ -54,12 +55,12 @@ impl Asker {
         &self.by
     }
 
-    /// What they said, if it can be read; else it is an audit line.
+    /// Returns a request that could be parsed. Audits a request that could not.
     pub(super) fn heard<T>(&self, read: Result<T, Error>, what: &str) -> Result<T, Error> {
         read.inspect_err(|why| self.audit(&format!("{what} that can't be read"), Err(why)))
     }
 
-    /// What they asked for, and what became of it.
+    /// Writes a request and its outcome to the audit log.
     pub(super) fn audit(&self, words: &str, outcome: Result<(), impl fmt::Display>) {
         let (by, from) = (&self.by, place(self.from));
         match outcome {
@@ -72,9 +73,9 @@ impl Asker {
     }
 }
 
-/// Somebody asked for a change who may not, or does not say who that is.
+/// Audits a request for a change by a caller without permission or name.
 pub(super) fn audit_stranger(from: Option<SocketAddr>, why: &Error) {
-    tracing::info!(target: "larder::audit", "somebody (from {}) asked in vain: {why}", place(from));
+    tracing::info!(target: "larder::audit", "an unknown caller (from {}) asked in vain: {why}", place(from));
 }
 
 fn place(from: Option<SocketAddr>) -> String {
@@ -84,13 +85,13 @@ fn place(from: Option<SocketAddr>) -> String {
 fn shows(token: &JoinToken, metadata: &MetadataMap) -> Result<(), Error> {
     let shown = metadata.get_bin(JOIN_TOKEN_METADATA);
     let Some(shown) = shown.and_then(|shown| shown.to_bytes().ok()) else {
-        let message = "whoever changes this cluster shows its token, and the call shows none";
+        let message = "a call that changes this cluster must show its token; this one shows none";
         return Err(Error::new(ErrorKind::Unauthenticated, message));
     };
     if token.is(&shown) {
         return Ok(());
     }
-    let message = "what the call shows is not the token of this cluster";
+    let message = "the token of the call is not the token of this cluster";
     Err(Error::new(ErrorKind::Unauthenticated, message))
 }
 
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_shown_from_wherever_one_asks() {
+    fn token_is_required_from_every_address() {
         let token = JoinToken::new("0123456789abcdef").unwrap();
         let entitled = |metadata: &MetadataMap, address| {
             Asker::entitled(Some(&token), metadata, from(address)).map(drop)
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_only_the_own_host_is_heard() {
+    fn without_a_token_only_the_own_host_is_accepted() {
         let entitled = |from| Asker::entitled(None, &metadata("whatever it is"), from).map(drop);
         for own in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             entitled(from(own)).unwrap();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_has_a_name_that_fits_a_line() {
+    fn caller_name_must_fit_a_line() {
         let asker = || Asker::entitled(None, &MetadataMap::new(), from("127.0.0.1:1")).unwrap();
         assert_eq!(asker().named("ops@host").unwrap().name(), "ops@host");
         for odd in ["", "two\nlines", &"x".repeat(limits::ASKED_BY_BYTES_MAX + 1)] {

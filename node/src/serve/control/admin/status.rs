@@ -16,7 +16,7 @@ use crate::cluster::desk::Standing;
 use crate::config::ClusterConfig;
 use crate::serve::Context;
 
-/// How this node stands itself.
+/// Describes this node's own state.
 pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
     let (kind, coordinator_address, generation) = coordinator(context);
     let record = standing.record.as_ref();
@@ -41,7 +41,7 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
     }
 }
 
-/// The whole cluster.
+/// Describes the whole cluster.
 pub(super) fn whole(context: &Context, standing: &Standing, owned: &OwnedBytes) -> ClusterStatus {
     let status = brief(context, standing);
     let Some(record) = &standing.record else {
@@ -66,7 +66,7 @@ pub(super) fn whole(context: &Context, standing: &Standing, owned: &OwnedBytes) 
     }
 }
 
-/// Whether a member has not said yet that it has all that the committed ring gave it.
+/// Returns true until every member has reported that it has all its shards of the committed ring.
 fn settles(record: &Record, standing: &Standing) -> bool {
     let Some(plan) = record.settling else {
         return false;
@@ -78,7 +78,7 @@ fn settles(record: &Record, standing: &Standing) -> bool {
     !record.in_ring().all(|entry| has_all(entry).is_some())
 }
 
-/// Who keeps the record, where, and the coordinator's generation.
+/// Returns the kind of coordinator, its address and its generation.
 fn coordinator(context: &Context) -> (CoordinatorKind, String, u64) {
     let cluster = context.shared.cluster.as_ref();
     if let Some(seat) = cluster.and_then(|cluster| cluster.seat()) {
@@ -141,7 +141,7 @@ fn change(record: &Record, change: &Change) -> ClusterChange {
     }
 }
 
-/// What edits do to the members of the committed ring.
+/// Describes the effect of edits on the members of the committed ring.
 pub(super) fn edits(record: &Record, edits: &[Edit]) -> Vec<ChangeEdit> {
     let before = |id: &str| {
         let entry = record.entry(id).filter(|entry| entry.state.in_ring());

@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-/// The figures, then the plan. Whoever is too slow to take it gets no more: `turn` ends in time.
+/// Streams the figures, then the plan. A slow caller gets no more after a time limit, which ends
+/// its `turn`.
 pub(super) fn send(
     figures: PlanFigures,
     planned: Bytes,
@@ -44,7 +45,7 @@ async fn feed(sender: mpsc::Sender<PlanPiece>, figures: PlanFigures, mut planned
     }
 }
 
-/// The terms, and the plan whole.
+/// Receives the terms and the whole plan.
 pub(super) async fn receive(
     pieces: Streaming<ApplyPlanRequest>,
 ) -> Result<(ApplyTerms, BytesMut), Status> {
