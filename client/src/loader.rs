@@ -50,7 +50,7 @@ pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Gather, Look, Mapped, lend, take};
+pub(crate) use fetch::{Gather, Look, Mapped, private_views, take};
 pub(crate) use layout::{common_tensors, tensor_index};
 pub use schedule::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};

@@ -129,10 +129,10 @@ impl RowsView {
     ///
     /// # Errors
     /// `ResourceExhausted` when they are to be copied and this process has no memory for that.
-    pub fn lend(&self) -> Result<Memory, Error> {
+    pub fn private_view(&self) -> Result<Memory, Error> {
         let lent = match &self.stretch {
-            Stretch::Rows(rows) => self.extent.lend(self.region, rows.clone()),
-            Stretch::Bytes(bytes) => self.extent.lend_bytes(self.region, bytes),
+            Stretch::Rows(rows) => self.extent.private_view(self.region, rows.clone()),
+            Stretch::Bytes(bytes) => self.extent.private_view_bytes(self.region, bytes),
         };
         match lent {
             Some(lent) => Ok(Memory::lent(lent)),

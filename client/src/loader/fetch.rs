@@ -351,7 +351,7 @@ pub(crate) fn take(
 ///
 /// # Errors
 /// As [`Layout::new`], and `ResourceExhausted` for more bytes of ragged rows than a batch may have.
-pub(crate) fn lend(
+pub(crate) fn private_views(
     manifest: &Manifest,
     look: impl Fn(usize) -> Option<RowsView>,
     (shard, rows): (u32, &Range<u32>),

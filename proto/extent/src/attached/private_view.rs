@@ -9,23 +9,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Attached;
 use crate::CorruptRow;
 use crate::layout::{BLOCK_BYTES, Region, index, indices};
-use crate::lend::Lender;
+use crate::private_views::PrivateViews;
 
 /// Bytes of consecutive rows, lent to be read and written. Dropping it returns them. The extent
 /// stays mapped at least until then.
 #[derive(Debug)]
-pub struct Lent {
+pub struct PrivateView {
     extent: Arc<Attached>,
     /// In the mapping.
     range: Range<usize>,
 }
 
-impl Lent {
+impl PrivateView {
     /// Returns where they begin, for [`len`](Self::len) bytes. Only the holder reads or writes
     /// there until this is dropped.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        let base = self.lender().map.base().as_ptr();
+        let base = self.private_views().map.base().as_ptr();
         let first = base.wrapping_add(self.range.start);
         NonNull::new(first).expect("within a mapping, which is never at address 0")
     }
@@ -42,14 +42,14 @@ impl Lent {
         self.range.is_empty()
     }
 
-    fn lender(&self) -> &Lender {
-        self.extent.lender.as_ref().expect("what was lent has a lender")
+    fn private_views(&self) -> &PrivateViews {
+        self.extent.private_views.as_ref().expect("what was lent has a private_views")
     }
 }
 
-impl Drop for Lent {
+impl Drop for PrivateView {
     fn drop(&mut self) {
-        self.lender().give_back(&self.range);
+        self.private_views().give_back(&self.range);
     }
 }
 
@@ -111,17 +111,17 @@ impl Attached {
     /// # Panics
     /// If there are no such rows.
     #[must_use]
-    pub fn lend(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<Lent> {
-        let lender = self.lender.as_ref()?;
+    pub fn private_view(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<PrivateView> {
+        let private_views = self.private_views.as_ref()?;
         let range = indices(&self.dense(region, &rows)?);
-        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
+        private_views.private_view(&range).then(|| PrivateView { extent: Arc::clone(self), range })
     }
 
     /// Asks the kernel whether returned loans were written to, so that the next request for them
     /// need not wait. For threads with time to spare: some 30 ns a page.
     pub fn settle_loans(&self) {
-        if let Some(lender) = &self.lender {
-            lender.settle();
+        if let Some(private_views) = &self.private_views {
+            private_views.settle();
         }
     }
 
@@ -154,16 +154,20 @@ impl Attached {
         &self.region(region)[indices(bytes)]
     }
 
-    /// Lends bytes of a region without rows, as [`lend`](Self::lend) lends rows.
+    /// Lends bytes of a region without rows, as [`lend`](Self::private_view) lends rows.
     ///
     /// # Panics
     /// As [`bytes_verified`](Self::bytes_verified).
     #[must_use]
-    pub fn lend_bytes(self: &Arc<Self>, region: usize, bytes: &Range<u64>) -> Option<Lent> {
+    pub fn private_view_bytes(
+        self: &Arc<Self>,
+        region: usize,
+        bytes: &Range<u64>,
+    ) -> Option<PrivateView> {
         let _ = self.bytes_of_blocks(region, bytes);
-        let (lender, offset) = (self.lender.as_ref()?, self.placed(region).offset);
+        let (private_views, offset) = (self.private_views.as_ref()?, self.placed(region).offset);
         let range = indices(&(offset + bytes.start..offset + bytes.end));
-        lender.lend(&range).then(|| Lent { extent: Arc::clone(self), range })
+        private_views.private_view(&range).then(|| PrivateView { extent: Arc::clone(self), range })
     }
 
     /// Returns the range of the file that holds the rows, if they lie back to back.
@@ -183,10 +187,10 @@ impl Attached {
 
     fn is_intact(&self, region: usize, unit: u64) -> bool {
         let verify = || self.verify_row(region, unit * self.placed(region).rows_per_unit());
-        let Some(lender) = &self.lender else {
+        let Some(private_views) = &self.private_views else {
             return verify();
         };
-        let (word, bit) = (&lender.intact[region][index(unit / 64)], 1 << (unit % 64));
+        let (word, bit) = (&private_views.intact[region][index(unit / 64)], 1 << (unit % 64));
         let known = word.load(Relaxed) & bit != 0;
         if !known && verify() {
             word.fetch_or(bit, Relaxed);

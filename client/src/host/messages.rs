@@ -26,14 +26,14 @@ const KEPT_BYTES_MAX: usize = 4 << 10;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The words of one node.
-pub(super) struct Words {
+pub(super) struct Messages {
     /// Absent once they are passed on.
     kept: Arc<Mutex<Option<Vec<u8>>>>,
     /// Disconnected when the node has ended.
     ended: Receiver<()>,
 }
 
-impl Words {
+impl Messages {
     /// Reads them from now on.
     pub(super) fn of(stderr: ChildStderr) -> io::Result<Self> {
         let ours = File::from(io::stderr().as_fd().try_clone_to_owned()?);

@@ -60,12 +60,12 @@ const PAGES_SAMPLED: usize = 32;
 const PAGE_BYTES: usize = 4096;
 
 /// The private mapping of an extent, and its loans.
-pub(crate) struct Lender {
+pub(crate) struct PrivateViews {
     pub(crate) map: PrivateMap,
     /// The [`fork_count`] of the process that made it.
     process: u32,
-    books: Mutex<Books>,
-    /// Held while the kernel is asked about returned loans; never taken with the books locked.
+    loans: Mutex<Loans>,
+    /// Held while the kernel is asked about returned loans; never taken with the loans locked.
     asking: Mutex<()>,
     /// By region, a bit for each checksum unit found intact. Sealed pages cannot change, so one
     /// check is enough.
@@ -73,7 +73,7 @@ pub(crate) struct Lender {
 }
 
 #[derive(Default)]
-struct Books {
+struct Loans {
     /// Begin and end of each loan, as offsets in the mapping. They do not overlap.
     lent: BTreeMap<usize, usize>,
     /// The returned ones of them, not yet checked for writes.
@@ -82,58 +82,58 @@ struct Books {
     written: usize,
 }
 
-impl Lender {
+impl PrivateViews {
     pub(crate) fn new(map: PrivateMap, layout: &Layout) -> Self {
         let bits = |units: u64| (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let intact = layout.placed().iter().map(|placed| bits(placed.units)).collect();
-        let (books, asking) = (Mutex::default(), Mutex::default());
-        Self { map, process: fork_count(), books, asking, intact }
+        let (loans, asking) = (Mutex::default(), Mutex::default());
+        Self { map, process: fork_count(), loans, asking, intact }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loans(&self) -> MutexGuard<'_, Loans> {
+        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a loan, if these bytes can be lent.
-    pub(crate) fn lend(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn private_view(&self, range: &Range<usize>) -> bool {
         if range.is_empty() || self.process != fork_count() {
             return false;
         }
         if self.may_hang_on_returned_loans(range) {
             self.settle();
         }
-        let mut books = self.books();
-        if books.overlaps(range) || !self.is_clean(&mut books, range) {
+        let mut loans = self.loans();
+        if loans.overlaps(range) || !self.is_clean(&mut loans, range) {
             return false;
         }
-        books.lent.insert(range.start, range.end);
+        loans.lent.insert(range.start, range.end);
         true
     }
 
     /// Returns whether returned but unsettled loans may be the obstacle to lending this range. They
     /// still count as lent: they overlap requests and keep the mapping from being reset.
     fn may_hang_on_returned_loans(&self, range: &Range<usize>) -> bool {
-        let books = self.books();
-        books.written > 0 || books.overlaps(range)
+        let loans = self.loans();
+        loans.written > 0 || loans.overlaps(range)
     }
 
     /// Returns whether the pages of this range, which is not lent, still show the file. Resets the
     /// mapping first if that is needed and possible.
-    fn is_clean(&self, books: &mut Books, range: &Range<usize>) -> bool {
+    fn is_clean(&self, loans: &mut Loans, range: &Range<usize>) -> bool {
         // A page at the border may be a copy, made by a write to the neighbouring loan. The bytes
         // of this range in that copy are still the file's.
-        books.written == 0
-            || (books.written < WRITTEN_BYTES_MAX && !self.is_written(range))
-            || self.turn_back(books)
+        loans.written == 0
+            || (loans.written < WRITTEN_BYTES_MAX && !self.is_written(range))
+            || self.turn_back(loans)
     }
 
     /// Resets the mapping to the file if nothing is lent. Returns whether it did.
-    fn turn_back(&self, books: &mut Books) -> bool {
-        // SAFETY: nothing is lent, the books are locked, and this crate reads from the shared
+    fn turn_back(&self, loans: &mut Loans) -> bool {
+        // SAFETY: nothing is lent, the loans are locked, and this crate reads from the shared
         // mapping only.
-        let turned = books.lent.is_empty() && unsafe { self.map.reset() }.is_ok();
+        let turned = loans.lent.is_empty() && unsafe { self.map.reset() }.is_ok();
         if turned {
-            books.written = 0;
+            loans.written = 0;
         }
         turned
     }
@@ -155,9 +155,9 @@ impl Lender {
             return;
         }
         let due = {
-            let mut books = self.books();
-            books.returned.push(range.clone());
-            books.written > 0 || books.returned.len() >= RETURNED_MAX
+            let mut loans = self.loans();
+            loans.returned.push(range.clone());
+            loans.written > 0 || loans.returned.len() >= RETURNED_MAX
         };
         if due || self.seems_written(range) {
             self.settle();
@@ -170,16 +170,16 @@ impl Lender {
             return;
         }
         let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let returned = mem::take(&mut self.books().returned);
+        let returned = mem::take(&mut self.loans().returned);
         let written = returned.iter().filter(|range| self.is_written(range));
         let written = written.map(Range::len).sum::<usize>();
-        let mut books = self.books();
+        let mut loans = self.loans();
         for range in returned {
-            books.lent.remove(&range.start);
+            loans.lent.remove(&range.start);
         }
-        books.written += written;
-        if books.written > 0 {
-            self.turn_back(&mut books);
+        loans.written += written;
+        if loans.written > 0 {
+            self.turn_back(&mut loans);
         }
     }
 }
@@ -202,14 +202,14 @@ fn samples(range: &Range<usize>) -> impl Iterator<Item = usize> {
         .map(move |(start, number)| (start + place(number)).min(end - 1))
 }
 
-impl Books {
+impl Loans {
     fn overlaps(&self, range: &Range<usize>) -> bool {
         self.lent.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 }
 
-impl fmt::Debug for Lender {
+impl fmt::Debug for PrivateViews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lender({} bytes)", self.map.addresses().len())
+        write!(f, "PrivateViews({} bytes)", self.map.addresses().len())
     }
 }
