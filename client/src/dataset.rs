@@ -234,7 +234,7 @@ impl Dataset {
     }
 
     /// The same dataset with only some of its samples: a range of them, indices in ascending order,
-    /// or a [`Part`](crate::sampler::Part). They are counted from 0 in what it is called on.
+    /// or a [`Split`](crate::sampler::Split). They are counted from 0 in what it is called on.
     ///
     /// # Errors
     /// `InvalidArgument` when the selection reaches past the samples or is otherwise wrong; see

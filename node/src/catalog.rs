@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetRef, Fence, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, open_in,
+    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, PathAllowlist, open_in,
 };
 use tokio::{task, time};
 
@@ -38,7 +38,7 @@ pub(crate) use queue::Turn;
 pub struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
     /// Limits reads to those prefixes that are local folders, unless links are followed.
-    fence: Option<Fence>,
+    fence: Option<PathAllowlist>,
     cache: Arc<Cache>,
     openings: Openings,
     state: Mutex<State>,
@@ -88,7 +88,7 @@ impl Catalog {
     /// Creates an empty catalog for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        let fence = Some(Fence::new(&prefixes));
+        let fence = Some(PathAllowlist::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let openings = Openings::new(&cache);
         Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{Manifest, Room};
+use larder_dataset::{Manifest, OpenBudget};
 use tokio::sync::Semaphore;
 
 use super::{Catalog, Dataset};
@@ -65,7 +65,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Room for Asked<'_> {
+impl OpenBudget for Asked<'_> {
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
         self.note(Answer::Names(snapshot));
         self.catalog.get(snapshot).map(|dataset| dataset.manifest().clone())
@@ -82,7 +82,7 @@ impl Room for Asked<'_> {
     }
 }
 
-impl Room for Openings {
+impl OpenBudget for Openings {
     fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
         if bytes <= limits::MANIFEST_BYTES_FREE {
             return Ok(Box::new(()));

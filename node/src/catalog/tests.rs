@@ -106,7 +106,7 @@ fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
 fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
     let cache = crate::testing::cache(1 << 20);
     let openings = Openings::new(&cache);
-    let taken = |room: &Openings, bytes| larder_dataset::Room::for_manifest(room, bytes);
+    let taken = |room: &Openings, bytes| larder_dataset::OpenBudget::for_manifest(room, bytes);
     let small = taken(&openings, limits::MANIFEST_BYTES_FREE).unwrap();
     let full = 1 << 20;
     let large = taken(&openings, full).unwrap();
@@ -150,7 +150,7 @@ fn the_manifest_of_an_open_snapshot_is_not_read_again() {
 
 #[test]
 fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
-    use larder_dataset::Room;
+    use larder_dataset::OpenBudget;
     let (_folder, kitchen) = pantry();
     let asked = Asked::new(&kitchen.catalog);
     assert!(!asked.is_answered() && !asked.names_another_than(&kitchen.dataset));

@@ -54,7 +54,7 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// request the shard here, and get it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
-/// Room is made for at least one part in this many of the budget at once.
+/// OpenBudget is made for at least one part in this many of the budget at once.
 const ROOM_SHARE: u64 = 16;
 
 /// How long no room is searched for after none was found.

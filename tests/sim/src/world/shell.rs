@@ -361,7 +361,7 @@ impl World {
         (self.origin_up && taken).then_some(Copy { wrong: other_version, since: self.now })
     }
 
-    /// Room for one more shard: what the node does not own goes first.
+    /// OpenBudget for one more shard: what the node does not own goes first.
     pub(super) fn make_room(&mut self, place: Place) -> bool {
         let room = self.scene.room;
         let node = &self.nodes[place];

@@ -36,7 +36,7 @@ impl Place {
     /// Connects with a fence around `prefix`.
     async fn origin(&self, prefix: &str) -> Origin {
         let prefix = self.uri(prefix);
-        Origin::connect(&prefix).await.unwrap().within(Some(Fence::new(&[prefix])))
+        Origin::connect(&prefix).await.unwrap().within(Some(PathAllowlist::new(&[prefix])))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{OriginUri, Scheme};
 
 /// The folders that local files must lie in.
 #[derive(Clone, Debug)]
-pub struct Fence {
+pub struct PathAllowlist {
     folders: Arc<[PathBuf]>,
 }
 
@@ -40,7 +40,7 @@ impl From<io::Error> for Refused {
     }
 }
 
-impl Fence {
+impl PathAllowlist {
     /// Allows the local ones of these prefixes.
     pub fn new(prefixes: &[OriginUri]) -> Self {
         let local = prefixes.iter().filter(|prefix| prefix.scheme() == Scheme::File);
@@ -142,7 +142,7 @@ impl Origin {
         Ok((place.unwrap_or(path), Some(folder)))
     }
 
-    /// Checks that listed objects may be read. See [`Fence::check_listed`]. Returns the folder of
+    /// Checks that listed objects may be read. See [`PathAllowlist::check_listed`]. Returns the folder of
     /// the last of them, for the next call.
     pub(super) async fn check_listed(
         &self,

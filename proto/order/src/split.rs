@@ -14,30 +14,30 @@ use super::{DatasetShape, Permutation};
 
 /// One side of a random cut in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Part {
+pub struct Split {
     /// Which random cut: both sides must have the same.
     pub seed: u64,
     /// Samples on the first side; the rest is on the other.
     pub first: u64,
     /// Which side.
-    pub side: Side,
+    pub side: SplitSide,
 }
 
 /// A side of a cut in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// The [`Part::first`] samples.
+pub enum SplitSide {
+    /// The [`Split::first`] samples.
     First,
     /// All others.
     Rest,
 }
 
-impl Part {
+impl Split {
     /// How many of `samples` samples are on this side.
     pub(super) fn len(&self, samples: u64) -> u64 {
         match self.side {
-            Side::First => self.first,
-            Side::Rest => samples - self.first,
+            SplitSide::First => self.first,
+            SplitSide::Rest => samples - self.first,
         }
     }
 
@@ -57,8 +57,8 @@ impl Part {
             let due = line.checked_div(total).unwrap_or(0);
             let first = u64::try_from(due - taken).expect("no more than the shard has");
             rows[shard as usize] = match self.side {
-                Side::First => first,
-                Side::Rest => whole - first,
+                SplitSide::First => first,
+                SplitSide::Rest => whole - first,
             };
             taken = due;
         }
@@ -69,8 +69,8 @@ impl Part {
     pub(super) fn in_shard(&self, shard: u32, whole: u64, own: u64, source: [u8; 16]) -> ShardCut {
         let rows = Permutation::new(whole, self.key(source, KeyUse::Rows(shard)));
         let start = match self.side {
-            Side::First => 0,
-            Side::Rest => whole - own,
+            SplitSide::First => 0,
+            SplitSide::Rest => whole - own,
         };
         ShardCut { rows, start, own }
     }

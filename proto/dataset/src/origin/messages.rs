@@ -52,7 +52,7 @@ pub(super) fn link_loop(error: &object_store::Error) -> Option<String> {
 }
 
 /// Returns the status in the text of an error. The library sorts the answers to most requests by
-/// status, but not those to listings, and shows the status only in words.
+/// status, but not those to listings, and shows the status only in messages.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {
     let text = full_text(error);
     let (status, _) = answer(&text)?;
