@@ -12,7 +12,7 @@ pub mod desk;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_base::Error;
-use larder_coordinator::{Coordinator, Etcd, Seat, SeatOptions};
+use larder_coordinator::{Coordinator, EmbeddedCoordinator, EmbeddedOptions, Etcd};
 
 use crate::config::{ClusterConfig, Config};
 use desk::{Desk, Inbox};
@@ -21,7 +21,7 @@ use desk::{Desk, Inbox};
 #[derive(Debug)]
 pub struct Cluster {
     coordinator: Arc<dyn Coordinator>,
-    seat: Option<Arc<Seat>>,
+    seat: Option<Arc<EmbeddedCoordinator>>,
     /// True if this node may found a cluster where there is none.
     founds: bool,
     desk: Desk,
@@ -41,15 +41,15 @@ impl Cluster {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
                 Ok(Some(Self::new(coordinator, None, true)))
             }
-            Some(ClusterConfig::Seat { state, token, join }) => {
-                let options = SeatOptions {
+            Some(ClusterConfig::EmbeddedCoordinator { state, token, join }) => {
+                let options = EmbeddedOptions {
                     state: state.clone(),
                     node_id: config.node_id().to_owned(),
                     address,
                     token: token.clone(),
                     join: join.clone(),
                 };
-                let seat = Seat::start(options).await?;
+                let seat = EmbeddedCoordinator::start(options).await?;
                 // Also true for a node started with `--join` that coordinates: it may have ended
                 // before it founded.
                 let founds = seat.serves();
@@ -58,7 +58,11 @@ impl Cluster {
         }
     }
 
-    fn new(coordinator: Arc<dyn Coordinator>, seat: Option<Arc<Seat>>, founds: bool) -> Self {
+    fn new(
+        coordinator: Arc<dyn Coordinator>,
+        seat: Option<Arc<EmbeddedCoordinator>>,
+        founds: bool,
+    ) -> Self {
         let (desk, inbox) = Desk::new();
         Self { coordinator, seat, founds, desk, inbox: Mutex::new(Some(inbox)) }
     }
@@ -86,7 +90,7 @@ impl Cluster {
 
     /// Returns this node's seat, if nodes keep the record themselves.
     #[must_use]
-    pub fn seat(&self) -> Option<&Arc<Seat>> {
+    pub fn seat(&self) -> Option<&Arc<EmbeddedCoordinator>> {
         self.seat.as_ref()
     }
 

@@ -1,4 +1,4 @@
-//! Follows the serving seat: reconnects after each break, and keeps a whole copy of the record, so
+//! Follows the serving coordinator: reconnects after each break, and keeps a whole copy of the record, so
 //! that this node could take over.
 //!
 //! It looks for the coordinator at the last known place, then at the places given at the start. A
@@ -8,7 +8,6 @@
 //! Thread rule: one task listens, one copies; calls come from anywhere.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -22,32 +21,33 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::embedded::sweep_all_but;
-use super::ledger::Ledger;
-use super::message::{
-    self, Kept, Promise, announcement_message, blob_field, blob_id, blob_ids, stored,
+use super::durable_state::DurableState;
+use super::leader::sweep_all_but;
+use crate::clock;
+use crate::message::{
+    self, PersistedState, Promise, announcement_message, blob_field, blob_id, blob_ids, stored,
     stored_message,
 };
-use super::peer::{Answered, Caller, Effect, Fault, Whereabouts};
-use super::token::JoinToken;
-use super::types::{
+use crate::peer::{Answered, Caller, Effect, Fault, LeaderAddress};
+use crate::token::JoinToken;
+use crate::types::{
     self, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View,
 };
-use super::watch::Publisher;
+use crate::watch::Publisher;
 
 type Client = CoordinatorClient<Channel>;
 
 /// A follower. Its tasks end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Remote {
-    line: Arc<Line>,
+pub(super) struct Follower {
+    connection: Arc<LeaderConnection>,
     end: DropGuard,
 }
 
 /// The state that the tasks and the calls share.
 #[derive(Debug)]
-struct Line {
-    ledger: Arc<Ledger>,
+struct LeaderConnection {
+    durable: Arc<DurableState>,
     publisher: Arc<Publisher>,
     token: JoinToken,
     /// The places to ask first: `http://host:port`.
@@ -57,18 +57,18 @@ struct Line {
     current: ArcSwapOption<Caller>,
 }
 
-impl Remote {
+impl Follower {
     /// Begins to follow. Call it inside a runtime.
     pub(super) fn start(
-        ledger: &Arc<Ledger>,
+        durable: &Arc<DurableState>,
         publisher: &Arc<Publisher>,
         token: &JoinToken,
         places: &[String],
         own: &str,
     ) -> Self {
         publisher.away("it has not been reached yet");
-        let line = Arc::new(Line {
-            ledger: Arc::clone(ledger),
+        let connection = Arc::new(LeaderConnection {
+            durable: Arc::clone(durable),
             publisher: Arc::clone(publisher),
             token: token.clone(),
             places: places.to_vec(),
@@ -76,9 +76,9 @@ impl Remote {
             current: ArcSwapOption::empty(),
         });
         let end = CancellationToken::new();
-        tokio::spawn(end.clone().run_until_cancelled_owned(listen(Arc::clone(&line))));
-        tokio::spawn(end.clone().run_until_cancelled_owned(copy(Arc::clone(&line))));
-        Self { line, end: end.drop_guard() }
+        tokio::spawn(end.clone().run_until_cancelled_owned(listen(Arc::clone(&connection))));
+        tokio::spawn(end.clone().run_until_cancelled_owned(copy(Arc::clone(&connection))));
+        Self { connection, end: end.drop_guard() }
     }
 
     /// Ends its tasks, though calls may still be running.
@@ -88,12 +88,12 @@ impl Remote {
 
     /// Returns true if the coordinator was reachable at the last news.
     pub(super) fn reaches(&self) -> bool {
-        self.line.publisher.is_here()
+        self.connection.publisher.is_here()
     }
 
     pub(super) async fn read(&self) -> Result<View, CoordinatorError> {
         let send = async |mut client: Client, request| client.read_cluster(request).await;
-        let view = self.line.call(Effect::Reads, ReadClusterRequest {}, send).await?;
+        let view = self.connection.call(Effect::Reads, ReadClusterRequest {}, send).await?;
         message::view(view).map_err(CoordinatorError::Away)
     }
 
@@ -110,35 +110,35 @@ impl Remote {
             blobs: blobs.iter().map(blob_field).collect(),
         };
         let send = async |mut client: Client, request| client.replace_record(request).await;
-        let answer = self.line.call(Effect::Writes, request, send).await?;
+        let answer = self.connection.call(Effect::Writes, request, send).await?;
         replaced(answer.outcome)
     }
 
     pub(super) async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
         types::check_blob(bytes.len() as u64)?;
-        let (caller, known) = self.line.caller()?;
-        self.line.accept(&caller, caller.put_blob(known, &bytes).await).await
+        let (caller, known) = self.connection.caller()?;
+        self.connection.accept(&caller, caller.put_blob(known, &bytes).await).await
     }
 
     /// Prefers the local copy, because a blob never changes.
     pub(super) async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
-        match self.line.copy_of(id).await? {
+        match self.connection.copy_of(id).await? {
             Some(bytes) => Ok(Some(bytes)),
-            None => self.line.fetch(id).await,
+            None => self.connection.fetch(id).await,
         }
     }
 
     pub(super) async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
         let send = async |mut client: Client, request| client.sweep_blobs(request).await;
         let request = SweepBlobsRequest { revision: at.0 };
-        Ok(self.line.call(Effect::Writes, request, send).await?.swept)
+        Ok(self.connection.call(Effect::Writes, request, send).await?.swept)
     }
 
     pub(super) async fn announce(&self, node: Announcement) -> Result<(), CoordinatorError> {
         types::check_announcement(&node)?;
         let request = AnnounceRequest { announcement: Some(announcement_message(&node)) };
         let send = async |mut client: Client, request| client.announce(request).await;
-        self.line.call(Effect::Writes, request, send).await.map(drop)
+        self.connection.call(Effect::Writes, request, send).await.map(drop)
     }
 
     pub(super) async fn withdraw(
@@ -149,7 +149,7 @@ impl Remote {
         let boot_id = Bytes::copy_from_slice(boot.as_bytes());
         let request = WithdrawRequest { node_id: node_id.to_owned(), boot_id };
         let send = async |mut client: Client, request| client.withdraw(request).await;
-        self.line.call(Effect::Writes, request, send).await.map(drop)
+        self.connection.call(Effect::Writes, request, send).await.map(drop)
     }
 }
 
@@ -172,12 +172,12 @@ fn replaced(
     }
 }
 
-impl Line {
+impl LeaderConnection {
     /// Returns the connection to call, and the greatest known generation.
     fn caller(&self) -> Result<(Arc<Caller>, u32), CoordinatorError> {
         let current = self.current.load_full();
         let caller = current.ok_or_else(|| CoordinatorError::away("it is not reached now"))?;
-        let kept = self.ledger.kept();
+        let kept = self.durable.kept();
         kept.promise().map_or(Ok(()), |promise| Err(bound(&promise)))?;
         Ok((caller, kept.generation))
     }
@@ -204,7 +204,7 @@ impl Line {
     ) -> Result<T, CoordinatorError> {
         match answered {
             Ok((answer, theirs)) => {
-                check(&self.ledger.kept(), caller.address(), theirs)?;
+                check(&self.durable.kept(), caller.address(), theirs)?;
                 Ok(answer)
             }
             Err(fault) => Err(self.learn(fault).await),
@@ -221,8 +221,8 @@ impl Line {
         fault.error
     }
 
-    async fn remember(&self, place: Whereabouts) -> Result<(), CoordinatorError> {
-        let step = move |_: &Ledger, kept: &mut Kept| {
+    async fn remember(&self, place: LeaderAddress) -> Result<(), CoordinatorError> {
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
             let newer = place.generation > kept.generation;
             let more = place.generation == kept.generation && !place.coordinator.is_empty();
             // If this node has taken over meanwhile, it keeps its own state.
@@ -232,12 +232,12 @@ impl Line {
             }
             Ok(())
         };
-        self.ledger.change(step, |_| ()).await
+        self.durable.change(step, |_| ()).await
     }
 
     /// Returns the places to ask, in order.
     fn candidates(&self) -> Vec<String> {
-        let last = self.ledger.kept().coordinator.clone();
+        let last = self.durable.kept().coordinator.clone();
         let mut places = vec![last];
         places.extend(self.places.iter().cloned());
         places.retain(|place| !place.is_empty() && *place != self.own);
@@ -270,12 +270,12 @@ impl Line {
         place: &str,
     ) -> Result<(Caller, u32, Streaming<ClusterView>), CoordinatorError> {
         let caller = Caller::new(place, &self.token).map_err(CoordinatorError::Refused)?;
-        let known = self.ledger.kept().generation;
+        let known = self.durable.kept().generation;
         let send = async |mut client: Client, request| client.watch_cluster(request).await;
         let answered = caller.call(known, Effect::Reads, WatchClusterRequest {}, send).await;
         let theirs = answered.as_ref().map_or(0, |(_, theirs)| *theirs);
         let views = self.accept(&caller, answered).await?;
-        self.remember(Whereabouts { generation: theirs, coordinator: place.to_owned() }).await?;
+        self.remember(LeaderAddress { generation: theirs, coordinator: place.to_owned() }).await?;
         Ok((caller, theirs, views))
     }
 
@@ -292,7 +292,7 @@ impl Line {
             let taken = match next {
                 Ok(next) => self.take_view(place, theirs, &mut view, next),
                 // No news. Check for a promise made meanwhile.
-                Err(_) => check(&self.ledger.kept(), place, theirs).map(|()| heard),
+                Err(_) => check(&self.durable.kept(), place, theirs).map(|()| heard),
             };
             match taken {
                 Ok(now) => heard = now,
@@ -309,7 +309,7 @@ impl Line {
         view: &mut View,
         next: Result<Option<ClusterView>, tonic::Status>,
     ) -> Result<bool, CoordinatorError> {
-        let next = next.map_err(|status| super::peer::outcome(place, &status, Effect::Reads))?;
+        let next = next.map_err(|status| crate::peer::outcome(place, &status, Effect::Reads))?;
         let ended = || CoordinatorError::away(format!("{place} ended the watch"));
         merge(view, next.ok_or_else(ended)?).map_err(CoordinatorError::Away)?;
         self.publish(place, theirs, view).map(|()| true)
@@ -318,16 +318,16 @@ impl Line {
     /// Publishes a coordinator's state, unless its generation is over. The lock keeps a promise
     /// from coming in between: it would report an older state than this node has published.
     fn publish(&self, place: &str, theirs: u32, view: &View) -> Result<(), CoordinatorError> {
-        let kept = self.ledger.kept();
+        let kept = self.durable.kept();
         check(&kept, place, theirs)?;
         self.publisher.here(view.clone());
         Ok(())
     }
 
-    /// Asks the node that has this seat's promise. Frees the seat if that node has begun, or never
+    /// Asks the node that has this coordinator's promise. Frees the coordinator if that node has begun, or never
     /// will.
     async fn ask_promised(&self) -> Result<(), CoordinatorError> {
-        let kept = self.ledger.kept().clone();
+        let kept = self.durable.kept().clone();
         let Some(promise) = kept.promise().filter(|promise| promise.address != self.own) else {
             return Ok(());
         };
@@ -336,23 +336,23 @@ impl Line {
         let theirs = caller.locate(kept.generation).await.map_err(|fault| fault.error)?.0;
         if theirs.generation >= promise.generation {
             let LocateResponse { generation, coordinator, .. } = theirs;
-            return self.remember(Whereabouts { generation, coordinator }).await;
+            return self.remember(LeaderAddress { generation, coordinator }).await;
         }
         let still = (theirs.promised, &theirs.promised_to);
         if still == (promise.generation, &promise.node_id) {
             return Ok(());
         }
-        let step = move |_: &Ledger, kept: &mut Kept| {
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
             kept.release(&promise);
             Ok(())
         };
-        self.ledger.change(step, |_| ()).await
+        self.durable.change(step, |_| ()).await
     }
 
     /// Returns a blob from the local copy.
     async fn copy_of(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
-        let ledger = Arc::clone(&self.ledger);
-        let read = tokio::task::spawn_blocking(move || ledger.folder().blob(id)).await;
+        let durable = Arc::clone(&self.durable);
+        let read = tokio::task::spawn_blocking(move || durable.folder().blob(id)).await;
         let read = read.map_err(|why| CoordinatorError::away(why.to_string()))?;
         read.map_err(CoordinatorError::Refused)
     }
@@ -375,30 +375,30 @@ impl Line {
                 )));
             };
             let id = *id;
-            let keep = move |ledger: &Ledger, _: &mut Kept| {
-                ledger.folder().put_blob(id, &bytes).map_err(|why| ledger.not_saved(why))
+            let keep = move |durable: &DurableState, _: &mut PersistedState| {
+                durable.folder().put_blob(id, &bytes).map_err(|why| durable.not_saved(why))
             };
-            self.ledger.change(keep, |_| ()).await?;
+            self.durable.change(keep, |_| ()).await?;
         }
         let message = stored_message(record);
-        let keep = move |_: &Ledger, kept: &mut Kept| {
+        let keep = move |_: &DurableState, kept: &mut PersistedState| {
             if kept.revision().is_none_or(|copied| copied.0 < message.revision) {
                 kept.record = Some(message);
             }
             Ok(())
         };
-        self.ledger.change(keep, |_| ()).await?;
+        self.durable.change(keep, |_| ()).await?;
         // Not earlier: until now the older copy was the whole one.
-        let sweep = |ledger: &Ledger, kept: &mut Kept| {
+        let sweep = |durable: &DurableState, kept: &mut PersistedState| {
             let needed = kept.record.as_ref().map_or(Ok(Vec::new()), |kept| blob_ids(&kept.blobs));
-            sweep_all_but(ledger, &needed.map_err(CoordinatorError::Refused)?)
+            sweep_all_but(durable, &needed.map_err(CoordinatorError::Refused)?)
         };
-        self.ledger.change(sweep, |_| ()).await.map(drop)
+        self.durable.change(sweep, |_| ()).await.map(drop)
     }
 }
 
 /// Refuses a coordinator if its generation is over, or is superseded by a promise.
-fn check(kept: &Kept, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
+fn check(kept: &PersistedState, place: &str, theirs: u32) -> Result<(), CoordinatorError> {
     if theirs >= kept.least_generation() {
         return Ok(());
     }
@@ -411,7 +411,7 @@ fn check(kept: &Kept, place: &str, theirs: u32) -> Result<(), CoordinatorError> 
     )))
 }
 
-/// Returns the error of a seat that waits for a takeover.
+/// Returns the error of a coordinator that waits for a takeover.
 fn bound(promise: &Promise) -> CoordinatorError {
     let Promise { generation, node_id, address } = promise;
     CoordinatorError::away(format!(
@@ -432,48 +432,43 @@ fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
 }
 
 /// Listens for ever to the current coordinator.
-async fn listen(line: Arc<Line>) {
+async fn listen(connection: Arc<LeaderConnection>) {
     let mut wait = limits::COORDINATOR_RETRY_MIN;
     loop {
         let mut failures = Vec::new();
-        if let Err(why) = line.ask_promised().await {
+        if let Err(why) = connection.ask_promised().await {
             failures.push(why.to_string());
         }
-        for place in line.candidates() {
-            let known = line.ledger.kept().clone();
-            let (why, heard) = line.listen_to(&place).await;
+        for place in connection.candidates() {
+            let known = connection.durable.kept().clone();
+            let (why, heard) = connection.listen_to(&place).await;
             if heard {
                 wait = limits::COORDINATOR_RETRY_MIN;
             }
-            line.publisher.away(&why.to_string());
+            connection.publisher.away(&why.to_string());
             failures.push(why.to_string());
-            let now = line.ledger.kept().clone();
+            let now = connection.durable.kept().clone();
             if (now.generation, now.coordinator) != (known.generation, known.coordinator) {
                 // A node named the coordinator's place: ask there first.
                 break;
             }
         }
         match failures.as_slice() {
-            [] => line.publisher.away("no node is known to ask for it: name one with --join"),
-            failures => line.publisher.away(&failures.join("; ")),
+            [] => connection.publisher.away("no node is known to ask for it: name one with --join"),
+            failures => connection.publisher.away(&failures.join("; ")),
         }
-        tokio::time::sleep(jittered(wait)).await;
+        tokio::time::sleep(clock::jittered(wait)).await;
         wait = (wait * 2).min(limits::COORDINATOR_RETRY_MAX);
     }
 }
 
-/// Returns a random time from half of `wait` to all of it.
-pub(super) fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
 /// Keeps a whole local copy of the newest record.
-async fn copy(line: Arc<Line>) {
-    let mut watch = line.publisher.watch();
+async fn copy(connection: Arc<LeaderConnection>) {
+    let mut watch = connection.publisher.watch();
     loop {
         let view = watch.view();
         let copied = match &view.record {
-            Some(record) if line.publisher.is_here() => line.copy_record(record).await,
+            Some(record) if connection.publisher.is_here() => connection.copy_record(record).await,
             _ => Ok(()),
         };
         let more = match copied {

@@ -1,4 +1,4 @@
-//! Tests of seats: processes that die and stop, tokens, damaged folders.
+//! Tests of coordinators: processes that die and stop, tokens, damaged folders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::contract::{
 use super::process::{Announcer, Server};
 use super::settings::{Served, options};
 use super::{announcement, digits, is_refused, number, until, until_here};
-use crate::{Coordinator, JoinToken, Replaced, Seat};
+use crate::{Coordinator, EmbeddedCoordinator, JoinToken, Replaced};
 
 /// Kills during writes.
 const DEATHS: u64 = 25;
@@ -26,7 +26,9 @@ async fn no_death_in_mid_write_loses_what_was_acknowledged() {
     let mut server = Server::start(&state, 0);
     let port = server.port();
     let join = vec![server.address.clone()];
-    let client = Seat::start(options(&follower, "b", "http://127.0.0.1:1", join)).await.unwrap();
+    let client = EmbeddedCoordinator::start(options(&follower, "b", "http://127.0.0.1:1", join))
+        .await
+        .unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let (mut acknowledged, mut tried) = (0, 0);
     for _ in 0..DEATHS {
@@ -69,7 +71,7 @@ async fn a_node_that_stands_still_is_gone_until_it_goes_on() {
     let home = tempfile::tempdir().unwrap();
     let server = Served::start(&home.path().join("first"), "first", 0, vec![]).await;
     let client = Announcer::to_seat(&home.path().join("client"), &server.address);
-    let watching = Arc::clone(&server.seat) as Arc<dyn Coordinator>;
+    let watching = Arc::clone(&server.coordinator) as Arc<dyn Coordinator>;
     a_client_that_stands_still_is_gone_until_it_goes_on(watching, client).await;
 }
 
@@ -79,7 +81,8 @@ async fn stopped_coordinator_is_away_and_forgets_no_node() {
     let server = Server::start(&home.path().join("first"), 0);
     let join = vec![server.address.clone()];
     let state = home.path().join("follower");
-    let client = Seat::start(options(&state, "b", "http://127.0.0.1:1", join)).await.unwrap();
+    let client =
+        EmbeddedCoordinator::start(options(&state, "b", "http://127.0.0.1:1", join)).await.unwrap();
     until_here(&*client).await;
     // No node can renew it while the coordinator is stopped, for longer than it lasts.
     client.announce(announcement("b", 1, 2)).await.unwrap();
@@ -97,7 +100,7 @@ async fn caller_without_the_token_is_refused() {
     let join = vec![server.address.clone()];
     let mut stranger = options(&home.path().join("stranger"), "s", "http://127.0.0.1:1", join);
     stranger.token = JoinToken::new("a token for guests").unwrap();
-    let stranger = Seat::start(stranger).await.unwrap();
+    let stranger = EmbeddedCoordinator::start(stranger).await.unwrap();
     let watch = stranger.watch();
     until("it is told why", async || watch.away().is_some_and(|why| why.contains("not the token")))
         .await;
@@ -108,24 +111,30 @@ async fn caller_without_the_token_is_refused() {
     );
     let why = is_refused(caller.unwrap().locate(u32::MAX).await.map_err(|fault| fault.error));
     assert!(why.contains("--token"), "{why}");
-    assert!(server.seat.serves(), "what a stranger says of generations is not heard");
+    assert!(server.coordinator.serves(), "what a stranger says of generations is not heard");
 }
 
 #[tokio::test]
 async fn a_damaged_folder_is_refused_and_two_nodes_do_not_share_one() {
     let home = tempfile::tempdir().unwrap();
-    let seat = Seat::start(options(home.path(), "a", "http://127.0.0.1:1", vec![])).await.unwrap();
-    assert!(matches!(seat.replace(None, digits(1), vec![]).await, Ok(Replaced::Done(_))));
-    let second = Seat::start(options(home.path(), "b", "http://127.0.0.1:1", vec![])).await;
+    let coordinator =
+        EmbeddedCoordinator::start(options(home.path(), "a", "http://127.0.0.1:1", vec![]))
+            .await
+            .unwrap();
+    assert!(matches!(coordinator.replace(None, digits(1), vec![]).await, Ok(Replaced::Done(_))));
+    let second =
+        EmbeddedCoordinator::start(options(home.path(), "b", "http://127.0.0.1:1", vec![])).await;
     assert!(second.unwrap_err().message().contains("another node"));
-    seat.stop();
-    drop(seat);
+    coordinator.stop();
+    drop(coordinator);
     let state = home.path().join("state");
     let mut bytes = std::fs::read(&state).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&state, bytes).unwrap();
     until("the folder is free", async || {
-        let again = Seat::start(options(home.path(), "a", "http://127.0.0.1:1", vec![])).await;
+        let again =
+            EmbeddedCoordinator::start(options(home.path(), "a", "http://127.0.0.1:1", vec![]))
+                .await;
         again.unwrap_err().message().contains("checksum")
     })
     .await;
@@ -134,15 +143,18 @@ async fn a_damaged_folder_is_refused_and_two_nodes_do_not_share_one() {
 #[tokio::test]
 async fn a_full_shelf_of_blobs_takes_more_once_it_is_swept() {
     let home = tempfile::tempdir().unwrap();
-    let seat = Seat::start(options(home.path(), "a", "http://127.0.0.1:1", vec![])).await.unwrap();
+    let coordinator =
+        EmbeddedCoordinator::start(options(home.path(), "a", "http://127.0.0.1:1", vec![]))
+            .await
+            .unwrap();
     for number in 0..larder_base::limits::BLOBS_KEPT_MAX {
-        seat.put_blob(Bytes::from(number.to_string())).await.unwrap();
+        coordinator.put_blob(Bytes::from(number.to_string())).await.unwrap();
     }
-    let why = is_refused(seat.put_blob(Bytes::from_static(b"one more")).await);
+    let why = is_refused(coordinator.put_blob(Bytes::from_static(b"one more")).await);
     assert!(why.contains("sweep"), "{why}");
-    let Replaced::Done(at) = seat.replace(None, digits(1), vec![]).await.unwrap() else {
+    let Replaced::Done(at) = coordinator.replace(None, digits(1), vec![]).await.unwrap() else {
         panic!("there was none");
     };
-    seat.sweep(at).await.unwrap();
-    seat.put_blob(Bytes::from_static(b"one more")).await.unwrap();
+    coordinator.sweep(at).await.unwrap();
+    coordinator.put_blob(Bytes::from_static(b"one more")).await.unwrap();
 }

@@ -1,7 +1,7 @@
-//! The folder that keeps a seat's state beyond its process.
+//! The folder that keeps a coordinator's state beyond its process.
 //!
 //! ```text
-//! state   magic 8 | length of the body 8 | xxh3-64 of the body 8 | the body: a `Kept` message
+//! state   magic 8 | length of the body 8 | xxh3-64 of the body 8 | the body: a `PersistedState` message
 //! blobs/  one file per blob, named by its hash
 //! lock    held by the process that uses the folder
 //! ```
@@ -23,8 +23,8 @@ use nix::fcntl::{Flock, FlockArg};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::message::Kept;
-use super::types::BlobId;
+use crate::message::PersistedState;
+use crate::types::BlobId;
 
 const MAGIC: &[u8; 8] = b"ldr-crd1";
 const HEAD_BYTES: usize = 24;
@@ -37,7 +37,7 @@ const STATE_BYTES_MAX: usize = limits::CONTROL_MESSAGE_BYTES_MAX;
 
 /// A folder that only this process uses.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct StateDir {
     path: PathBuf,
     _lock: Flock<File>,
 }
@@ -51,7 +51,7 @@ pub(super) enum WriteError {
     InDoubt(io::Error),
 }
 
-impl Folder {
+impl StateDir {
     /// Locks a folder. Creates it if needed.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let failed = |why: io::Error| unusable(path, &why);
@@ -84,7 +84,7 @@ impl Folder {
     }
 
     /// Loads the state. Returns `None` for a folder that was never used.
-    pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
+    pub(super) fn load(&self) -> Result<Option<PersistedState>, Error> {
         let path = self.path.join(STATE);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -99,7 +99,8 @@ impl Folder {
         let bytes = read_at_most(file, STATE_BYTES_MAX + HEAD_BYTES);
         let bytes = bytes.map_err(|why| unusable(&path, &why))?;
         let body = body(&bytes).map_err(|why| damaged(&path, why))?;
-        let kept = Kept::decode(body).map_err(|_| damaged(&path, "its message makes no sense"))?;
+        let kept = PersistedState::decode(body)
+            .map_err(|_| damaged(&path, "its message makes no sense"))?;
         Ok(Some(kept))
     }
 
@@ -108,7 +109,7 @@ impl Folder {
     }
 
     /// Replaces the state.
-    pub(super) fn save(&self, kept: &Kept) -> Result<(), WriteError> {
+    pub(super) fn save(&self, kept: &PersistedState) -> Result<(), WriteError> {
         let body = kept.encode_to_vec();
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
@@ -245,24 +246,30 @@ fn damaged(path: &Path, why: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn kept() -> Kept {
-        Kept { generation: 3, coordinator: "http://h:1".to_owned(), ..Kept::default() }
+    fn kept() -> PersistedState {
+        PersistedState {
+            generation: 3,
+            coordinator: "http://h:1".to_owned(),
+            ..PersistedState::default()
+        }
     }
 
     #[test]
     fn saved_state_is_loaded_and_an_unused_folder_is_empty() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&home.path().join("new")).unwrap();
+        let folder = StateDir::open(&home.path().join("new")).unwrap();
         assert_eq!(folder.load().unwrap(), None);
         folder.save(&kept()).unwrap();
         assert_eq!(folder.load().unwrap(), Some(kept()));
-        assert!(Folder::open(&home.path().join("new")).unwrap_err().message().contains("another"));
+        assert!(
+            StateDir::open(&home.path().join("new")).unwrap_err().message().contains("another")
+        );
     }
 
     #[test]
     fn a_state_cut_or_changed_anywhere_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let folder = StateDir::open(home.path()).unwrap();
         folder.save(&kept()).unwrap();
         let path = home.path().join(STATE);
         let whole = fs::read(&path).unwrap();
@@ -285,7 +292,7 @@ mod tests {
     #[test]
     fn blobs_are_checked_against_their_names() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let folder = StateDir::open(home.path()).unwrap();
         let id = BlobId::of(b"plan");
         assert_eq!(folder.blob(id).unwrap(), None);
         folder.put_blob(id, b"plan").unwrap();
@@ -302,12 +309,12 @@ mod tests {
     #[test]
     fn half_written_files_are_removed_and_whole_ones_stay() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let folder = StateDir::open(home.path()).unwrap();
         folder.save(&kept()).unwrap();
         drop(folder);
         let left = home.path().join("state.tmp");
         fs::write(&left, b"ldr-crd1 half").unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let folder = StateDir::open(home.path()).unwrap();
         assert!(!left.exists());
         assert_eq!(folder.load().unwrap(), Some(kept()));
     }

@@ -1,4 +1,4 @@
-//! `larder.v1.Coordinator` on a node's control port: decodes, asks the seat, encodes.
+//! `larder.v1.Coordinator` on a node's control port: decodes, asks the coordinator, encodes.
 //!
 //! A caller must show the token before any part of the call is read. Blob transfers and watches are
 //! counted. Lengths are checked against their limits before memory is taken.
@@ -29,42 +29,42 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::embedded::Embedded;
-use super::message::{
+use super::leader::Leader;
+use super::{EmbeddedCoordinator, Role};
+use crate::message::{
     Promise, alive_message, announcement, blob_field, blob_id, blob_ids, stored_message,
     view_message,
 };
-use super::peer::{self, Assembly, Whereabouts};
-use super::seat::{Role, Seat};
-use super::types::{CoordinatorError, Replaced, Revision, View};
-use super::watch::Watch;
+use crate::peer::{self, Assembly, LeaderAddress};
+use crate::types::{CoordinatorError, Replaced, Revision, View};
+use crate::watch::Watch;
 
-/// Serves a seat to the other nodes of its cluster.
+/// Serves a coordinator to the other nodes of its cluster.
 #[derive(Debug, Clone)]
-pub struct Service(Arc<Seat>);
+pub struct Service(Arc<EmbeddedCoordinator>);
 
 type Answer<T> = Result<Response<T>, Status>;
 type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// A service that requires the cluster's token.
-pub type Guarded = InterceptedService<CoordinatorServer<Service>, Doorkeeper>;
+pub type Guarded = InterceptedService<CoordinatorServer<Service>, TokenInterceptor>;
 
 impl Service {
     /// Creates the service for the control port.
     #[must_use]
-    pub fn guarded(seat: &Arc<Seat>) -> Guarded {
-        let service = CoordinatorServer::new(Self(Arc::clone(seat)))
+    pub fn guarded(coordinator: &Arc<EmbeddedCoordinator>) -> Guarded {
+        let service = CoordinatorServer::new(Self(Arc::clone(coordinator)))
             .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
-        InterceptedService::new(service, Doorkeeper(Arc::clone(seat)))
+        InterceptedService::new(service, TokenInterceptor(Arc::clone(coordinator)))
     }
 }
 
 /// Admits callers that show the cluster's token.
 #[derive(Debug, Clone)]
-pub struct Doorkeeper(Arc<Seat>);
+pub struct TokenInterceptor(Arc<EmbeddedCoordinator>);
 
-impl tonic::service::Interceptor for Doorkeeper {
+impl tonic::service::Interceptor for TokenInterceptor {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let shown = request.metadata().get_bin(JOIN_TOKEN_METADATA);
         let shown = shown.and_then(|shown| shown.to_bytes().ok()).unwrap_or_default();
@@ -80,15 +80,15 @@ impl tonic::service::Interceptor for Doorkeeper {
 struct Serving(Arc<Role>);
 
 impl Serving {
-    fn embedded(&self) -> &Embedded {
+    fn leader(&self) -> &Leader {
         match &*self.0 {
-            Role::Serving(embedded) => embedded,
+            Role::Serving(leader) => leader,
             Role::Following(_) => unreachable!("made of a role that serves"),
         }
     }
 
     fn answer<T>(&self, message: T) -> Answer<T> {
-        Ok(with_generation(self.embedded().generation(), message))
+        Ok(with_generation(self.leader().generation(), message))
     }
 }
 
@@ -104,7 +104,7 @@ impl Service {
         self.heed(metadata).await?;
         let role = self.0.role();
         match &*role {
-            Role::Serving(embedded) if !embedded.ended().is_cancelled() => Ok(Serving(role)),
+            Role::Serving(leader) if !leader.ended().is_cancelled() => Ok(Serving(role)),
             _ => Err(elsewhere(&self.0.whereabouts())),
         }
     }
@@ -113,7 +113,7 @@ impl Service {
     async fn heed(&self, metadata: &MetadataMap) -> Result<(), Status> {
         let theirs = peer::generation(metadata).unwrap_or(0);
         if theirs > self.0.generation() && self.0.serves() {
-            let place = Whereabouts { generation: theirs, coordinator: String::new() };
+            let place = LeaderAddress { generation: theirs, coordinator: String::new() };
             self.0.follow(place).await.map_err(|why| self.status(why))?;
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Service {
 }
 
 /// Returns the status that refers a caller to the coordinator.
-fn elsewhere(place: &Whereabouts) -> Status {
+fn elsewhere(place: &LeaderAddress) -> Status {
     let known = match place.coordinator.as_str() {
         "" => "which node does is not known here".to_owned(),
         coordinator => format!("{coordinator} does"),
@@ -151,7 +151,7 @@ fn elsewhere(place: &Whereabouts) -> Status {
 impl Contract for Service {
     async fn read_cluster(&self, request: Request<ReadClusterRequest>) -> Answer<ClusterView> {
         let serving = self.serving(request.metadata()).await?;
-        let view = serving.embedded().read().map_err(|why| self.status(why))?;
+        let view = serving.leader().read().map_err(|why| self.status(why))?;
         serving.answer(view_message(&view))
     }
 
@@ -167,7 +167,7 @@ impl Contract for Service {
             let why = format!("{max} nodes watch already, which is the limit");
             to_status(Error::new(ErrorKind::ResourceExhausted, why))
         })?;
-        let ended = serving.embedded().ended().clone();
+        let ended = serving.leader().ended().clone();
         let views = views(self.0.publisher.watch(), ended, place);
         serving.answer(Box::pin(views))
     }
@@ -179,7 +179,7 @@ impl Contract for Service {
         let serving = self.serving(request.metadata()).await?;
         let ReplaceRecordRequest { expected, record, blobs } = request.into_inner();
         let blobs = blob_ids(&blobs).map_err(to_status)?;
-        let replaced = serving.embedded().replace(expected.map(Revision), record, blobs).await;
+        let replaced = serving.leader().replace(expected.map(Revision), record, blobs).await;
         let outcome = outcome(replaced.map_err(|why| self.status(why))?);
         serving.answer(ReplaceRecordResponse { outcome: Some(outcome) })
     }
@@ -195,7 +195,7 @@ impl Contract for Service {
         let received = tokio::time::timeout(limits::BLOB_TRANSFER_TIMEOUT, received).await;
         let bytes =
             received.map_err(|_| Status::deadline_exceeded("the blob came too slowly"))??;
-        let put = serving.embedded().put_blob(bytes).await;
+        let put = serving.leader().put_blob(bytes).await;
         let id = put.map_err(|why| self.status(why))?;
         serving.answer(PutBlobResponse { blob_id: blob_field(&id) })
     }
@@ -206,7 +206,7 @@ impl Contract for Service {
         let serving = self.serving(request.metadata()).await?;
         let id = blob_id(&request.get_ref().blob_id).map_err(to_status)?;
         let turn = Arc::clone(&self.0.transfers).acquire_owned().await.map_err(closed)?;
-        let blob = serving.embedded().blob(id).await.map_err(|why| self.status(why))?;
+        let blob = serving.leader().blob(id).await.map_err(|why| self.status(why))?;
         let blob = blob.ok_or_else(|| {
             to_status(Error::new(ErrorKind::NotFound, format!("there is no blob {id}")))
         })?;
@@ -220,7 +220,7 @@ impl Contract for Service {
 
     async fn sweep_blobs(&self, request: Request<SweepBlobsRequest>) -> Answer<SweepBlobsResponse> {
         let serving = self.serving(request.metadata()).await?;
-        let swept = serving.embedded().sweep(Revision(request.get_ref().revision)).await;
+        let swept = serving.leader().sweep(Revision(request.get_ref().revision)).await;
         serving.answer(SweepBlobsResponse { swept: swept.map_err(|why| self.status(why))? })
     }
 
@@ -228,7 +228,7 @@ impl Contract for Service {
         let serving = self.serving(request.metadata()).await?;
         let node = announcement(request.into_inner().announcement.unwrap_or_default())
             .map_err(to_status)?;
-        serving.embedded().announce(node).await.map_err(|why| self.status(why))?;
+        serving.leader().announce(node).await.map_err(|why| self.status(why))?;
         serving.answer(AnnounceResponse {})
     }
 
@@ -236,7 +236,7 @@ impl Contract for Service {
         let serving = self.serving(request.metadata()).await?;
         let WithdrawRequest { node_id, boot_id: boot } = request.into_inner();
         let withdrawn =
-            serving.embedded().withdraw(&node_id, boot_id(&boot).map_err(to_status)?).await;
+            serving.leader().withdraw(&node_id, boot_id(&boot).map_err(to_status)?).await;
         withdrawn.map_err(|why| self.status(why))?;
         serving.answer(WithdrawResponse {})
     }
@@ -259,7 +259,7 @@ impl Contract for Service {
 
     async fn follow(&self, request: Request<FollowRequest>) -> Answer<LocateResponse> {
         let FollowRequest { generation, coordinator } = request.into_inner();
-        let place = Whereabouts { generation, coordinator };
+        let place = LeaderAddress { generation, coordinator };
         self.0.follow(place).await.map_err(|why| self.status(why))?;
         Ok(with_generation(self.0.generation(), self.0.located()))
     }

@@ -23,7 +23,7 @@ const ENDPOINTS_MAX: usize = 16;
 
 /// The connection to etcd.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct EtcdConnection {
     endpoints: Vec<(String, Channel)>,
     /// The endpoint that answered last, or that is tried next.
     current: AtomicUsize,
@@ -32,7 +32,7 @@ pub(super) struct Line {
     pass: ArcSwapOption<MetadataValue<Ascii>>,
 }
 
-impl Line {
+impl EtcdConnection {
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, Error> {
         if options.endpoints.is_empty() || options.endpoints.len() > ENDPOINTS_MAX {
             let count = options.endpoints.len();

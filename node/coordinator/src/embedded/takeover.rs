@@ -34,7 +34,7 @@
 //! One gap remains: a new node may join the cluster at the old place before that message. It sees
 //! the old record until the message arrives. No other node uses anything that it has.
 //!
-//! Thread rule: async; the seat's role does not change meanwhile.
+//! Thread rule: async; the coordinator's role does not change meanwhile.
 
 use std::sync::{Arc, Weak};
 
@@ -44,9 +44,9 @@ use larder_wire::control::{
 };
 use tonic::transport::Channel;
 
-use super::{Seat, SeatOptions};
-use crate::ledger::Ledger;
-use crate::message::{Kept, Promise, alive_message};
+use super::durable_state::DurableState;
+use super::{EmbeddedCoordinator, EmbeddedOptions};
+use crate::message::{PersistedState, Promise, alive_message};
 use crate::peer::{Caller, Effect};
 use crate::token::JoinToken;
 use crate::types::{CoordinatorError, Revision};
@@ -71,7 +71,7 @@ pub struct Takeover {
     pub untold: Vec<String>,
 }
 
-impl Seat {
+impl EmbeddedCoordinator {
     /// Makes this node the coordinator in place of one that is lost for good, by the rule of this
     /// module. `nodes` are all nodes of the cluster. `lost` names the nodes that are lost, by an
     /// operator's order; it may include the old coordinator. Runs to its end even if the caller is
@@ -85,14 +85,15 @@ impl Seat {
         nodes: &[Peer],
         lost: &[String],
     ) -> Result<Takeover, Error> {
-        let (seat, nodes, lost) = (Arc::clone(self), nodes.to_vec(), lost.to_vec());
-        let taken = tokio::spawn(async move { seat.take_over_now(&nodes, &lost).await }).await;
+        let (coordinator, nodes, lost) = (Arc::clone(self), nodes.to_vec(), lost.to_vec());
+        let taken =
+            tokio::spawn(async move { coordinator.take_over_now(&nodes, &lost).await }).await;
         taken.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
     }
 
     async fn take_over_now(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {
         let _changing = self.changing.lock().await;
-        let kept = self.ledger.kept().clone();
+        let kept = self.durable.kept().clone();
         if kept.coordinates {
             return Err(refuse("this node is the coordinator already"));
         }
@@ -130,7 +131,7 @@ impl Seat {
     async fn win(
         &self,
         others: &[(Peer, Caller)],
-        kept: &Kept,
+        kept: &PersistedState,
         generation: u32,
         lost: &[String],
     ) -> Result<Option<Revision>, Error> {
@@ -145,22 +146,22 @@ impl Seat {
     /// Says that this node will not begin what was promised to it, unless it has: who promised
     /// asks.
     pub(crate) async fn give_up(&self, promise: Promise) {
-        let step = move |_: &Ledger, kept: &mut Kept| {
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
             kept.release(&promise);
             Ok(())
         };
-        if let Err(why) = self.ledger.change(step, |_| ()).await {
+        if let Err(why) = self.durable.change(step, |_| ()).await {
             tracing::warn!("{why}");
         }
     }
 
     fn own_promise(&self, generation: u32) -> Promise {
-        let SeatOptions { node_id, address, .. } = &self.options;
+        let EmbeddedOptions { node_id, address, .. } = &self.options;
         Promise { generation, node_id: node_id.clone(), address: address.clone() }
     }
 
     /// Refuses if this node saw a newer record than it has copied: that record would be lost.
-    fn has_copied_what_it_saw(&self, kept: &Kept) -> Result<(), Error> {
+    fn has_copied_what_it_saw(&self, kept: &PersistedState) -> Result<(), Error> {
         if self.located().revision > kept.revision().map_or(0, |revision| revision.0) {
             return Err(refuse(
                 "this node has seen a newer record than it has a whole copy of: take over on another \
@@ -175,7 +176,7 @@ impl Seat {
         &self,
         nodes: &[Peer],
         lost: &[String],
-        kept: &Kept,
+        kept: &PersistedState,
     ) -> Result<Vec<(Peer, Caller)>, Error> {
         let others = nodes.iter().filter(|peer| {
             peer.node_id != self.options.node_id
@@ -187,7 +188,7 @@ impl Seat {
             .collect()
     }
 
-    async fn old_one_is_silent(&self, kept: &Kept) -> Result<(), Error> {
+    async fn old_one_is_silent(&self, kept: &PersistedState) -> Result<(), Error> {
         if kept.coordinator.is_empty() || kept.coordinator == self.options.address {
             return Ok(());
         }
@@ -201,12 +202,12 @@ impl Seat {
         }
     }
 
-    /// Promises a generation to a node, once; says what this seat has.
+    /// Promises a generation to a node, once; says what this coordinator has.
     pub(crate) async fn promise(
         &self,
         promise: Promise,
     ) -> Result<LocateResponse, CoordinatorError> {
-        let step = move |_: &Ledger, kept: &mut Kept| {
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
             let Promise { generation, node_id, address } = promise;
             let again = kept.promised == generation && kept.promised_to == node_id;
             let newer = generation > kept.promised.max(kept.generation);
@@ -222,7 +223,7 @@ impl Seat {
             kept.promised_at = address;
             Ok(())
         };
-        self.ledger.change(step, |_| ()).await?;
+        self.durable.change(step, |_| ()).await?;
         Ok(self.located())
     }
 
@@ -256,7 +257,7 @@ impl Seat {
         alive.nodes.retain(|id, _| !lost.contains(id));
         let announcements = alive_message(&alive);
         let node_id = self.options.node_id.clone();
-        let step = move |_: &Ledger, kept: &mut Kept| {
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
             if (kept.promised, &kept.promised_to) != (generation, &node_id) {
                 let why = format!("{} is taking over at the same time", kept.promised_to);
                 return Err(CoordinatorError::refused(ErrorKind::DataChanged, why));
@@ -274,7 +275,7 @@ impl Seat {
             kept.announce(announcements);
             Ok(kept.revision())
         };
-        let begun = self.ledger.change(step, |_| ()).await;
+        let begun = self.durable.change(step, |_| ()).await;
         let revision = begun.map_err(|why| refuse(why.to_string()))?;
         self.take_role().map_err(|why| refuse(why.to_string()))?;
         Ok(revision)
@@ -302,7 +303,7 @@ async fn ask(peer: &Peer, caller: &Caller, generation: u32) -> Result<LocateResp
 }
 
 /// Checks whether another node's state allows a takeover with this copy.
-fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &Kept) -> Result<(), Error> {
+fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &PersistedState) -> Result<(), Error> {
     let id = &peer.node_id;
     if theirs.generation > kept.generation {
         let place = &theirs.coordinator;
@@ -334,20 +335,25 @@ async fn follow_me(
     told.map(drop).map_err(|fault| fault.error)
 }
 
-/// Tells the former coordinator, until it has heard it or this seat no longer coordinates.
-pub(super) fn knock(ledger: &Arc<Ledger>, options: &SeatOptions) {
-    let generation = ledger.kept().generation;
-    if ledger.kept().supersedes.is_empty() {
+/// Tells the former coordinator, until it has heard it or this coordinator no longer coordinates.
+pub(super) fn announce_leader(durable: &Arc<DurableState>, options: &EmbeddedOptions) {
+    let generation = durable.kept().generation;
+    if durable.kept().supersedes.is_empty() {
         return;
     }
     let (token, address) = (options.token.clone(), options.address.clone());
-    tokio::spawn(keep_knocking(Arc::downgrade(ledger), generation, token, address));
+    tokio::spawn(keep_knocking(Arc::downgrade(durable), generation, token, address));
 }
 
-async fn keep_knocking(ledger: Weak<Ledger>, generation: u32, token: JoinToken, address: String) {
+async fn keep_knocking(
+    durable: Weak<DurableState>,
+    generation: u32,
+    token: JoinToken,
+    address: String,
+) {
     loop {
-        let Some(old) = ledger.upgrade().and_then(|ledger| {
-            let kept = ledger.kept();
+        let Some(old) = durable.upgrade().and_then(|durable| {
+            let kept = durable.kept();
             let still = kept.coordinates && kept.generation == generation;
             kept.supersedes.first().filter(|_| still).cloned()
         }) else {
@@ -357,17 +363,17 @@ async fn keep_knocking(ledger: Weak<Ledger>, generation: u32, token: JoinToken, 
             Ok(caller) => follow_me(&caller, generation, &address).await.is_ok(),
             Err(_) => true,
         };
-        let Some(ledger) = ledger.upgrade() else { return };
+        let Some(durable) = durable.upgrade() else { return };
         if heard {
-            let step = move |_: &Ledger, kept: &mut Kept| {
+            let step = move |_: &DurableState, kept: &mut PersistedState| {
                 kept.supersedes.retain(|place| *place != old);
                 Ok(())
             };
-            if let Err(why) = ledger.change(step, |_| ()).await {
+            if let Err(why) = durable.change(step, |_| ()).await {
                 tracing::warn!("{why}");
             }
         }
-        drop(ledger);
+        drop(durable);
         tokio::time::sleep(limits::COORDINATOR_RETRY_MAX).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The state that a seat keeps, in memory and on disk alike. All changes go through here.
+//! The state that a coordinator keeps, in memory and on disk alike. All changes go through here.
 //!
 //! A change is computed on a copy, saved, and only then published, so a crash never takes back a
 //! published change. Changes run one after the other.
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use larder_base::{Error, ErrorKind};
 use tokio::sync::Semaphore;
 
-use super::folder::{Folder, WriteError};
-use super::message::Kept;
-use super::types::CoordinatorError;
+use super::state_dir::{StateDir, WriteError};
+use crate::message::PersistedState;
+use crate::types::CoordinatorError;
 
 /// The state, with the folder it is kept in.
 #[derive(Debug)]
-pub(super) struct Ledger {
-    folder: Folder,
-    kept: Mutex<Kept>,
+pub(crate) struct DurableState {
+    folder: StateDir,
+    kept: Mutex<PersistedState>,
     /// Held for one change at a time.
     turn: Arc<Semaphore>,
     /// Set when a disk error leaves the contents of the disk unknown.
@@ -29,10 +29,10 @@ pub(super) struct Ledger {
     used: bool,
 }
 
-impl Ledger {
+impl DurableState {
     /// Opens a folder and loads its state.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let folder = Folder::open(path)?;
+        let folder = StateDir::open(path)?;
         let kept = folder.load()?;
         Ok(Self {
             folder,
@@ -49,11 +49,11 @@ impl Ledger {
     }
 
     /// Returns the state. Hold the guard only briefly.
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(crate) fn kept(&self) -> MutexGuard<'_, PersistedState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn folder(&self) -> &Folder {
+    pub(super) fn folder(&self) -> &StateDir {
         &self.folder
     }
 
@@ -71,14 +71,14 @@ impl Ledger {
     /// - [`CoordinatorError::Unknown`] from then on, when the outcome of a write is unknown.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
-        step: impl FnOnce(&Self, &mut Kept) -> Result<T, CoordinatorError> + Send + 'static,
-        then: impl FnOnce(&Kept) + Send + 'static,
+        step: impl FnOnce(&Self, &mut PersistedState) -> Result<T, CoordinatorError> + Send + 'static,
+        then: impl FnOnce(&PersistedState) + Send + 'static,
     ) -> Result<T, CoordinatorError> {
         let turn = Arc::clone(&self.turn).acquire_owned().await;
-        let ledger = Arc::clone(self);
+        let durable = Arc::clone(self);
         let work = move || {
             let _turn = turn;
-            ledger.change_now(step, then)
+            durable.change_now(step, then)
         };
         let worked = tokio::task::spawn_blocking(work).await;
         worked.unwrap_or_else(|why| Err(CoordinatorError::unknown(why.to_string())))
@@ -86,8 +86,8 @@ impl Ledger {
 
     fn change_now<T>(
         &self,
-        step: impl FnOnce(&Self, &mut Kept) -> Result<T, CoordinatorError>,
-        then: impl FnOnce(&Kept),
+        step: impl FnOnce(&Self, &mut PersistedState) -> Result<T, CoordinatorError>,
+        then: impl FnOnce(&PersistedState),
     ) -> Result<T, CoordinatorError> {
         self.check()?;
         let before = self.kept().clone();
