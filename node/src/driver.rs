@@ -28,7 +28,7 @@ use larder_base::{BootId, Member};
 use larder_coordinator::{Revision, Watch};
 use larder_membership::{
     Agent, Now, Record,
-    agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket},
+    agent::{Alive, Answer, Bootstrap, Effect, Event, Identity, Ticket},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -118,7 +118,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
             Identity {
                 member: me,
                 boot,
-                founds: founds.then(|| Founding {
+                founds: founds.then(|| Bootstrap {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
                     copies: shared.config.copies().unwrap_or(1),
                 }),

@@ -39,7 +39,7 @@ type Client = CoordinatorClient<Channel>;
 
 /// A follower. Its tasks end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(crate) struct Follower {
     connection: Arc<LeaderConnection>,
     end: DropGuard,
 }

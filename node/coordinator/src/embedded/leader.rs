@@ -25,7 +25,7 @@ use crate::watch::Publisher;
 
 /// A serving coordinator. Its lease task ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Leader {
+pub(crate) struct Leader {
     core: Arc<Core>,
     /// Cancelled when another coordinator has replaced it, and on drop.
     ended: CancellationToken,

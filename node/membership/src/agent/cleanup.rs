@@ -17,13 +17,13 @@ const DROPS_AT_ONCE_MAX: usize = 256;
 
 /// What is left to drop of one plan.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Dropper {
+pub(super) struct CopyCleanup {
     plan: Option<BlobId>,
     /// Shards that were to move from here, and to whom.
     left: Vec<(Shard, String)>,
 }
 
-impl Dropper {
+impl CopyCleanup {
     fn follow(&mut self, id: BlobId, plan: &Plan, me: &str) {
         if self.plan != Some(id) {
             self.plan = Some(id);
@@ -42,10 +42,10 @@ impl<R: Rules> Agent<R> {
         let Some(settling) = self.plan_to_drop_by() else {
             return;
         };
-        let Some(work) = self.mover.work(settling) else {
+        let Some(work) = self.transfers.work(settling) else {
             return;
         };
-        self.dropper.follow(settling, &work.plan, &self.me.member.id);
+        self.cleanup.follow(settling, &work.plan, &self.me.member.id);
         let ready = self.droppable(settling);
         if ready.is_empty() {
             return;
@@ -54,14 +54,14 @@ impl<R: Rules> Agent<R> {
             self.link.ask_soon();
             return;
         }
-        self.dropper.left.retain(|(shard, _)| !ready.contains(shard));
+        self.cleanup.left.retain(|(shard, _)| !ready.contains(shard));
         out.extend(ready.into_iter().map(Effect::Drop));
     }
 
     /// Whether no old copy is left here that is to go by this plan, but for those that may stay as
     /// a new owner could not take everything.
     pub(super) fn clean(&self, plan: BlobId) -> bool {
-        let Dropper { plan: followed, left } = &self.dropper;
+        let CopyCleanup { plan: followed, left } = &self.cleanup;
         let stays = |to: &str| self.settled_by(to, plan).is_some_and(|settled| settled.gaps > 0);
         *followed == Some(plan) && left.iter().all(|(_, to)| stays(to))
     }
@@ -80,7 +80,7 @@ impl<R: Rules> Agent<R> {
     /// Shards that a new owner holds and nobody brings back.
     fn droppable(&self, settling: BlobId) -> Vec<Shard> {
         let mut ready = Vec::new();
-        for (shard, to) in &self.dropper.left {
+        for (shard, to) in &self.cleanup.left {
             if ready.len() == DROPS_AT_ONCE_MAX {
                 break;
             }
@@ -101,7 +101,7 @@ impl<R: Rules> Agent<R> {
         let Some(change) = self.record().and_then(|record| record.change.as_ref()) else {
             return false;
         };
-        self.mover.work(change.plan).is_none_or(|work| work.brings(shard))
+        self.transfers.work(change.plan).is_none_or(|work| work.brings(shard))
     }
 
     /// What a node that is here says of a plan.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use larder_base::{Member, Ring};
 
 use super::{
-    Agent, Effect, Founding,
-    intent::{Duty, Intent, task},
+    Agent, Bootstrap, Effect,
+    intent::{Action, Intent, task},
     rules::{Rule, Rules},
     view::View,
 };
@@ -26,7 +26,7 @@ impl<R: Rules> Agent<R> {
         let me = &self.me.member;
         let Some(View { record, .. }) = &self.view else {
             if self.link.no_record()
-                && let Some(Founding { cluster, copies }) = self.me.founds
+                && let Some(Bootstrap { cluster, copies }) = self.me.founds
             {
                 let ring = Ring::new(1, vec![me.clone()]);
                 match ring.and_then(|ring| ring.with_copies(copies)) {
@@ -73,48 +73,48 @@ impl<R: Rules> Agent<R> {
     pub(super) fn serve(&mut self, out: &mut Vec<Effect>) {
         self.look_at_brake(out);
         self.ask_for_the_missing();
-        let (Some(duty), Some(rank)) = (self.find_duty(), self.rank()) else {
-            self.duty = None;
+        let (Some(action), Some(rank)) = (self.find_action(), self.rank()) else {
+            self.action = None;
             return self.sweep(out);
         };
-        let since = match &self.duty {
-            Some((known, since)) if *known == duty => *since,
+        let since = match &self.action {
+            Some((known, since)) if *known == action => *since,
             _ => self.now,
         };
-        self.duty = Some((duty.clone(), since));
+        self.action = Some((action.clone(), since));
         if self.now >= since + self.timing.turn * rank {
-            self.fulfil(duty, out);
+            self.fulfil(action, out);
         }
     }
 
-    fn fulfil(&mut self, duty: Duty, out: &mut Vec<Effect>) {
+    fn fulfil(&mut self, action: Action, out: &mut Vec<Effect>) {
         let Some(record) = self.record() else {
             return;
         };
-        let step = match &duty {
-            Duty::Lose(ids) => {
+        let step = match &action {
+            Action::Lose(ids) => {
                 if !self.rules.holds(Rule::DeathIsAskedFor, self.fresh()) {
                     return self.link.ask_soon();
                 }
                 let edits = ids.iter().cloned().map(Edit::Remove).collect();
                 let task = task(record, edits, true);
-                return self.ask_planner(duty, task, out);
+                return self.ask_planner(action, task, out);
             }
-            Duty::Stage(edits) | Duty::Extend(edits) => {
+            Action::Stage(edits) | Action::Extend(edits) => {
                 let mut task = task(record, edits.clone(), false);
                 if let Some(change) = &record.change {
                     task.copies = change.scheme.copies;
                 }
-                return self.ask_planner(duty, task, out);
+                return self.ask_planner(action, task, out);
             }
-            Duty::Commit => record.committed(),
-            Duty::Abort(_) => record.aborted(&duty.words(), false),
-            Duty::Forget(ids) => record.forgotten(ids),
-            Duty::Settle => record.settled(),
+            Action::Commit => record.committed(),
+            Action::Abort(_) => record.aborted(&action.words(), false),
+            Action::Forget(ids) => record.forgotten(ids),
+            Action::Settle => record.settled(),
         };
         match step {
-            Ok(audit) => self.propose(Intent::Duty(duty), audit, Vec::new(), out),
-            Err(why) => self.refuse(Intent::Duty(duty), &why.to_string(), out),
+            Ok(audit) => self.propose(Intent::Action(action), audit, Vec::new(), out),
+            Err(why) => self.refuse(Intent::Action(action), &why.to_string(), out),
         }
     }
 
@@ -137,25 +137,27 @@ impl<R: Rules> Agent<R> {
         u32::try_from(rank).ok()
     }
 
-    pub(super) fn find_duty(&self) -> Option<Duty> {
+    pub(super) fn find_action(&self) -> Option<Action> {
         let View { record, .. } = self.view.as_ref()?;
         let lost = self.lost(record);
         if !lost.is_empty() {
-            return Some(Duty::Lose(lost));
+            return Some(Action::Lose(lost));
         }
         if let Some(change) = &record.change {
-            return self.duty_of_change(record, change).or_else(|| self.extension(record, change));
+            return self
+                .action_of_change(record, change)
+                .or_else(|| self.extension(record, change));
         }
         let dead = record.members.iter().filter(|entry| self.dead_joiner(entry));
         let dead: Vec<String> = dead.map(|entry| entry.member.id.clone()).collect();
         if !dead.is_empty() && !self.rules.broken(Rule::ForgetDeadJoiners) {
-            return Some(Duty::Forget(dead));
+            return Some(Action::Forget(dead));
         }
         let edits = self.due_edits(record);
         if !edits.is_empty() {
-            return Some(Duty::Stage(edits));
+            return Some(Action::Stage(edits));
         }
-        self.has_settled(record).then_some(Duty::Settle)
+        self.has_settled(record).then_some(Action::Settle)
     }
 
     /// Whether all members say that nothing is left to move or to drop by the plan of the ring. Who
@@ -192,7 +194,7 @@ impl<R: Rules> Agent<R> {
         if lost.len() < record.in_ring().count() { lost } else { Vec::new() }
     }
 
-    fn duty_of_change(&self, record: &Record, change: &Change) -> Option<Duty> {
+    fn action_of_change(&self, record: &Record, change: &Change) -> Option<Action> {
         let outside = |edit: &&Edit| match edit {
             Edit::Put(member) => record.entry(&member.id).is_some_and(|e| !e.state.in_ring()),
             Edit::Remove(_) => false,
@@ -202,16 +204,16 @@ impl<R: Rules> Agent<R> {
         if let Some(id) = gone
             && !self.rules.broken(Rule::DeadJoinersAbort)
         {
-            return Some(Duty::Abort(id.to_owned()));
+            return Some(Action::Abort(id.to_owned()));
         }
         let there = newcomers.all(|id| self.liveness.here(id));
         let moved = self.rules.holds(Rule::CommitAfterMoves, self.moved(change));
         let go = self.rules.holds(Rule::CommitUnlessPaused, !change.paused);
-        (there && go && (moved || self.overdue(record, change))).then_some(Duty::Commit)
+        (there && go && (moved || self.overdue(record, change))).then_some(Action::Commit)
     }
 
     /// The change that takes out who leaves by a deadline too, if the change in flight does not.
-    fn extension(&self, record: &Record, change: &Change) -> Option<Duty> {
+    fn extension(&self, record: &Record, change: &Change) -> Option<Action> {
         let waits =
             |entry: &&Entry| entry.state.is_pressed() && !change.takes_out(&entry.member.id);
         let leaving: Vec<&str> =
@@ -223,7 +225,7 @@ impl<R: Rules> Agent<R> {
         let edits = before.chain(leaving.iter().map(|id| Edit::Remove((*id).to_owned())));
         let edits: Vec<Edit> = edits.collect();
         let somebody_stays = !edited(&record.ring_members(), &edits).is_empty();
-        (somebody_stays && self.all_are_there(record)).then_some(Duty::Extend(edits))
+        (somebody_stays && self.all_are_there(record)).then_some(Action::Extend(edits))
     }
 
     /// Whether all active members are announced, so that a plan can count on them.
@@ -235,7 +237,7 @@ impl<R: Rules> Agent<R> {
 
     /// Whether all that were to get shards have said that they have them.
     fn moved(&self, change: &Change) -> bool {
-        let Some(work) = self.mover.work(change.plan) else {
+        let Some(work) = self.transfers.work(change.plan) else {
             return false;
         };
         work.plan.receivers().iter().all(|id| self.settled_by(id, change.plan).is_some())

@@ -177,7 +177,7 @@ pub struct Progress {
 
 /// How fast, and whether at all, the change in flight may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct TransferPace {
     pub(super) paused: bool,
     /// Bytes a second for this node.
     pub(super) rate: Option<u64>,
@@ -185,7 +185,7 @@ pub(super) struct Pace {
 
 /// The plans that concern this node: the one that brought about the ring, and the one in flight.
 #[derive(Debug, Clone)]
-pub(super) struct Mover {
+pub(super) struct ShardTransfers {
     timing: Timing,
     works: Vec<Work>,
     /// Plans that are wanted and not here yet, and when to ask for them.
@@ -199,7 +199,7 @@ pub(super) struct Mover {
     due: Option<Now>,
 }
 
-impl Mover {
+impl ShardTransfers {
     /// No plan concerns this node yet.
     pub(super) fn new(timing: Timing) -> Self {
         Self {
@@ -250,7 +250,12 @@ impl Mover {
 
     /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for
     /// the answer.
-    pub(super) fn ask(&mut self, now: Now, change: Option<(BlobId, Pace)>, out: &mut Vec<Effect>) {
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        change: Option<(BlobId, TransferPace)>,
+        out: &mut Vec<Effect>,
+    ) {
         let paused = change.filter(|(_, pace)| pace.paused).map(|(id, _)| id);
         for work in self.works.iter_mut().filter(|work| Some(work.id) != paused) {
             if now >= work.ask_at && !work.waiting.is_empty() {
@@ -273,7 +278,7 @@ impl Mover {
     pub(super) fn pull(
         &mut self,
         now: Now,
-        change: Option<(BlobId, Pace)>,
+        change: Option<(BlobId, TransferPace)>,
         yields: bool,
         rules: &impl Rules,
         out: &mut Vec<Effect>,
@@ -384,7 +389,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A plan that brings so many shards of a MiB here.
-    fn mover(shards: u8) -> (Mover, BlobId) {
+    fn transfers(shards: u8) -> (ShardTransfers, BlobId) {
         let step = |shard| Move {
             snapshot: SnapshotId::from_bytes([1; 16]),
             shard: ShardId::from_bytes([shard; 16]),
@@ -398,20 +403,20 @@ mod tests {
         let edits = Vec::new();
         let plan = Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
             .encode();
-        let (id, mut mover) = (BlobId::of(&plan), Mover::new(Timing::REAL));
-        mover.want(&[id], Now::ZERO);
-        mover.arrived(id, &plan, "b");
-        (mover, id)
+        let (id, mut transfers) = (BlobId::of(&plan), ShardTransfers::new(Timing::REAL));
+        transfers.want(&[id], Now::ZERO);
+        transfers.arrived(id, &plan, "b");
+        (transfers, id)
     }
 
     /// What begins to be pulled now, and is here at once.
-    fn pulled(mover: &mut Mover, id: BlobId, now: Now, rate: Option<u64>) -> usize {
+    fn pulled(transfers: &mut ShardTransfers, id: BlobId, now: Now, rate: Option<u64>) -> usize {
         let mut out = Vec::new();
-        let pace = Pace { paused: false, rate };
-        mover.pull(now, Some((id, pace)), true, &Unbroken, &mut out);
+        let pace = TransferPace { paused: false, rate };
+        transfers.pull(now, Some((id, pace)), true, &Unbroken, &mut out);
         for effect in &out {
             if let Effect::Pull { shard, .. } = effect {
-                mover.pulled(now, *shard, Pulled::Verified, &Unbroken);
+                transfers.pulled(now, *shard, Pulled::Verified, &Unbroken);
             }
         }
         out.len()
@@ -419,20 +424,20 @@ mod tests {
 
     #[test]
     fn a_rate_is_reached_and_not_passed_by_whoever_comes_when_due() {
-        let (mut mover, id) = mover(100);
+        let (mut transfers, id) = transfers(100);
         let (rate, mut now, mut begun) = (Some(10 * BYTES), SECOND, 0);
         while now < 6 * SECOND {
-            begun += pulled(&mut mover, id, now, rate);
-            now = mover.due().expect("there is more");
+            begun += pulled(&mut transfers, id, now, rate);
+            now = transfers.due().expect("there is more");
         }
         assert_eq!(begun, 50, "ten a second");
     }
 
     #[test]
     fn what_was_read_longest_ago_comes_next_and_what_nobody_told_of_last() {
-        let (mut mover, id) = mover(6);
+        let (mut transfers, id) = transfers(6);
         let mut out = Vec::new();
-        mover.ask(SECOND, None, &mut out);
+        transfers.ask(SECOND, None, &mut out);
         let [Effect::AskLastUses { plan, givers, wanted }] = &out[..] else { panic!("{out:?}") };
         let snapshot = SnapshotId::from_bytes([1; 16]);
         assert_eq!((*plan, givers), (id, &BTreeMap::from([("a".to_owned(), [snapshot].into())])));
@@ -441,44 +446,45 @@ mod tests {
             let shard = Shard { snapshot, shard: ShardId::from_bytes([number; 16]) };
             uses.note(shard, Duration::from_secs(secs), wanted);
         }
-        mover.sort(id, &uses, &Unbroken);
-        let numbers = mover.works[0].waiting.iter().map(|&index| mover.works[0].steps[index].shard);
+        transfers.sort(id, &uses, &Unbroken);
+        let numbers =
+            transfers.works[0].waiting.iter().map(|&index| transfers.works[0].steps[index].shard);
         let numbers: Vec<u8> = numbers.map(|shard| shard.shard.as_bytes()[0]).collect();
         assert_eq!(numbers, [3, 5, 1, 0, 2, 4]);
     }
 
     #[test]
     fn givers_are_asked_again_after_a_while_and_for_as_long_as_something_waits() {
-        let (mut mover, id) = mover(1);
-        let asked_of = |mover: &mut Mover, now, change| {
+        let (mut transfers, id) = transfers(1);
+        let asked_of = |transfers: &mut ShardTransfers, now, change| {
             let mut out = Vec::new();
-            mover.ask(now, change, &mut out);
+            transfers.ask(now, change, &mut out);
             out.len()
         };
-        let asked = |mover: &mut Mover, now| asked_of(mover, now, None);
-        let paused = Pace { paused: true, rate: None };
-        assert_eq!(asked_of(&mut mover, SECOND, Some((id, paused))), 0);
-        assert_eq!(asked(&mut mover, SECOND), 1);
-        assert_eq!(asked(&mut mover, LAST_USES_INTERVAL), 0);
-        assert_eq!(asked(&mut mover, SECOND + LAST_USES_INTERVAL), 1);
-        pulled(&mut mover, id, 2 * LAST_USES_INTERVAL, None);
-        assert_eq!(asked(&mut mover, 3 * LAST_USES_INTERVAL), 0);
+        let asked = |transfers: &mut ShardTransfers, now| asked_of(transfers, now, None);
+        let paused = TransferPace { paused: true, rate: None };
+        assert_eq!(asked_of(&mut transfers, SECOND, Some((id, paused))), 0);
+        assert_eq!(asked(&mut transfers, SECOND), 1);
+        assert_eq!(asked(&mut transfers, LAST_USES_INTERVAL), 0);
+        assert_eq!(asked(&mut transfers, SECOND + LAST_USES_INTERVAL), 1);
+        pulled(&mut transfers, id, 2 * LAST_USES_INTERVAL, None);
+        assert_eq!(asked(&mut transfers, 3 * LAST_USES_INTERVAL), 0);
     }
 
     #[test]
     fn another_rate_holds_at_once() {
-        let (mut mover, id) = mover(9);
-        assert_eq!(pulled(&mut mover, id, SECOND, Some(1)), 1);
-        assert_eq!(pulled(&mut mover, id, 2 * SECOND, Some(1)), 0, "it takes days");
-        assert_eq!(pulled(&mut mover, id, 2 * SECOND, Some(BYTES)), 1);
-        assert_eq!(mover.due(), Some(3 * SECOND));
+        let (mut transfers, id) = transfers(9);
+        assert_eq!(pulled(&mut transfers, id, SECOND, Some(1)), 1);
+        assert_eq!(pulled(&mut transfers, id, 2 * SECOND, Some(1)), 0, "it takes days");
+        assert_eq!(pulled(&mut transfers, id, 2 * SECOND, Some(BYTES)), 1);
+        assert_eq!(transfers.due(), Some(3 * SECOND));
     }
 
     #[test]
     fn nothing_is_due_without_a_rate_or_when_all_is_here() {
-        let (mut mover, id) = mover(1);
-        pulled(&mut mover, id, SECOND, Some(1));
-        pulled(&mut mover, id, SECOND, Some(1));
-        assert_eq!(mover.due(), None);
+        let (mut transfers, id) = transfers(1);
+        pulled(&mut transfers, id, SECOND, Some(1));
+        pulled(&mut transfers, id, SECOND, Some(1));
+        assert_eq!(transfers.due(), None);
     }
 }

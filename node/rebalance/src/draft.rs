@@ -1,4 +1,4 @@
-//! The board that a plan is worked out on: who owns what so far, and how full that makes everyone.
+//! The draft that a plan is worked out on: who owns what so far, and how full that makes everyone.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const VACANT: u16 = u16::MAX;
 
 /// A shard to be placed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lot {
+pub(crate) struct UnplacedShard {
     pub(crate) place: u64,
     pub(crate) id: ShardId,
     pub(crate) bytes: u64,
@@ -20,99 +20,106 @@ pub(crate) struct Lot {
 }
 
 /// The shards of a snapshot, in the order of their places, and their owners among a ring's members.
-pub(crate) struct Board<'a> {
+pub(crate) struct Draft<'a> {
     pub(crate) ring: &'a Ring,
-    pub(crate) lots: &'a [Lot],
+    pub(crate) unplaced: &'a [UnplacedShard],
     pub(crate) copies: usize,
     pub(crate) loads: Loads,
-    /// By lot: the owners that the ring's walk says.
+    /// By shard: the owners that the ring's walk says.
     natural: Vec<u16>,
-    /// By lot: its owners so far, those still to be found at the end.
+    /// By shard: its owners so far, those still to be found at the end.
     owners: Vec<u16>,
 }
 
-impl<'a> Board<'a> {
-    /// A board on which nothing is owned yet.
-    pub(crate) fn new(ring: &'a Ring, lots: &'a [Lot]) -> Self {
+impl<'a> Draft<'a> {
+    /// A draft on which nothing is owned yet.
+    pub(crate) fn new(ring: &'a Ring, unplaced: &'a [UnplacedShard]) -> Self {
         let copies = ring.spread().copies(ring.copies());
-        let natural = lots.iter().flat_map(|lot| {
-            let owners = ring.owners_at(lot.place, copies);
+        let natural = unplaced.iter().flat_map(|shard| {
+            let owners = ring.owners_at(shard.place, copies);
             (0..copies).map(move |copy| owners[copy])
         });
         let natural = natural.collect();
-        let bytes = lots.iter().map(|lot| lot.bytes).sum();
+        let bytes = unplaced.iter().map(|shard| shard.bytes).sum();
         let loads = Loads::new(shares(ring, bytes, copies));
-        Self { ring, lots, copies, loads, natural, owners: vec![VACANT; lots.len() * copies] }
+        Self {
+            ring,
+            unplaced,
+            copies,
+            loads,
+            natural,
+            owners: vec![VACANT; unplaced.len() * copies],
+        }
     }
 
-    /// Who owns a lot by the walk.
-    pub(crate) fn natural(&self, lot: usize) -> &[u16] {
-        &self.natural[lot * self.copies..][..self.copies]
+    /// Who owns a shard by the walk.
+    pub(crate) fn natural(&self, shard: usize) -> &[u16] {
+        &self.natural[shard * self.copies..][..self.copies]
     }
 
-    /// Who owns a lot so far.
-    pub(crate) fn owners(&self, lot: usize) -> &[u16] {
-        let slots = &self.owners[lot * self.copies..][..self.copies];
+    /// Who owns a shard so far.
+    pub(crate) fn owners(&self, shard: usize) -> &[u16] {
+        let slots = &self.owners[shard * self.copies..][..self.copies];
         let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.copies);
         &slots[..count]
     }
 
-    /// Whether owners are still to be found for a lot.
-    pub(crate) fn is_vacant(&self, lot: usize) -> bool {
-        self.owners[(lot + 1) * self.copies - 1] == VACANT
+    /// Whether owners are still to be found for a shard.
+    pub(crate) fn is_vacant(&self, shard: usize) -> bool {
+        self.owners[(shard + 1) * self.copies - 1] == VACANT
     }
 
     /// Whether a member may be an owner beside those found so far.
-    pub(crate) fn may_own(&self, lot: usize, member: u16) -> bool {
-        self.ring.spread().may_join(self.owners(lot), member, self.copies)
+    pub(crate) fn may_own(&self, shard: usize, member: u16) -> bool {
+        self.ring.spread().may_join(self.owners(shard), member, self.copies)
     }
 
-    /// Gives a lot one more owner.
-    pub(crate) fn assign(&mut self, lot: usize, member: u16) {
-        let at = lot * self.copies + self.owners(lot).len();
-        debug_assert!(self.may_own(lot, member));
+    /// Gives a shard one more owner.
+    pub(crate) fn assign(&mut self, shard: usize, member: u16) {
+        let at = shard * self.copies + self.owners(shard).len();
+        debug_assert!(self.may_own(shard, member));
         self.owners[at] = member;
-        self.loads.add(member, self.lots[lot].bytes);
+        self.loads.add(member, self.unplaced[shard].bytes);
     }
 
-    /// Whether `to` may own a lot in the place of `from`, one of its owners.
-    pub(crate) fn may_replace(&self, lot: usize, from: u16, to: u16) -> bool {
-        if self.lots[lot].settled.is_some() {
+    /// Whether `to` may own a shard in the place of `from`, one of its owners.
+    pub(crate) fn may_replace(&self, shard: usize, from: u16, to: u16) -> bool {
+        if self.unplaced[shard].settled.is_some() {
             return false;
         }
         let others: Owners =
-            self.owners(lot).iter().copied().filter(|&owner| owner != from).collect();
+            self.owners(shard).iter().copied().filter(|&owner| owner != from).collect();
         self.ring.spread().may_join(&others, to, self.copies)
     }
 
-    /// Hands a lot from one owner to another.
-    pub(crate) fn replace(&mut self, lot: usize, from: u16, to: u16) {
-        debug_assert!(self.may_replace(lot, from, to));
-        let slots = &mut self.owners[lot * self.copies..][..self.copies];
+    /// Hands a shard from one owner to another.
+    pub(crate) fn replace(&mut self, shard: usize, from: u16, to: u16) {
+        debug_assert!(self.may_replace(shard, from, to));
+        let slots = &mut self.owners[shard * self.copies..][..self.copies];
         let slot = slots.iter_mut().find(|owner| **owner == from).expect("one of its owners");
         *slot = to;
-        let bytes = self.lots[lot].bytes;
+        let bytes = self.unplaced[shard].bytes;
         self.loads.remove(from, bytes);
         self.loads.add(to, bytes);
     }
 
-    /// The lots that each of these members owns.
+    /// The unplaced that each of these members owns.
     pub(crate) fn lots_of(&self, wanted: impl Fn(u16) -> bool) -> Vec<Vec<u32>> {
-        let mut lots = vec![Vec::new(); self.ring.members().len()];
+        let mut unplaced = vec![Vec::new(); self.ring.members().len()];
         for (slot, &owner) in self.owners.iter().enumerate() {
             if owner != VACANT && wanted(owner) {
-                let lot = u32::try_from(slot / self.copies).expect("at most 2^24 shards");
-                lots[usize::from(owner)].push(lot);
+                let shard = u32::try_from(slot / self.copies).expect("at most 2^24 shards");
+                unplaced[usize::from(owner)].push(shard);
             }
         }
-        lots
+        unplaced
     }
 
-    /// The owners of a lot as they are handed out: those of the walk in its order, then the others.
-    pub(crate) fn in_order(&self, lot: usize) -> Owners {
-        let owners = self.owners(lot);
-        let natural = self.natural(lot).iter().filter(|member| owners.contains(member));
-        let others = owners.iter().filter(|member| !self.natural(lot).contains(member));
+    /// The owners of a shard as they are handed out: those of the walk in its order, then the others.
+    pub(crate) fn in_order(&self, shard: usize) -> Owners {
+        let owners = self.owners(shard);
+        let natural = self.natural(shard).iter().filter(|member| owners.contains(member));
+        let others = owners.iter().filter(|member| !self.natural(shard).contains(member));
         natural.chain(others).copied().collect()
     }
 }
