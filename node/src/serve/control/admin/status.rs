@@ -12,8 +12,8 @@ use larder_wire::control::{
 };
 
 use super::owned::{Owned, OwnedBytes};
-use crate::cluster::desk::Standing;
 use crate::config::ClusterConfig;
+use crate::membership::admin_handle::Standing;
 use crate::serve::Context;
 
 /// Describes this node's own state.

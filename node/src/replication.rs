@@ -28,11 +28,11 @@ use larder_base::{ShardId, SnapshotId, limits};
 use larder_membership::agent::Pulled;
 use tokio::time;
 
-use crate::bring::bring;
 use crate::cache::Priority;
 use crate::clock;
 use crate::peers::Peer;
 use crate::placements::Placements;
+use crate::resident::ensure_resident;
 use crate::shared::Shared;
 use ask::Held;
 use room::free;
@@ -129,7 +129,7 @@ impl Copier {
 
     /// Returns true while shards move, or old copies are about to be dropped.
     fn is_changing(&self) -> bool {
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.desk().standing());
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
         let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
         record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
     }
@@ -161,7 +161,8 @@ impl Copier {
                 continue;
             }
             let Lacking { dataset, index, .. } = &shard;
-            let bringing = bring(&self.shared.cache, dataset, *index, Priority::Background);
+            let bringing =
+                ensure_resident(&self.shared.cache, dataset, *index, Priority::Background);
             match time::timeout(ROUND_MAX, bringing).await {
                 Ok(Pulled::Verified) => came += 1,
                 _ => drop(self.failed.insert(shard.id())),

@@ -119,17 +119,17 @@ mod tests {
     use larder_base::Ring;
 
     use super::*;
-    use crate::testing::{Folder, Kitchen, member};
+    use crate::testing::{CacheFixture, Folder, member};
 
     #[test]
     fn replica_owners_lack_one_copy_each_and_the_primary_none() {
         let folder = Folder::new(40, 1024, 4096, false);
-        let kitchen = Kitchen::unmanned(&folder, 1 << 20);
-        let open = [Arc::clone(&kitchen.dataset)];
+        let fixture = CacheFixture::unmanned(&folder, 1 << 20);
+        let open = [Arc::clone(&fixture.dataset)];
         let members = ["n1", "n2", "n3"].map(|id| member(id, &format!("{id}:1"))).to_vec();
         let ring = Ring::new(1, members).unwrap().with_copies(2).unwrap();
         let placements = Placements::of_ring(Arc::new(ring));
-        let manifest = kitchen.dataset.manifest();
+        let manifest = fixture.dataset.manifest();
         let all: HashSet<ShardId> =
             (0..manifest.shard_count()).map(|index| manifest.shard(index).id).collect();
         assert_eq!(all.len(), 10);
@@ -148,10 +148,10 @@ mod tests {
             // Spare are a replica it owns and a shard it does not own.
             let spare: HashSet<ShardId> = warm.spare.iter().map(|spare| spare.id).collect();
             assert!(cold.lacking.keys().all(|shard| spare.contains(shard)));
-            let extent_bytes = Kitchen::extent_bytes(&folder, 4);
+            let extent_bytes = CacheFixture::extent_bytes(&folder, 4);
             assert_eq!(10 - spare.len() as u64, cold.promised / extent_bytes);
         }
-        assert_eq!((lacking, promised), (all.clone(), 10 * Kitchen::extent_bytes(&folder, 4)));
+        assert_eq!((lacking, promised), (all.clone(), 10 * CacheFixture::extent_bytes(&folder, 4)));
         let stranger = Survey::of(&open, &placements, "n4", &all);
         assert_eq!((stranger.lacking.len(), stranger.spare.len(), stranger.promised), (0, 0, 0));
     }

@@ -2,12 +2,12 @@
 //!
 //! - [`coordinator`]: keeps the cluster's agreed state in one place.
 //! - `driver`: the agent's shell. It performs the agent's effects and feeds it events.
-//! - [`desk`]: operators' requests and their view of the cluster.
+//! - [`handle`]: operators' requests and their view of the cluster.
 //!
 //! Thread rule: async, on the node's runtime; disk work goes to blocking threads. Non-goals: the
 //! state machines themselves (`larder-cluster`), placement (`larder-plan`).
 
-pub mod desk;
+pub mod admin_handle;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use larder_base::Error;
 use larder_coordinator::{Coordinator, EmbeddedCoordinator, EmbeddedOptions, Etcd};
 
 use crate::config::{ClusterConfig, Config};
-use desk::{Desk, Inbox};
+use admin_handle::{AdminHandle, Inbox};
 
 /// The cluster that a node belongs to.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Cluster {
     seat: Option<Arc<EmbeddedCoordinator>>,
     /// True if this node may found a cluster where there is none.
     founds: bool,
-    desk: Desk,
+    handle: AdminHandle,
     inbox: Mutex<Option<Inbox>>,
 }
 
@@ -63,8 +63,8 @@ impl Cluster {
         seat: Option<Arc<EmbeddedCoordinator>>,
         founds: bool,
     ) -> Self {
-        let (desk, inbox) = Desk::new();
-        Self { coordinator, seat, founds, desk, inbox: Mutex::new(Some(inbox)) }
+        let (handle, inbox) = AdminHandle::new();
+        Self { coordinator, seat, founds, handle, inbox: Mutex::new(Some(inbox)) }
     }
 
     /// What the agent's shell takes over from operators, and whether the agent may found a cluster.
@@ -76,10 +76,10 @@ impl Cluster {
         (inbox.expect("a node takes part once"), self.founds)
     }
 
-    /// Returns the desk for operators' requests.
+    /// Returns the admin handle for operators' requests.
     #[must_use]
-    pub fn desk(&self) -> &Desk {
-        &self.desk
+    pub fn handle(&self) -> &AdminHandle {
+        &self.handle
     }
 
     /// Returns the coordinator of the cluster.

@@ -9,13 +9,13 @@ use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
 use super::Group;
 use crate::cache::{Failures, Queue};
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
-pub(super) type ShardStore = Store<ShardId, Group, Arc<Flight>, Kept>;
-pub(super) type EvictedShard = Evicted<ShardId, Kept>;
+pub(super) type ShardStore = Store<ShardId, Group, Arc<InFlightFill>, ResidentShard>;
+pub(super) type EvictedShard = Evicted<ShardId, ResidentShard>;
 
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct CacheState {
     pub(super) store: ShardStore,
     pub(super) queue: Queue,
     pub(super) failures: Failures,
@@ -27,13 +27,13 @@ pub(super) struct Books {
 
 /// A shard that is here.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct ResidentShard {
     pub(super) sealed: Arc<Sealed>,
     /// It is no longer handed out, and leaves with its last lease.
     pub(super) condemned: bool,
 }
 
-impl Kept {
+impl ResidentShard {
     pub(super) fn new(sealed: Arc<Sealed>) -> Self {
         Self { sealed, condemned: false }
     }
@@ -59,7 +59,7 @@ pub(super) enum Discarded {
     Absent,
 }
 
-impl Books {
+impl CacheState {
     pub(super) fn new(budget: Budget, policy: KeepWhatYouHave) -> Self {
         let quota_bytes = budget.limit_bytes() / 100 * u64::from(limits::LEASE_QUOTA_PERCENT);
         Self {

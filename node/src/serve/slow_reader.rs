@@ -12,19 +12,19 @@ use larder_base::limits;
 
 /// The debt of one client, and its limit.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct SlowReaderGuard {
     owed: Duration,
     owed_max: Duration,
     bytes_per_second: u64,
 }
 
-impl Default for Patience {
+impl Default for SlowReaderGuard {
     fn default() -> Self {
         Self::new(limits::SEND_STALL_TIMEOUT, limits::SEND_BYTES_PER_SECOND_MIN)
     }
 }
 
-impl Patience {
+impl SlowReaderGuard {
     /// Creates a limit. A client that receives nothing reaches it after `owed_max`, and one at this
     /// rate never.
     pub(super) fn new(owed_max: Duration, bytes_per_second: u64) -> Self {
@@ -47,8 +47,8 @@ mod tests {
 
     /// Returns the seconds until the limit for a client that receives so many bytes in each.
     fn seconds_with(taken: usize) -> Option<usize> {
-        let mut patience = Patience::new(10 * SECOND, 1000);
-        (1..1000).find(|_| !patience.lasts_after(SECOND, taken))
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        (1..1000).find(|_| !slow_reader.lasts_after(SECOND, taken))
     }
 
     #[test]
@@ -61,17 +61,17 @@ mod tests {
 
     #[test]
     fn fast_client_saves_no_credit() {
-        let mut patience = Patience::new(10 * SECOND, 1000);
-        assert!(patience.lasts_after(SECOND, usize::MAX));
-        assert!(patience.lasts_after(10 * SECOND, 0));
-        assert!(!patience.lasts_after(SECOND, 0));
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        assert!(slow_reader.lasts_after(SECOND, usize::MAX));
+        assert!(slow_reader.lasts_after(10 * SECOND, 0));
+        assert!(!slow_reader.lasts_after(SECOND, 0));
     }
 
     #[test]
     fn slow_client_can_catch_up() {
-        let mut patience = Patience::new(10 * SECOND, 1000);
-        assert!(patience.lasts_after(9 * SECOND, 0));
-        assert!(patience.lasts_after(SECOND, 10_000));
-        assert!(patience.lasts_after(10 * SECOND, 0));
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        assert!(slow_reader.lasts_after(9 * SECOND, 0));
+        assert!(slow_reader.lasts_after(SECOND, 10_000));
+        assert!(slow_reader.lasts_after(10 * SECOND, 0));
     }
 }

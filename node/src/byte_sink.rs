@@ -7,7 +7,7 @@ use larder_extent::Part;
 use crate::errors;
 
 /// A sink for the bytes of a read, in their order.
-pub(crate) trait Target: Send {
+pub(crate) trait ByteSink: Send {
     /// Starts anew. Forgets the bytes put so far.
     fn begin(&mut self);
 
@@ -15,7 +15,7 @@ pub(crate) trait Target: Send {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error>;
 }
 
-impl Target for Part {
+impl ByteSink for Part {
     fn begin(&mut self) {
         self.restart();
     }
@@ -37,7 +37,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl Target for Piece<'_> {
+impl ByteSink for Piece<'_> {
     fn begin(&mut self) {
         self.filled = 0;
     }

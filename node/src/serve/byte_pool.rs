@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The bytes that are left to reserve.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct BytePool {
     left: Mutex<usize>,
     returned: Condvar,
 }
@@ -13,19 +13,19 @@ pub(crate) struct Allowance {
 /// A reserved part of an allowance.
 #[derive(Debug)]
 pub(super) struct Held {
-    from: Arc<Allowance>,
+    from: Arc<BytePool>,
     bytes: usize,
 }
 
-impl Allowance {
+impl BytePool {
     pub(super) fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self { left: Mutex::new(bytes), returned: Condvar::new() })
     }
 
-    /// Reserves `bytes`. Waits at most `patience` for other connections to return theirs.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Held> {
+    /// Reserves `bytes`. Waits at most `timeout` for other connections to return theirs.
+    pub(super) fn take(self: &Arc<Self>, bytes: usize, timeout: Duration) -> Option<Held> {
         let short = |left: &mut usize| *left < bytes;
-        let waited = self.returned.wait_timeout_while(self.lock(), patience, short);
+        let waited = self.returned.wait_timeout_while(self.lock(), timeout, short);
         let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
         *left = left.checked_sub(bytes)?;
         Some(Held { from: Arc::clone(self), bytes })
@@ -58,16 +58,16 @@ mod tests {
 
     #[test]
     fn dropped_bytes_can_be_reserved_again_within_the_limit() {
-        let allowance = Allowance::new(100);
-        let held = allowance.take(60, Duration::ZERO).expect("there is enough");
-        assert!(allowance.take(41, Duration::ZERO).is_none());
+        let pool = BytePool::new(100);
+        let held = pool.take(60, Duration::ZERO).expect("there is enough");
+        assert!(pool.take(41, Duration::ZERO).is_none());
         drop(held);
-        let mut held = allowance.take(100, Duration::ZERO).unwrap();
+        let mut held = pool.take(100, Duration::ZERO).unwrap();
         held.keep(30);
-        assert!(allowance.take(71, Duration::ZERO).is_none());
-        assert!(allowance.take(70, Duration::ZERO).is_some());
+        assert!(pool.take(71, Duration::ZERO).is_none());
+        assert!(pool.take(70, Duration::ZERO).is_some());
         drop(held);
-        assert!(allowance.take(100, Duration::ZERO).is_some());
-        assert!(allowance.take(101, Duration::ZERO).is_none());
+        assert!(pool.take(100, Duration::ZERO).is_some());
+        assert!(pool.take(101, Duration::ZERO).is_none());
     }
 }

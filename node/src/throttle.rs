@@ -24,14 +24,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time;
 
 use crate::clock;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// Shorter pauses are saved up: timers are not finer.
 const REST_MIN: Duration = Duration::from_millis(1);
 
 /// The readers and transfers that one node knows of.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct TransferThrottle {
     state: Mutex<State>,
     /// Held while a piece is transferred, and during the pause after it.
     piece: Semaphore,
@@ -49,13 +49,13 @@ struct State {
     owed: Duration,
 }
 
-impl Default for Pace {
+impl Default for TransferThrottle {
     fn default() -> Self {
         Self { state: Mutex::default(), piece: Semaphore::new(1) }
     }
 }
 
-impl Pace {
+impl TransferThrottle {
     /// Notes that a client reads here.
     pub(crate) fn note_read(&self) {
         self.lock().read = Some(clock::now());
@@ -77,7 +77,7 @@ impl Pace {
 
     /// Waits until a piece of this flight may be taken. While clients read, throttled flights take
     /// one piece at a time. A flight with a waiting reader never waits here.
-    pub(crate) async fn turn<'a>(&'a self, flight: &'a Flight) -> Turn<'a> {
+    pub(crate) async fn turn<'a>(&'a self, flight: &'a InFlightFill) -> Turn<'a> {
         let only = if !flight.is_hurried() && self.is_to_yield() {
             tokio::select! {
                 permit = self.piece.acquire() => permit.ok(),
@@ -86,7 +86,7 @@ impl Pace {
         } else {
             None
         };
-        Turn { pace: self, flight, _only: only }
+        Turn { throttle: self, flight, _only: only }
     }
 
     fn is_to_yield(&self) -> bool {
@@ -123,8 +123,8 @@ fn is_within(window: Duration, at: Option<Instant>, now: Instant) -> bool {
 /// One piece that is being taken.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    pace: &'a Pace,
-    flight: &'a Flight,
+    throttle: &'a TransferThrottle,
+    flight: &'a InFlightFill,
     _only: Option<SemaphorePermit<'a>>,
 }
 
@@ -135,7 +135,7 @@ impl Turn<'_> {
         if self.flight.is_hurried() {
             return;
         }
-        let rest = self.pace.owe(took, rests);
+        let rest = self.throttle.owe(took, rests);
         if !rest.is_zero() {
             // The pause also ends when the flight becomes hurried.
             let _ = time::timeout(rest, self.flight.until_hurried()).await;
@@ -152,8 +152,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn flight() -> Flight {
-        Flight::new(ShardId::from_bytes([1; 16]))
+    fn flight() -> InFlightFill {
+        InFlightFill::new(ShardId::from_bytes([1; 16]))
     }
 
     /// Returns true if it still waits after all ready work is done.
@@ -170,57 +170,57 @@ mod tests {
         }
     }
 
-    async fn takes_its_turn(pace: &Pace, flight: &Flight) {
-        pace.turn(flight).await.end(Duration::ZERO, 0).await;
+    async fn takes_its_turn(throttle: &TransferThrottle, flight: &InFlightFill) {
+        throttle.turn(flight).await.end(Duration::ZERO, 0).await;
     }
 
     #[tokio::test]
     async fn without_readers_pieces_come_in_parallel_without_pauses() {
-        let (pace, flights) = (Pace::default(), [flight(), flight()]);
-        assert_eq!(pace.rests_for("n2"), 0);
-        let first = pace.turn(&flights[0]).await;
-        assert!(!waits(takes_its_turn(&pace, &flights[1])).await);
+        let (throttle, flights) = (TransferThrottle::default(), [flight(), flight()]);
+        assert_eq!(throttle.rests_for("n2"), 0);
+        let first = throttle.turn(&flights[0]).await;
+        assert!(!waits(takes_its_turn(&throttle, &flights[1])).await);
         // Otherwise the test does not end.
         first.end(HOUR, 0).await;
     }
 
     #[test]
     fn all_targets_of_one_source_share_its_time() {
-        let (pace, now) = (Pace::default(), clock::now());
-        pace.lock().read = Some(now);
-        assert_eq!(pace.rests_at("n2", now), limits::YIELD_RESTS);
-        assert_eq!(pace.rests_at("n2", now), limits::YIELD_RESTS);
-        assert_eq!(pace.rests_at("n3", now), 2 * limits::YIELD_RESTS);
+        let (throttle, now) = (TransferThrottle::default(), clock::now());
+        throttle.lock().read = Some(now);
+        assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n3", now), 2 * limits::YIELD_RESTS);
         let later = now + limits::YIELD_TAKERS_WINDOW;
-        assert_eq!(pace.rests_at("n3", later), limits::YIELD_RESTS);
-        assert_eq!(pace.rests_at("n3", now + limits::YIELD_READERS_WINDOW), 0);
+        assert_eq!(throttle.rests_at("n3", later), limits::YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n3", now + limits::YIELD_READERS_WINDOW), 0);
     }
 
     #[tokio::test]
     async fn reads_here_or_at_the_source_allow_one_piece_at_a_time() {
         for here in [true, false] {
-            let (pace, flights) = (Pace::default(), [flight(), flight()]);
+            let (throttle, flights) = (TransferThrottle::default(), [flight(), flight()]);
             if here {
-                pace.note_read();
+                throttle.note_read();
             } else {
-                pace.turn(&flights[0]).await.end(Duration::ZERO, 1).await;
+                throttle.turn(&flights[0]).await.end(Duration::ZERO, 1).await;
             }
-            let first = pace.turn(&flights[0]).await;
-            assert!(waits(takes_its_turn(&pace, &flights[1])).await);
+            let first = throttle.turn(&flights[0]).await;
+            assert!(waits(takes_its_turn(&throttle, &flights[1])).await);
             drop(first);
-            assert!(!waits(takes_its_turn(&pace, &flights[1])).await);
+            assert!(!waits(takes_its_turn(&throttle, &flights[1])).await);
         }
     }
 
     #[tokio::test]
     async fn hurried_flight_neither_waits_nor_pauses() {
-        let (pace, flights) = (Pace::default(), [flight(), flight()]);
-        pace.note_read();
-        let _first = pace.turn(&flights[0]).await;
+        let (throttle, flights) = (TransferThrottle::default(), [flight(), flight()]);
+        throttle.note_read();
+        let _first = throttle.turn(&flights[0]).await;
         let second = async {
-            let turn = pace.turn(&flights[1]).await;
+            let turn = throttle.turn(&flights[1]).await;
             // This pause would be taken if the flight were not in a hurry.
-            pace.lock().owed = HOUR;
+            throttle.lock().owed = HOUR;
             turn.end(HOUR, u32::MAX).await;
         };
         let mut second = std::pin::pin!(second);
@@ -231,9 +231,9 @@ mod tests {
 
     #[tokio::test]
     async fn pause_ends_when_a_reader_waits() {
-        let (pace, flight) = (Pace::default(), flight());
-        pace.lock().owed = HOUR;
-        let resting = pace.turn(&flight).await.end(Duration::ZERO, 0);
+        let (throttle, flight) = (TransferThrottle::default(), flight());
+        throttle.lock().owed = HOUR;
+        let resting = throttle.turn(&flight).await.end(Duration::ZERO, 0);
         let mut resting = std::pin::pin!(resting);
         assert!(waits(resting.as_mut()).await);
         flight.hurry();
@@ -242,10 +242,10 @@ mod tests {
 
     #[test]
     fn pauses_are_bounded_and_short_ones_add_up() {
-        let pace = Pace::default();
-        assert_eq!(pace.owe(HOUR, u32::MAX), limits::YIELD_REST_MAX);
+        let throttle = TransferThrottle::default();
+        assert_eq!(throttle.owe(HOUR, u32::MAX), limits::YIELD_REST_MAX);
         let short = REST_MIN / 2;
-        assert_eq!(pace.owe(short, 1), Duration::ZERO);
-        assert_eq!(pace.owe(short, 1), REST_MIN);
+        assert_eq!(throttle.owe(short, 1), Duration::ZERO);
+        assert_eq!(throttle.owe(short, 1), REST_MIN);
     }
 }

@@ -9,10 +9,10 @@ use tokio::task;
 use crate::cache::Priority;
 use crate::cache::{Awaited, Cache, Found};
 use crate::dataset::Dataset;
-use crate::flight::Waited;
+use crate::in_flight::Waited;
 
 /// Fills a shard unless it is here: from a node that has it, else from the origin.
-pub(crate) async fn bring(
+pub(crate) async fn ensure_resident(
     cache: &Arc<Cache>,
     dataset: &Arc<Dataset>,
     index: u32,

@@ -6,43 +6,43 @@ use larder_base::limits;
 use larder_dataset::PartRead;
 use larder_wire::data::{Part, ReadPart};
 
+use crate::byte_sink::{ByteSink, Piece};
 use crate::cache::Job;
 use crate::clock;
 use crate::counters::Counters;
-use crate::pace::Pace;
 use crate::peers::{Holder, Missed};
-use crate::target::{Piece, Target};
+use crate::throttle::TransferThrottle;
 
 /// The peer that gave the first part. The fill asks it for the other parts too.
-pub(super) struct Lender<'a> {
+pub(super) struct PeerSource<'a> {
     holder: Holder,
     job: &'a Job,
     counters: &'a Counters,
-    pace: &'a Pace,
+    throttle: &'a TransferThrottle,
     /// Set after the first failure: the other parts come from the origin.
     failed: AtomicBool,
 }
 
-impl<'a> Lender<'a> {
+impl<'a> PeerSource<'a> {
     /// Fills `target` with a part from the first of `holders` that gives it.
     pub(super) async fn find(
         job: &'a Job,
         holders: Vec<Holder>,
-        (counters, pace): (&'a Counters, &'a Pace),
+        (counters, throttle): (&'a Counters, &'a TransferThrottle),
         read: &PartRead,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Option<Self> {
         for holder in holders {
-            let lender = Self { holder, job, counters, pace, failed: AtomicBool::new(false) };
-            if lender.read(read, target).await {
-                return Some(lender);
+            let peer = Self { holder, job, counters, throttle, failed: AtomicBool::new(false) };
+            if peer.read(read, target).await {
+                return Some(peer);
             }
         }
         None
     }
 
     /// Fills `target` with a part. Returns false if the peer failed, now or earlier.
-    pub(super) async fn read(&self, read: &PartRead, target: &mut impl Target) -> bool {
+    pub(super) async fn read(&self, read: &PartRead, target: &mut impl ByteSink) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;
         }
@@ -54,7 +54,7 @@ impl<'a> Lender<'a> {
         lent.is_ok()
     }
 
-    async fn try_read(&self, read: &PartRead, target: &mut impl Target) -> Result<(), Missed> {
+    async fn try_read(&self, read: &PartRead, target: &mut impl ByteSink) -> Result<(), Missed> {
         let wrong = |what: &str| Missed::Wrong(format!("{what} is beyond what can be asked for"));
         let wanted = ReadPart {
             snapshot: self.job.dataset().snapshot(),
@@ -81,13 +81,13 @@ impl<'a> Lender<'a> {
     async fn read_in_pieces(
         &self,
         part: ReadPart,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Result<u64, Missed> {
         let flight = self.job.flight();
         let (mut memory, mut digest, mut done) = (Vec::new(), None, 0);
         target.begin();
         while done < part.bytes {
-            let turn = self.pace.turn(flight).await;
+            let turn = self.throttle.turn(flight).await;
             let most = if flight.is_hurried() { part.bytes } else { limits::YIELD_PIECE_BYTES };
             let bytes = most.min(part.bytes - done);
             memory.resize(bytes as usize, 0);
@@ -104,7 +104,7 @@ impl<'a> Lender<'a> {
         Ok(digest.expect("a part is not empty"))
     }
 
-    async fn ask(&self, wanted: &ReadPart, target: &mut impl Target) -> Result<Part, Missed> {
+    async fn ask(&self, wanted: &ReadPart, target: &mut impl ByteSink) -> Result<Part, Missed> {
         self.holder.peer.read(wanted, target, self.holder.patience).await
     }
 }

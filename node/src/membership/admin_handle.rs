@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use larder_membership::agent::Progress;
 
-/// The desk of one node.
+/// The admin handle of one node.
 #[derive(Debug)]
-pub struct Desk {
+pub struct AdminHandle {
     requests: mpsc::Sender<Request>,
     standing: watch::Receiver<Arc<Standing>>,
 }
@@ -46,15 +46,15 @@ pub(crate) struct Request {
     pub(crate) answer: oneshot::Sender<Result<Answer, String>>,
 }
 
-/// The agent's side of a desk.
+/// The agent's side of an admin handle.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) requests: mpsc::Receiver<Request>,
     pub(crate) standing: watch::Sender<Arc<Standing>>,
 }
 
-impl Desk {
-    /// A desk and its other side.
+impl AdminHandle {
+    /// an admin handle and its other side.
     pub(crate) fn new() -> (Self, Inbox) {
         let (send, requests) = mpsc::channel(limits::COMMANDS_QUEUED_MAX);
         let (standing, look) = watch::channel(Arc::default());

@@ -14,12 +14,12 @@ use crate::cache::Cache;
 
 /// The memory and the indexing turns that openings of datasets share.
 #[derive(Debug)]
-pub(super) struct Openings {
+pub(super) struct NodeOpenBudget {
     cache: Arc<Cache>,
     indexing: Arc<Semaphore>,
 }
 
-impl Openings {
+impl NodeOpenBudget {
     pub(super) fn new(cache: &Arc<Cache>) -> Self {
         let indexing = Arc::new(Semaphore::new(limits::INDEXINGS_MAX));
         Self { cache: Arc::clone(cache), indexing }
@@ -29,7 +29,7 @@ impl Openings {
 /// One dataset that is being opened: its use of the catalog's resources, and the first answer of
 /// the origin.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct OpenRequest<'a> {
     catalog: &'a Catalog,
     /// Set by the first answer.
     answer: OnceLock<Answer>,
@@ -44,7 +44,7 @@ enum Answer {
     NoTag,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> OpenRequest<'a> {
     pub(super) fn new(catalog: &'a Catalog) -> Self {
         Self { catalog, answer: OnceLock::new() }
     }
@@ -65,7 +65,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl OpenBudget for Asked<'_> {
+impl OpenBudget for OpenRequest<'_> {
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
         self.note(Answer::Names(snapshot));
         self.catalog.get(snapshot).map(|dataset| dataset.manifest().clone())
@@ -73,16 +73,16 @@ impl OpenBudget for Asked<'_> {
 
     fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
         self.note(Answer::NoTag);
-        self.catalog.openings.for_manifest(bytes)
+        self.catalog.budget.for_manifest(bytes)
     }
 
     fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
         self.note(Answer::NoTag);
-        self.catalog.openings.to_index()
+        self.catalog.budget.to_index()
     }
 }
 
-impl OpenBudget for Openings {
+impl OpenBudget for NodeOpenBudget {
     fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
         if bytes <= limits::MANIFEST_BYTES_FREE {
             return Ok(Box::new(()));

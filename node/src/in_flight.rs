@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// One shard on its way into memory.
 #[derive(Debug)]
-pub struct Flight {
+pub struct InFlightFill {
     id: ShardId,
     /// Set while no byte may be read before the whole shard is compared. It is compared with the
     /// checksum that a manifest pins, or with the digest of a peer that gave some of the bytes.
@@ -51,7 +51,7 @@ enum State {
 
 /// Keeps the bytes of a flight counted while it lives. Drop it after the memory that it stands for.
 #[derive(Debug)]
-pub(crate) struct Working(Arc<Flight>);
+pub(crate) struct Working(Arc<InFlightFill>);
 
 impl Drop for Working {
     fn drop(&mut self) {
@@ -72,7 +72,7 @@ pub enum Waited {
     TimedOut,
 }
 
-impl Flight {
+impl InFlightFill {
     /// Creates a flight for a shard that no reader waits for yet.
     pub(crate) fn new(id: ShardId) -> Self {
         Self {

@@ -12,7 +12,7 @@ const WORD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// State of this node's own announcement.
 #[derive(Debug)]
-pub(super) struct Namesake {
+pub(super) struct DuplicateNodeDetector {
     id: String,
     boot: BootId,
     /// Set once this process was announced. From then on an announcement of another boot is no
@@ -21,7 +21,7 @@ pub(super) struct Namesake {
     told: Option<Now>,
 }
 
-impl Namesake {
+impl DuplicateNodeDetector {
     pub(super) fn new(id: String, boot: BootId) -> Self {
         Self { id, boot, announced: false, told: None }
     }
@@ -61,20 +61,20 @@ mod tests {
 
     #[test]
     fn leftover_of_an_earlier_start_is_no_namesake() {
-        let mut namesake = Namesake::new("a".to_owned(), BootId::from_bytes([1; 16]));
-        assert_eq!(namesake.notice(&announced_by(9), Now::ZERO), None);
-        assert_eq!(namesake.notice(&announced_by(1), Now::ZERO), None);
+        let mut duplicate = DuplicateNodeDetector::new("a".to_owned(), BootId::from_bytes([1; 16]));
+        assert_eq!(duplicate.notice(&announced_by(9), Now::ZERO), None);
+        assert_eq!(duplicate.notice(&announced_by(1), Now::ZERO), None);
     }
 
     #[test]
     fn another_process_of_the_same_name_is_told_once_a_minute() {
-        let mut namesake = Namesake::new("a".to_owned(), BootId::from_bytes([1; 16]));
+        let mut duplicate = DuplicateNodeDetector::new("a".to_owned(), BootId::from_bytes([1; 16]));
         let second = Duration::from_secs(1);
-        assert_eq!(namesake.notice(&announced_by(1), Now::ZERO), None);
-        let told = namesake.notice(&announced_by(2), second).expect("it is told");
+        assert_eq!(duplicate.notice(&announced_by(1), Now::ZERO), None);
+        let told = duplicate.notice(&announced_by(2), second).expect("it is told");
         assert!(told.contains("name, a:"), "{told}");
-        assert_eq!(namesake.notice(&announced_by(2), 2 * second), None);
-        assert_eq!(namesake.notice(&announced_by(1), 3 * second), None);
-        assert!(namesake.notice(&announced_by(2), 62 * second).is_some());
+        assert_eq!(duplicate.notice(&announced_by(2), 2 * second), None);
+        assert_eq!(duplicate.notice(&announced_by(1), 3 * second), None);
+        assert!(duplicate.notice(&announced_by(2), 62 * second).is_some());
     }
 }
