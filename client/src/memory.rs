@@ -86,7 +86,7 @@ impl Memory {
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
     }
 
-    /// The [`GivenMemory`](crate::GivenMemory) that it is in and at which byte of that it begins,
+    /// The [`CallerMemory`](crate::CallerMemory) that it is in and at which byte of that it begins,
     /// if it is a part of what the caller gave.
     #[must_use]
     pub fn given(&self) -> Option<(&dyn Any, usize)> {

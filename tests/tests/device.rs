@@ -121,7 +121,7 @@ planted! {
 
 fn finds(index: usize) {
     let (mistake, case, named) = PLANTED[index];
-    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes
+    // ShardCopies are slow, so that the mistake comes before they are done. On a busy machine it takes
     // slower ones. The device is lost while a thread waits for a buffer, which the driver sees as
     // many queries of one event.
     let tries = [("20000", "20"), ("100000", "40"), ("500000", "80")];

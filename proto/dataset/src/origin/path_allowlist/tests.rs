@@ -7,11 +7,11 @@ use super::*;
 use crate::{DatasetError, DatasetRef, index, open_with};
 
 /// A folder `inside` that may be read, and a folder `outside` that may not.
-struct Place {
+struct TwoFolders {
     home: TempDir,
 }
 
-impl Place {
+impl TwoFolders {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir_all(home.path().join("inside/deep")).unwrap();
@@ -51,7 +51,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, OriginError>) {
 
 #[tokio::test]
 async fn reads_links_that_stay_inside_but_not_those_leading_out() {
-    let place = Place::new();
+    let place = TwoFolders::new();
     place.link("inside/file", place.path("outside/a"));
     place.link("inside/folder", "../outside");
     place.link("inside/near", "deep/a");
@@ -71,7 +71,7 @@ async fn reads_links_that_stay_inside_but_not_those_leading_out() {
 
 #[tokio::test]
 async fn allows_a_folder_that_is_itself_reached_through_a_link() {
-    let place = Place::new();
+    let place = TwoFolders::new();
     place.link("named", "inside");
     let origin = place.origin("named").await;
     assert_eq!(origin.get(&place.uri("named/deep/a"), 100).await.unwrap().0, "mine");
@@ -80,7 +80,7 @@ async fn allows_a_folder_that_is_itself_reached_through_a_link() {
 
 #[tokio::test]
 async fn nothing_is_written_through_a_link_that_leads_out() {
-    let place = Place::new();
+    let place = TwoFolders::new();
     place.link("inside/.larder", place.path("outside"));
     let origin = place.origin("inside").await;
     let bytes = Bytes::from_static(b"manifest");
@@ -96,7 +96,7 @@ async fn nothing_is_written_through_a_link_that_leads_out() {
 
 #[tokio::test]
 async fn a_listing_ends_at_a_link_that_leads_out() {
-    let place = Place::new();
+    let place = TwoFolders::new();
     place.link("inside/near", "deep");
     let origin = place.origin("inside").await;
     let listed = origin.list(&place.uri("inside")).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_listing_ends_at_a_link_that_leads_out() {
 
 #[tokio::test]
 async fn reads_no_part_of_a_dataset_through_a_link_leading_out() {
-    let place = Place::new();
+    let place = TwoFolders::new();
     let npy = b"\x93NUMPY\x01\x00\x36\x00{'descr':'<u4','fortran_order':False,'shape':(4,)}   \n";
     fs::write(place.path("outside/x.npy"), [npy.as_slice(), &[7; 16]].concat()).unwrap();
     place.link("inside/x.npy", place.path("outside/x.npy"));

@@ -16,20 +16,20 @@ use larder_base::limits;
 use crate::process::PerProcess;
 
 /// A forked child maps its own: it drops what it inherits.
-static PLACES: PerProcess<Arc<Places>> = PerProcess::new();
+static PLACES: PerProcess<Arc<MappingSlots>> = PerProcess::new();
 
-/// Places for extents that are mapped or asked for.
-pub(super) struct Places {
+/// MappingSlots for extents that are mapped or asked for.
+pub(super) struct MappingSlots {
     taken: AtomicUsize,
     count: usize,
 }
 
 /// A place that was taken, given back when this is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct MappingSlot {
+    places: Arc<MappingSlots>,
 }
 
-impl Places {
+impl MappingSlots {
     pub(super) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self { taken: AtomicUsize::new(0), count })
     }
@@ -55,14 +55,14 @@ impl Places {
     }
 }
 
-impl Place {
+impl MappingSlot {
     /// One that was taken before.
-    pub(super) fn taken(places: &Arc<Places>) -> Self {
+    pub(super) fn taken(places: &Arc<MappingSlots>) -> Self {
         Self { places: Arc::clone(places) }
     }
 }
 
-impl Drop for Place {
+impl Drop for MappingSlot {
     fn drop(&mut self) {
         self.places.give_back();
     }

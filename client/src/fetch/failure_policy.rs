@@ -7,7 +7,7 @@ use crate::remote::Failure;
 
 /// What a node did wrong in one gather.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Strikes {
+pub(super) struct FailurePolicy {
     /// It is asked for nothing more.
     pub(super) out: bool,
     /// A connection from before broke: it was allowed that once.
@@ -39,7 +39,7 @@ pub(super) enum Verdict {
     Fatal,
 }
 
-impl Strikes {
+impl FailurePolicy {
     /// Counts a failure. `used` says whether the connection had served before.
     pub(super) fn judge(&mut self, failure: &Failure, used: bool) -> Verdict {
         let verdict = match failure {
@@ -90,30 +90,30 @@ mod tests {
     #[test]
     fn an_old_connection_may_break_once_and_a_new_one_never() {
         let broken = Failure::Broken("reset".to_owned());
-        let mut strikes = Strikes::default();
-        assert_eq!(strikes.judge(&broken, true), Verdict::Reconnect);
-        assert!(!strikes.out);
-        assert_eq!(strikes.judge(&broken, true), Verdict::Down);
-        assert!(strikes.out);
-        assert_eq!(Strikes::default().judge(&broken, false), Verdict::Down);
+        let mut policy = FailurePolicy::default();
+        assert_eq!(policy.judge(&broken, true), Verdict::Reconnect);
+        assert!(!policy.out);
+        assert_eq!(policy.judge(&broken, true), Verdict::Down);
+        assert!(policy.out);
+        assert_eq!(FailurePolicy::default().judge(&broken, false), Verdict::Down);
     }
 
     #[test]
     fn a_node_that_does_not_know_us_is_told_once() {
-        let mut strikes = Strikes::default();
-        assert_eq!(strikes.judge(&answer(ErrorKind::NotFound), false), Verdict::Reopen);
-        assert_eq!(strikes.judge(&answer(ErrorKind::NotFound), false), Verdict::Fatal);
+        let mut policy = FailurePolicy::default();
+        assert_eq!(policy.judge(&answer(ErrorKind::NotFound), false), Verdict::Reopen);
+        assert_eq!(policy.judge(&answer(ErrorKind::NotFound), false), Verdict::Fatal);
     }
 
     #[test]
     fn damage_is_forgiven_once_and_remembered_across_waits() {
         let corrupt = Failure::Corrupt { slot: 0, row: 3 };
-        let mut strikes = Strikes::default();
-        assert_eq!(strikes.judge(&corrupt, true), Verdict::Recheck);
-        assert!(!strikes.out);
-        strikes.forgive();
-        assert_eq!(strikes.judge(&corrupt, true), Verdict::Recheck);
-        assert!(strikes.out);
+        let mut policy = FailurePolicy::default();
+        assert_eq!(policy.judge(&corrupt, true), Verdict::Recheck);
+        assert!(!policy.out);
+        policy.forgive();
+        assert_eq!(policy.judge(&corrupt, true), Verdict::Recheck);
+        assert!(policy.out);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             (ErrorKind::DataChanged, Verdict::Fatal),
             (ErrorKind::InvalidArgument, Verdict::Fatal),
         ] {
-            assert_eq!(Strikes::default().judge(&answer(kind), true), verdict, "{kind:?}");
+            assert_eq!(FailurePolicy::default().judge(&answer(kind), true), verdict, "{kind:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::any::Any;
 
 /// Memory for one batch: written from its beginning by one thread, once, and then only lent out by
 /// its address. Dropped when nobody has a tensor in it any more, in whichever thread that is.
-pub trait GivenMemory: Any + Send + Sync {
+pub trait CallerMemory: Any + Send + Sync {
     /// Its bytes, the same ones at every call: as many as were wanted, or the batch comes in other
     /// memory. They begin where an element of any type may.
     fn bytes(&self) -> &[u8];

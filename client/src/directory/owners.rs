@@ -71,7 +71,7 @@ impl Directory {
 }
 
 /// The directory of one snapshot, kept true.
-pub(crate) struct Guide {
+pub(crate) struct OwnerDirectory {
     snapshot: SnapshotId,
     /// How many it has.
     shards: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Guide {
     asking: PerProcess<AtomicBool>,
 }
 
-impl Guide {
+impl OwnerDirectory {
     pub(crate) fn new(snapshot: SnapshotId, shards: u32) -> Arc<Self> {
         let (directory, answers, asking) =
             (ArcSwapOption::empty(), Health::default(), PerProcess::new());
@@ -149,9 +149,10 @@ impl Guide {
             asking.store(false, Release);
             return;
         }
-        let (guide, cluster, asked) = (Arc::clone(self), Arc::clone(cluster), Arc::clone(&asking));
+        let (owner_directory, cluster, asked) =
+            (Arc::clone(self), Arc::clone(cluster), Arc::clone(&asking));
         let begun = runtime::spawn(async move {
-            guide.learn(&cluster).await;
+            owner_directory.learn(&cluster).await;
             asked.store(false, Release);
         });
         if begun.is_err() {
@@ -212,8 +213,8 @@ mod tests {
     #[test]
     fn a_ring_on_which_nobody_is_up_is_left_for_a_newer_one_at_once() {
         let cluster = Arc::new(Cluster::unknown(Control::new(), vec![]));
-        let guide = Guide::new(SnapshotId::from_bytes([1; 16]), 12);
-        let version = || Some(guide.directory(&cluster)?.placement().ring().version());
+        let owner_directory = OwnerDirectory::new(SnapshotId::from_bytes([1; 16]), 12);
+        let version = || Some(owner_directory.directory(&cluster)?.placement().ring().version());
         assert_eq!(version(), None);
         let (old, new) = (view(1, "a"), view(2, "b"));
         cluster.view.store(Some(Arc::clone(&old)));

@@ -17,7 +17,7 @@ impl Control {
     /// `NotFound` when the node goes by another version of the ring, `VersionMismatch` when it is of
     /// an earlier version of the program, `DataLoss` for what are no exceptions to this ring; else
     /// as any call.
-    pub(in crate::cluster) async fn placement(
+    pub(in crate::directory) async fn placement(
         &self,
         address: &str,
         ring: &Arc<Ring>,

@@ -29,7 +29,7 @@ use crate::Error;
 pub(super) type BytesOf = fn(&BatchFetcher, &Pass, u64) -> Result<usize, Error>;
 
 /// The consumer's end; `M` is memory for one batch.
-pub(super) struct Giving<M> {
+pub(super) struct CallerBuffers<M> {
     pass: Arc<Pass>,
     fetcher: Arc<BatchFetcher>,
     bytes_of: BytesOf,
@@ -48,7 +48,7 @@ pub(super) struct Given<M> {
     memory: Mutex<BTreeMap<u64, M>>,
 }
 
-impl<M> Giving<M> {
+impl<M> CallerBuffers<M> {
     /// For a pass. `bytes_of` says how many bytes a batch of it needs.
     pub(super) fn new(
         pass: Arc<Pass>,
@@ -100,7 +100,7 @@ impl<M> Giving<M> {
     }
 }
 
-impl<M> Drop for Giving<M> {
+impl<M> Drop for CallerBuffers<M> {
     fn drop(&mut self) {
         if self.process == fork_count() {
             let left = mem::take(&mut *self.given.lock());

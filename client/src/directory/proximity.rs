@@ -30,13 +30,13 @@ use crate::{local, runtime};
 
 /// Where a member was found to be.
 #[derive(Debug, Default)]
-pub(crate) struct Nearness(AtomicU8);
+pub(crate) struct HostProximity(AtomicU8);
 
 const UNKNOWN: u8 = 0;
 const ELSEWHERE: u8 = 1;
 const HERE: u8 = 2;
 
-impl Nearness {
+impl HostProximity {
     /// Whether the member is on this host, as far as is known.
     pub(crate) fn is_here(&self) -> bool {
         self.0.load(Acquire) == HERE
@@ -57,21 +57,21 @@ impl Cluster {
     pub fn nodes_here(&self) -> Vec<String> {
         let Ok(view) = self.learn() else { return Vec::new() };
         // A node may have been started since it was looked for.
-        let _ = runtime::block_on(self.locate(&view, |nearness| !nearness.is_here()));
-        let here = view.members.iter().filter(|member| member.nearness.is_here());
+        let _ = runtime::block_on(self.locate(&view, |proximity| !proximity.is_here()));
+        let here = view.members.iter().filter(|member| member.proximity.is_here());
         here.map(|member| member.id.clone()).collect()
     }
 
     /// Finds out where those members are of which it is not known. One that does not answer stays
     /// so.
     pub(super) async fn locate_new(&self, view: &View) {
-        self.locate(view, |nearness| !nearness.is_known()).await;
+        self.locate(view, |proximity| !proximity.is_known()).await;
     }
 
     /// Asks members where their sockets are, all at once, and tries those.
-    async fn locate(&self, view: &View, wanted: impl Fn(&Nearness) -> bool) {
+    async fn locate(&self, view: &View, wanted: impl Fn(&HostProximity) -> bool) {
         let members = view.members.iter();
-        let members = members.filter(|member| member.health.is_up() && wanted(&member.nearness));
+        let members = members.filter(|member| member.health.is_up() && wanted(&member.proximity));
         let ask = async |member: &Arc<Member>| {
             let node = self.control.describe(&member.control).await.ok()?;
             Some((Arc::clone(member), PathBuf::from(node.socket_path), node.boot_id))
@@ -84,7 +84,7 @@ impl Cluster {
         let answers = task::spawn_blocking(move || answers(paths)).await.unwrap_or_default();
         for (member, path, boot) in told {
             let answer = answers.get(&path);
-            member.nearness.learn(answer.is_some_and(|(node, found)| {
+            member.proximity.learn(answer.is_some_and(|(node, found)| {
                 *node == member.id && found.as_bytes().as_slice() == &*boot
             }));
         }

@@ -5,20 +5,20 @@
 //! background, ever more rarely. A member that failed a read is marked down and passed over; once
 //! its time has come the next use of it sends a probe in the background, and a member that answers
 //! is up again. Nobody ever waits for a probe. Each dataset goes over to a newer ring when it knows
-//! the exceptions to it ([`Guide`]).
+//! the exceptions to it ([`OwnerDirectory`]).
 //!
 //! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what
 //! the data path asks here (guides, health) takes no lock and waits for nothing. A forked child
 //! makes its own channels. Non-goals: no rows (see `remote` and `local`), no membership of its own.
 
 mod control;
-mod guide;
 mod health;
 mod inspect;
-mod nearness;
 mod of_host;
 mod operate;
-mod upkeep;
+mod owners;
+mod proximity;
+mod refresh;
 
 use std::{
     fmt, iter,
@@ -40,12 +40,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, local, process, runtime};
 use control::Control;
-pub(crate) use guide::{Directory, Guide};
 pub(crate) use health::Health;
 pub use inspect::{Answer, ShardCounts};
-use nearness::Nearness;
 use of_host::OfHost;
 pub use operate::{Operator, PlannedChange, Seen};
+pub(crate) use owners::{Directory, OwnerDirectory};
+use proximity::HostProximity;
 
 /// The nodes of a cluster.
 pub struct Cluster {
@@ -81,7 +81,7 @@ pub(crate) struct Member {
     /// `http://host:port`.
     pub(crate) control: String,
     pub(crate) health: Health,
-    pub(crate) nearness: Nearness,
+    pub(crate) proximity: HostProximity,
 }
 
 /// Under which name nodes know a dataset: what they are asked to open.
@@ -326,8 +326,8 @@ impl View {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
             known.iter().find(same).cloned().unwrap_or_else(|| {
                 let (id, control) = (member.id.clone(), member.control.clone());
-                let (health, nearness) = (Health::default(), Nearness::default());
-                Arc::new(Member { id, control, health, nearness })
+                let (health, proximity) = (Health::default(), HostProximity::default());
+                Arc::new(Member { id, control, health, proximity })
             })
         };
         let members = ring.members().iter().map(member).collect();

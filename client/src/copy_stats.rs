@@ -15,7 +15,7 @@ use std::{
 /// Bytes of rows by the way they came, and how many were copied for that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Copies {
+pub struct CopyStats {
     /// Seen where they lie, in mapped extents.
     pub viewed_bytes: u64,
     /// Copied out of mapped extents.
@@ -35,7 +35,7 @@ pub struct Copies {
 /// Since the process, or the one that it was forked from, began.
 static PROCESS: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
-impl Copies {
+impl CopyStats {
     /// Those of this process, and of the one that it was forked from until then.
     #[must_use]
     pub fn of_process() -> Self {
@@ -110,7 +110,7 @@ impl Copies {
     }
 }
 
-impl Add for Copies {
+impl Add for CopyStats {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -126,7 +126,7 @@ impl Add for Copies {
     }
 }
 
-impl AddAssign for Copies {
+impl AddAssign for CopyStats {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn copies_add_up_by_the_way_the_bytes_came() {
-        assert!(Copies::default().copies_per_byte().abs() < 1e-9);
-        let mut copies = Copies::viewed(300);
+        assert!(CopyStats::default().copies_per_byte().abs() < 1e-9);
+        let mut copies = CopyStats::viewed(300);
         assert!(copies.copies_per_byte().abs() < 1e-9);
-        copies += Copies::local(100) + Copies::remote(50, 2) + Copies::origin(50, 3);
+        copies += CopyStats::local(100) + CopyStats::remote(50, 2) + CopyStats::origin(50, 3);
         assert_eq!((copies.delivered_bytes(), copies.copied_bytes), (500, 350));
         assert!((copies.copies_per_byte() - 0.7).abs() < 1e-9);
     }

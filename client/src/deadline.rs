@@ -86,12 +86,12 @@ fn cancelled() -> Error {
 
 /// The deadline of a call, and its token.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct Deadline {
     deadline: Instant,
     cancel: CancelToken,
 }
 
-impl Patience {
+impl Deadline {
     /// For `time` from now on.
     pub(crate) fn new(time: Duration, cancel: &CancelToken) -> Self {
         Self { deadline: process::after(time), cancel: cancel.clone() }
@@ -143,24 +143,24 @@ mod tests {
     fn what_is_cancelled_waits_no_longer_whatever_it_waits_for() {
         let token = CancelToken::new();
         assert_eq!(runtime::block_on(token.unless(ready(7))).unwrap().ok(), Some(7));
-        let patience = Patience::new(Duration::from_secs(3600), &token);
-        assert!(patience.slice().is_some());
+        let deadline = Deadline::new(Duration::from_secs(3600), &token);
+        assert!(deadline.slice().is_some());
         token.cancel();
         assert!(runtime::block_on(token.unless(pending::<()>())).unwrap().is_err());
-        assert_eq!(patience.slice(), None);
-        patience.sleep(Duration::from_secs(3600));
+        assert_eq!(deadline.slice(), None);
+        deadline.sleep(Duration::from_secs(3600));
     }
 
     #[test]
     fn patience_without_end_is_as_good_as_any() {
-        let patience = Patience::new(Duration::MAX, &CancelToken::never());
-        assert!(patience.left() > Duration::from_secs(86_400));
-        assert!(patience.slice().is_some());
+        let deadline = Deadline::new(Duration::MAX, &CancelToken::never());
+        assert!(deadline.left() > Duration::from_secs(86_400));
+        assert!(deadline.slice().is_some());
     }
 
     #[test]
     fn patience_ends_at_its_deadline() {
-        let patience = Patience::new(Duration::ZERO, &CancelToken::never());
-        assert_eq!((patience.left(), patience.slice()), (Duration::ZERO, None));
+        let deadline = Deadline::new(Duration::ZERO, &CancelToken::never());
+        assert_eq!((deadline.left(), deadline.slice()), (Duration::ZERO, None));
     }
 }
