@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn of_several_owners_the_first_is_asked_for_rows_and_one_on_this_host_for_its_memory() {
-        let copied = (*ring(6)).clone().with_copies(3).unwrap();
+        let copied = (*ring(6)).clone().with_replicas(3).unwrap();
         let placement = Placement::of_ring(Arc::new(copied));
         let near = [false, false, true, false, false, true];
         let router = Router::new(placement.clone(), near.into(), 300);

@@ -120,7 +120,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
                 boot,
                 founds: founds.then(|| Bootstrap {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
-                    copies: shared.config.copies().unwrap_or(1),
+                    replicas: shared.config.replicas().unwrap_or(1),
                 }),
             },
             timing,

@@ -195,7 +195,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
         (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
         (None, members) => (STATIC_RING_VERSION, members.to_vec()),
     };
-    let ring = Ring::new(version, members)?.with_copies(config.copies().unwrap_or(1))?;
+    let ring = Ring::new(version, members)?.with_replicas(config.replicas().unwrap_or(1))?;
     Ok((me, ring))
 }
 

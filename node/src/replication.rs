@@ -106,8 +106,8 @@ impl Copier {
             let placements = self.shared.placements.load_full();
             let past = self.shared.counters.rows_by_range.get();
             let refused = past != self.past && clock::now() >= self.make_room_at;
-            let are_copies_wanted = placements.ring().copies() > 1;
-            if !(are_copies_wanted || refused) || self.is_changing() {
+            let are_replicas_wanted = placements.ring().replicas() > 1;
+            if !(are_replicas_wanted || refused) || self.is_changing() {
                 continue;
             }
             self.past = past;

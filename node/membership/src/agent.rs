@@ -84,7 +84,7 @@ pub struct Bootstrap {
     /// Its name, for ever.
     pub cluster: [u8; 16],
     /// How many owners each shard is to have.
-    pub copies: u8,
+    pub replicas: u8,
 }
 
 /// The state machine of one node.

@@ -23,7 +23,7 @@ pub(crate) struct UnplacedShard {
 pub(crate) struct Draft<'a> {
     pub(crate) ring: &'a Ring,
     pub(crate) unplaced: &'a [UnplacedShard],
-    pub(crate) copies: usize,
+    pub(crate) replicas: usize,
     pub(crate) loads: Loads,
     /// By shard: the owners that the ring's walk says.
     natural: Vec<u16>,
@@ -34,49 +34,49 @@ pub(crate) struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// A draft on which nothing is owned yet.
     pub(crate) fn new(ring: &'a Ring, unplaced: &'a [UnplacedShard]) -> Self {
-        let copies = ring.spread().copies(ring.copies());
+        let replicas = ring.spread().owner_count(ring.replicas());
         let natural = unplaced.iter().flat_map(|shard| {
-            let owners = ring.owners_at(shard.place, copies);
-            (0..copies).map(move |copy| owners[copy])
+            let owners = ring.owners_at(shard.place, replicas);
+            (0..replicas).map(move |copy| owners[copy])
         });
         let natural = natural.collect();
         let bytes = unplaced.iter().map(|shard| shard.bytes).sum();
-        let loads = Loads::new(shares(ring, bytes, copies));
+        let loads = Loads::new(shares(ring, bytes, replicas));
         Self {
             ring,
             unplaced,
-            copies,
+            replicas,
             loads,
             natural,
-            owners: vec![VACANT; unplaced.len() * copies],
+            owners: vec![VACANT; unplaced.len() * replicas],
         }
     }
 
     /// Who owns a shard by the walk.
     pub(crate) fn natural(&self, shard: usize) -> &[u16] {
-        &self.natural[shard * self.copies..][..self.copies]
+        &self.natural[shard * self.replicas..][..self.replicas]
     }
 
     /// Who owns a shard so far.
     pub(crate) fn owners(&self, shard: usize) -> &[u16] {
-        let slots = &self.owners[shard * self.copies..][..self.copies];
-        let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.copies);
+        let slots = &self.owners[shard * self.replicas..][..self.replicas];
+        let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.replicas);
         &slots[..count]
     }
 
     /// Whether owners are still to be found for a shard.
     pub(crate) fn is_vacant(&self, shard: usize) -> bool {
-        self.owners[(shard + 1) * self.copies - 1] == VACANT
+        self.owners[(shard + 1) * self.replicas - 1] == VACANT
     }
 
     /// Whether a member may be an owner beside those found so far.
     pub(crate) fn may_own(&self, shard: usize, member: u16) -> bool {
-        self.ring.spread().may_join(self.owners(shard), member, self.copies)
+        self.ring.spread().may_join(self.owners(shard), member, self.replicas)
     }
 
     /// Gives a shard one more owner.
     pub(crate) fn assign(&mut self, shard: usize, member: u16) {
-        let at = shard * self.copies + self.owners(shard).len();
+        let at = shard * self.replicas + self.owners(shard).len();
         debug_assert!(self.may_own(shard, member));
         self.owners[at] = member;
         self.loads.add(member, self.unplaced[shard].bytes);
@@ -89,13 +89,13 @@ impl<'a> Draft<'a> {
         }
         let others: Owners =
             self.owners(shard).iter().copied().filter(|&owner| owner != from).collect();
-        self.ring.spread().may_join(&others, to, self.copies)
+        self.ring.spread().may_join(&others, to, self.replicas)
     }
 
     /// Hands a shard from one owner to another.
     pub(crate) fn replace(&mut self, shard: usize, from: u16, to: u16) {
         debug_assert!(self.may_replace(shard, from, to));
-        let slots = &mut self.owners[shard * self.copies..][..self.copies];
+        let slots = &mut self.owners[shard * self.replicas..][..self.replicas];
         let slot = slots.iter_mut().find(|owner| **owner == from).expect("one of its owners");
         *slot = to;
         let bytes = self.unplaced[shard].bytes;
@@ -108,7 +108,7 @@ impl<'a> Draft<'a> {
         let mut unplaced = vec![Vec::new(); self.ring.members().len()];
         for (slot, &owner) in self.owners.iter().enumerate() {
             if owner != VACANT && wanted(owner) {
-                let shard = u32::try_from(slot / self.copies).expect("at most 2^24 shards");
+                let shard = u32::try_from(slot / self.replicas).expect("at most 2^24 shards");
                 unplaced[usize::from(owner)].push(shard);
             }
         }

@@ -31,7 +31,7 @@ pub(crate) fn fill(draft: &mut Draft<'_>) {
 }
 
 fn fill_by_walk(draft: &mut Draft<'_>, shard: usize) {
-    for at in 0..draft.copies {
+    for at in 0..draft.replicas {
         let member = draft.natural(shard)[at];
         let full = percent(draft.loads.share(member), FILL_PERCENT);
         let room = draft.loads.bytes(member) + draft.unplaced[shard].bytes <= full;

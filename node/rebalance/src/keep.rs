@@ -7,7 +7,7 @@ use crate::draft::{Draft, UnplacedShard};
 /// Who owns the shards of a snapshot at present.
 pub(crate) struct Present<'a> {
     ring: &'a Ring,
-    copies: usize,
+    replicas: usize,
     /// By shard: its owners, as members of the present ring.
     owners: Vec<u16>,
     /// By index in the present ring: the index in the next, unless the member goes.
@@ -17,8 +17,8 @@ pub(crate) struct Present<'a> {
 impl<'a> Present<'a> {
     pub(crate) fn new(placement: &'a Placement, unplaced: &[UnplacedShard], next: &Ring) -> Self {
         let ring = placement.ring();
-        let copies = ring.spread().copies(placement.replicas());
-        let mut owners = Vec::with_capacity(unplaced.len() * copies);
+        let replicas = ring.spread().owner_count(placement.replicas());
+        let mut owners = Vec::with_capacity(unplaced.len() * replicas);
         for shard in unplaced {
             owners.extend_from_slice(&placement.owners_at(shard.place));
         }
@@ -26,12 +26,12 @@ impl<'a> Present<'a> {
             next.index(id).map(|index| u16::try_from(index).expect("members are at most 1,024"))
         };
         let next = ring.members().iter().map(|member| index(&member.id)).collect();
-        Self { ring, copies, owners, next }
+        Self { ring, replicas, owners, next }
     }
 
     /// Who owns a shard, as indices in the present ring.
     pub(crate) fn owners(&self, shard: usize) -> &[u16] {
-        &self.owners[shard * self.copies..][..self.copies]
+        &self.owners[shard * self.replicas..][..self.replicas]
     }
 
     /// The index in the next ring, unless the member goes.
@@ -45,8 +45,8 @@ impl<'a> Present<'a> {
     }
 
     /// How many owners a shard has.
-    pub(crate) fn copies(&self) -> usize {
-        self.copies
+    pub(crate) fn replicas(&self) -> usize {
+        self.replicas
     }
 }
 

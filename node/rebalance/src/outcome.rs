@@ -33,7 +33,7 @@ pub(crate) fn exceptions(
     decided: &[Owners],
     snapshot: SnapshotId,
 ) -> Exceptions {
-    let mut table = ExceptionsBuilder::new(draft.ring, snapshot, draft.ring.copies());
+    let mut table = ExceptionsBuilder::new(draft.ring, snapshot, draft.ring.replicas());
     for (shard, owners) in decided.iter().enumerate() {
         if **owners != *draft.natural(shard) {
             table.except(draft.unplaced[shard].place, *owners);
@@ -106,7 +106,7 @@ fn before(unplaced: &[UnplacedShard], present: &Present<'_>) -> (Vec<u64>, Vec<u
         present.owners(shard).iter().for_each(|&owner| held[usize::from(owner)] += one.bytes);
     }
     let bytes = unplaced.iter().map(|shard| shard.bytes).sum();
-    (held, shares(present.ring(), bytes, present.copies()))
+    (held, shares(present.ring(), bytes, present.replicas()))
 }
 
 /// What the shares of those grow by that grow.

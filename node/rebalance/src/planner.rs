@@ -59,7 +59,7 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     }
     let digest = ring.digest();
     for snapshot in &sorted {
-        check(snapshot, ring, digest, next.copies())?;
+        check(snapshot, ring, digest, next.replicas())?;
     }
     let mut settled = HashMap::new();
     let share = sorted.len() > 1;
@@ -75,13 +75,13 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     Ok(Plan::new(change, ring.clone(), next, plans))
 }
 
-fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, copies: usize) -> Result<(), Error> {
+fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, replicas: usize) -> Result<(), Error> {
     let (Snapshot { id, shards, present }, version) = (snapshot, ring.version());
     if shards.len() > larder_base::limits::SHARDS_MAX as usize {
         return Err(invalid(format!("snapshot {id} has {} shards: too many", shards.len())));
     }
     let bytes: u128 = shards.iter().map(|shard| u128::from(shard.bytes)).sum();
-    if bytes * copies as u128 > u128::from(BYTES_MAX) {
+    if bytes * replicas as u128 > u128::from(BYTES_MAX) {
         return Err(invalid(format!("snapshot {id} has {bytes} bytes: too many")));
     }
     let here = |ring: &Ring| ring.version() == version && ring.digest() == digest;

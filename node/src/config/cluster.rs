@@ -52,8 +52,8 @@ pub struct ClusterArgs {
     /// Members that own each shard, in a cluster that this node founds or a ring of --member: from
     /// 1, the default, to 8. While one of them is away its shards are read from the next instead of
     /// the origin
-    #[arg(long, env = "LARDER_COPIES", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub copies: Option<u8>,
+    #[arg(long, env = "LARDER_REPLICAS", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub replicas: Option<u8>,
 
     /// The domain that fails together with this node beyond its host, such as an availability zone:
     /// replicas of a shard are kept in different ones

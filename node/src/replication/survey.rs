@@ -127,7 +127,7 @@ mod tests {
         let fixture = CacheFixture::unmanned(&folder, 1 << 20);
         let open = [Arc::clone(&fixture.dataset)];
         let members = ["n1", "n2", "n3"].map(|id| member(id, &format!("{id}:1"))).to_vec();
-        let ring = Ring::new(1, members).unwrap().with_copies(2).unwrap();
+        let ring = Ring::new(1, members).unwrap().with_replicas(2).unwrap();
         let placements = Placements::of_ring(Arc::new(ring));
         let manifest = fixture.dataset.manifest();
         let all: HashSet<ShardId> =

@@ -150,7 +150,7 @@ pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
         base: record.version,
         members: record.ring_members(),
         scheme: record.scheme,
-        copies: record.scheme.copies,
+        replicas: record.scheme.replicas,
         placement: record.placement,
         edits,
         urgent,

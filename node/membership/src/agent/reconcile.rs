@@ -26,10 +26,10 @@ impl<R: Rules> Agent<R> {
         let me = &self.me.member;
         let Some(View { record, .. }) = &self.view else {
             if self.link.no_record()
-                && let Some(Bootstrap { cluster, copies }) = self.me.founds
+                && let Some(Bootstrap { cluster, replicas }) = self.me.founds
             {
                 let ring = Ring::new(1, vec![me.clone()]);
-                match ring.and_then(|ring| ring.with_copies(copies)) {
+                match ring.and_then(|ring| ring.with_replicas(replicas)) {
                     Ok(ring) => {
                         let record = Record::founded(cluster, me.clone(), ring.scheme());
                         self.propose_first(record, out);
@@ -103,7 +103,7 @@ impl<R: Rules> Agent<R> {
             Action::Stage(edits) | Action::Extend(edits) => {
                 let mut task = task(record, edits.clone(), false);
                 if let Some(change) = &record.change {
-                    task.copies = change.scheme.copies;
+                    task.replicas = change.scheme.replicas;
                 }
                 return self.ask_planner(action, task, out);
             }

@@ -401,8 +401,9 @@ mod tests {
         let names = ["a", "b"].map(str::to_owned).to_vec();
         let moves = (0..shards).map(step).collect();
         let edits = Vec::new();
-        let plan = Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
-            .encode();
+        let plan =
+            Plan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
+                .encode();
         let (id, mut transfers) = (BlobId::of(&plan), ShardTransfers::new(Timing::REAL));
         transfers.want(&[id], Now::ZERO);
         transfers.arrived(id, &plan, "b");

@@ -32,7 +32,7 @@ impl World {
         node.boot += 1;
         node.started = self.now;
         let copies = u8::try_from(self.scene.replicas).expect("one or two");
-        let founds = (place == 0).then_some(Bootstrap { cluster: [9; 16], copies });
+        let founds = (place == 0).then_some(Bootstrap { cluster: [9; 16], replicas: copies });
         let me = Identity { member: node.member(), boot: node.boot_id(), founds };
         node.agent = Some(Agent::with_rules(me, Timing::REAL, Duration::ZERO, self.planted));
         let boot = node.boot;

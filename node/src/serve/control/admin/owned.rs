@@ -102,8 +102,11 @@ mod tests {
 
     /// Creates a record with these datasets.
     fn record<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Record {
-        let founded =
-            Record::founded([1; 16], member("a", "127.0.0.1:1"), larder_base::Scheme::one_copy(1));
+        let founded = Record::founded(
+            [1; 16],
+            member("a", "127.0.0.1:1"),
+            larder_base::Scheme::one_replica(1),
+        );
         let known: Vec<_> = datasets.into_iter().map(|dataset| known(dataset)).collect();
         founded.opened(&known).unwrap().record
     }

@@ -50,7 +50,7 @@ impl Scene {
         }
         server.reset_counts();
         let mut env = server.env();
-        env.push(("LARDER_COPIES".to_owned(), copies.to_string()));
+        env.push(("LARDER_REPLICAS".to_owned(), copies.to_string()));
         let cluster = LivingCluster::start_with_memory(keeper, nodes, "s3://data", &env, memory);
         Self { server, cluster, dir }
     }
@@ -99,12 +99,12 @@ impl Scene {
     }
 
     /// Has so many nodes own each shard, and returns what that was said to take.
-    fn plan_copies(&self, copies: u32) -> Value {
-        let planned = self.larder(&["ring", "plan", "--copies", &copies.to_string()]);
+    fn plan_replicas(&self, copies: u32) -> Value {
+        let planned = self.larder(&["ring", "plan", "--replicas", &copies.to_string()]);
         let file = planned["file"].as_str().expect("a file");
         self.larder(&["ring", "apply", file, "--yes", "--follow"]);
         let status = self.larder(&["ring", "status"]);
-        assert_eq!(status["copies"], copies, "{status}");
+        assert_eq!(status["replicas"], copies, "{status}");
         planned
     }
 
@@ -181,8 +181,8 @@ fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
     scene.until_copies(&[0, 1, 2], 1);
     until("the dataset is known", || scene.larder(&["ring", "status"])["datasets_measured"] == 1);
     scene.server.reset_counts();
-    let planned = scene.plan_copies(2);
-    assert_eq!((&planned["copies"], &planned["bytes_from_origin"]), (&2.into(), &0.into()));
+    let planned = scene.plan_replicas(2);
+    assert_eq!((&planned["replicas"], &planned["bytes_from_origin"]), (&2.into(), &0.into()));
     let owned = |when: &str| -> u64 {
         let nodes = planned["nodes"].as_array().expect("nodes").iter();
         nodes.map(|node| node[when].as_u64().expect("bytes")).sum()
@@ -190,12 +190,12 @@ fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
     assert_eq!(owned("owned_bytes"), 2 * owned("owned_bytes_before"), "{planned}");
     assert!(planned["bytes"].as_u64() < Some(owned("owned_bytes_before") / 4), "{planned}");
     scene.until_copies(&[0, 1, 2], 2);
-    scene.plan_copies(1);
+    scene.plan_replicas(1);
     scene.read();
     assert_eq!(scene.reads_of_samples(), Vec::<String>::new());
     let changes = scene.larder(&["ring", "history"]);
     let words = changes["changes"][0]["words"].as_str().expect("words");
-    assert!(words.contains("1 copy of each shard"), "{words}");
+    assert!(words.contains("1 replica of each shard"), "{words}");
 }
 
 #[test]
