@@ -2,9 +2,9 @@
 //! the lock.
 //!
 //! The store keeps the accounts; this module connects them to memory. An admitted shard gets a
-//! [`InFlightFill`] and a place in the fill queue under the same lock, so no thread sees one without the
-//! other. An evicted shard goes to the reaper. The reaper returns its bytes to the budget only when
-//! the kernel says that no process maps them.
+//! [`InFlightFill`] and a place in the fill queue under the same lock, so no thread sees one
+//! without the other. An evicted shard goes to the reaper. The reaper returns its bytes to the
+//! budget only when the kernel says that no process maps them.
 //!
 //! Thread rule: the lock is held for microseconds, never across an await. Handles that leave the
 //! store are dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]), and

@@ -83,8 +83,8 @@ pub(super) fn copy_mapped(
     Rest { missing, damaged }
 }
 
-/// CopyStats rows of one length, and adds to `damaged` the places of those that are not as they were
-/// filled.
+/// CopyStats rows of one length, and adds to `damaged` the places of those that are not as they
+/// were filled.
 fn copy_even(
     maps: &[Map],
     mapped: &[Mapped],

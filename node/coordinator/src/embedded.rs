@@ -1,5 +1,5 @@
-//! A node's coordinator: it serves as the coordinator, or it follows the node that does. The folder keeps
-//! the role, so a restart keeps it too. The role may change while the coordinator runs.
+//! A node's coordinator: it serves as the coordinator, or it follows the node that does. The folder
+//! keeps the role, so a restart keeps it too. The role may change while the coordinator runs.
 //!
 //! ```text
 //! unused folder, no --join ──▶ Serving (generation 1)
@@ -8,9 +8,9 @@
 //! unused folder, --join ─────▶ Following ───────────────────────────────────┘ operator)
 //! ```
 //!
-//! A serving coordinator that learns that its generation is over never serves again on that record. The
-//! folder keeps this, so the next start follows too. [`takeover`](takeover) explains why
-//! this is safe.
+//! A serving coordinator that learns that its generation is over never serves again on that record.
+//! The folder keeps this, so the next start follows too. [`takeover`](takeover) explains why this
+//! is safe.
 //!
 //! Thread rule: async, inside a runtime; a role change holds a lock across its awaits.
 
@@ -173,8 +173,8 @@ impl EmbeddedCoordinator {
         }
     }
 
-    /// Adopts a greater generation: a serving coordinator stops serving, and follows. Runs to its end even
-    /// if the caller is gone, so that saved and actual role agree.
+    /// Adopts a greater generation: a serving coordinator stops serving, and follows. Runs to its
+    /// end even if the caller is gone, so that saved and actual role agree.
     pub(super) async fn follow(
         self: &Arc<Self>,
         place: LeaderAddress,

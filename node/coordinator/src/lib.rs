@@ -7,9 +7,9 @@
 //! The coordinator keeps bytes and does not interpret them. [`Coordinator`] has two
 //! implementations, and one test suite runs over both:
 //!
-//! - [`EmbeddedCoordinator`]: one of the nodes keeps the state in files and serves it to the others over gRPC. A
-//!   coordinator [serves](embedded::leader) or [follows](embedded::follower). If the serving node is lost, an operator has a
-//!   follower [take over](takeover).
+//! - [`EmbeddedCoordinator`]: one of the nodes keeps the state in files and serves it to the others
+//!   over gRPC. A coordinator [serves](embedded::leader) or [follows](embedded::follower). If the
+//!   serving node is lost, an operator has a follower [take over](takeover).
 //! - [`Etcd`]: etcd keeps the state.
 //!
 //! Guarantees to callers:

@@ -115,7 +115,8 @@ impl<'a> Draft<'a> {
         unplaced
     }
 
-    /// The owners of a shard as they are handed out: those of the walk in its order, then the others.
+    /// The owners of a shard as they are handed out: those of the walk in its order, then the
+    /// others.
     pub(crate) fn in_order(&self, shard: usize) -> Owners {
         let owners = self.owners(shard);
         let natural = self.natural(shard).iter().filter(|member| owners.contains(member));

@@ -22,8 +22,8 @@ pub(crate) fn drain_overfull(draft: &mut Draft<'_>) {
     }
 }
 
-/// Gives unplaced away to who has room: all that fit into what is too much, then one that covers the
-/// rest.
+/// Gives unplaced away to who has room: all that fit into what is too much, then one that covers
+/// the rest.
 fn relieve(draft: &mut Draft<'_>, owner: u16, unplaced: &mut [u32]) {
     unplaced.sort_by_cached_key(|&shard| {
         let shard = shard as usize;
@@ -48,8 +48,8 @@ fn relieve(draft: &mut Draft<'_>, owner: u16, unplaced: &mut [u32]) {
     }
 }
 
-/// What giving a shard away does for the number of exceptions: 0 may make one fewer, 1 leaves them, 2
-/// makes one more.
+/// What giving a shard away does for the number of exceptions: 0 may make one fewer, 1 leaves them,
+/// 2 makes one more.
 fn heals(draft: &Draft<'_>, shard: usize, owner: u16) -> u8 {
     let bytes = draft.unplaced[shard].bytes;
     if draft.natural(shard).contains(&owner) {
@@ -78,8 +78,8 @@ fn give(draft: &mut Draft<'_>, shard: usize, owner: u16) {
 /// Members that are looked at, from the emptiest on, for one that may take a shard.
 const LOOKED_AT: usize = 64;
 
-/// Gives unplaced to the emptiest though they have no room, as long as that makes the fuller of the two
-/// less full.
+/// Gives unplaced to the emptiest though they have no room, as long as that makes the fuller of the
+/// two less full.
 fn ease(draft: &mut Draft<'_>, owner: u16, unplaced: &[u32]) {
     for &shard in unplaced.iter().rev() {
         let shard = shard as usize;

@@ -18,7 +18,8 @@ use crate::in_flight::{InFlightFill, Waited};
 pub enum Leased {
     /// The client holds it: send it a descriptor.
     Granted(Arc<Sealed>),
-    /// It is being filled ([`InFlightFill::is_queued`] tells how far). Ask again, or wait for the flight.
+    /// It is being filled ([`InFlightFill::is_queued`] tells how far). Ask again, or wait for the
+    /// flight.
     Pending(Arc<InFlightFill>),
     /// It will not be kept for now.
     NotKept,

@@ -47,8 +47,8 @@ impl Attached {
         Self::attach(&File::from(fd), id)
     }
 
-    /// Maps an extent a second time, private and writable, so that rows can be [lent](Self::private_view).
-    /// The second mapping costs no memory until the first loan.
+    /// Maps an extent a second time, private and writable, so that rows can be
+    /// [lent](Self::private_view). The second mapping costs no memory until the first loan.
     ///
     /// # Errors
     /// As [`Attached::shared`].

@@ -1,5 +1,5 @@
-//! Follows the serving coordinator: reconnects after each break, and keeps a whole copy of the record, so
-//! that this node could take over.
+//! Follows the serving coordinator: reconnects after each break, and keeps a whole copy of the
+//! record, so that this node could take over.
 //!
 //! It looks for the coordinator at the last known place, then at the places given at the start. A
 //! node that does not coordinate may name another place. A coordinator of an older generation is
@@ -324,8 +324,8 @@ impl LeaderConnection {
         Ok(())
     }
 
-    /// Asks the node that has this coordinator's promise. Frees the coordinator if that node has begun, or never
-    /// will.
+    /// Asks the node that has this coordinator's promise. Frees the coordinator if that node has
+    /// begun, or never will.
     async fn ask_promised(&self) -> Result<(), CoordinatorError> {
         let kept = self.durable.kept().clone();
         let Some(promise) = kept.promise().filter(|promise| promise.address != self.own) else {

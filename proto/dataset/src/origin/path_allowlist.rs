@@ -142,8 +142,8 @@ impl Origin {
         Ok((place.unwrap_or(path), Some(folder)))
     }
 
-    /// Checks that listed objects may be read. See [`PathAllowlist::check_listed`]. Returns the folder of
-    /// the last of them, for the next call.
+    /// Checks that listed objects may be read. See [`PathAllowlist::check_listed`]. Returns the
+    /// folder of the last of them, for the next call.
     pub(super) async fn check_listed(
         &self,
         prefix: &OriginUri,

@@ -139,8 +139,8 @@ impl Figures {
         let added = after.saturating_sub(before);
         Some(if added > 0 {
             format!(
-                "owners fill further replicas afterwards, in the background, of shards that are read and where there is room: \
-                 at most {}",
+                "owners fill further replicas afterwards, in the background, of shards that are read, where \
+                 there is room: at most {}",
                 units::bytes(added)
             )
         } else {
@@ -277,7 +277,7 @@ pub(super) mod tests {
         };
         let more = page(PlanFigures { edits: Vec::new(), replicas: Some(2), ..said() });
         assert!(more.contains("2 replicas of each shard; for ring 7"), "{more}");
-        assert!(more.contains("as their room is needed"), "{more}");
+        assert!(more.contains("when they need the room"), "{more}");
         let mut said = PlanFigures { edits: Vec::new(), replicas: Some(2), ..said() };
         said.nodes[0].owned_bytes += 150 << 30;
         assert!(page(said).contains("at most 150 GiB"));
