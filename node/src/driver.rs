@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! coordinator's watch ─┐                          ┌─▶ Agreement: announce, propose, fetch, sweep
-//! operators (AdminHandle) ────┼─▶ Driver ──▶ Agent ──▶ ──┼─▶ Installer: the ring, and its exceptions
+//! operators' requests ─┼─▶ Driver ──▶ Agent ──▶ ──┼─▶ Installer: the ring, and its exceptions
 //! the clock ───────────┤     ▲       (pure)       ├─▶ Holdings: pull shards, drop old copies
 //!                      │     │                    ├─▶ last_uses: ask sources for the last reads
 //! results of effects ──┘     └────── events ◀─────┴─▶ Planning: the planner, over known datasets
