@@ -98,7 +98,6 @@ impl EmbeddedCoordinator {
     /// joins one. Call it inside a runtime.
     ///
     /// # Errors
-    /// The folder can't be used or is damaged.
     /// When the folder can't be used or is damaged.
     pub async fn start(options: EmbeddedOptions) -> Result<Arc<Self>, Error> {
         let state = options.state.clone();
