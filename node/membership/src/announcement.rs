@@ -1,20 +1,16 @@
 //! What a node says of itself for as long as it lives.
-//!
-//! ```text
-//! magic 8 | boot 16 | ring version in use 8 | settled: count 4, each (plan 16, gaps 4, clean 1) | checksum 8
-//! ```
 
 use larder_base::limits::ANNOUNCEMENT_BYTES_MAX;
 
-use crate::{
-    BlobId, BootId, Malformed,
-    codec::{Reader, Writer},
-};
+use serde::{Deserialize, Serialize};
 
-const MAGIC: &[u8; 8] = b"ldr-ann1";
+use crate::{BlobId, BootId, Malformed, codec};
+
+const MAGIC: &[u8; 8] = b"ldr-ann2";
+const WHAT: &str = "an announcement";
 
 /// A node's word about itself. Its id stands beside it at the coordinator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// This start of the node: after another one nothing of what was said before holds.
     pub boot: BootId,
@@ -29,7 +25,7 @@ pub struct Announcement {
 const SETTLED_MAX: usize = 2;
 
 /// That all moves of a plan to a node have ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
     /// The plan.
     pub plan: BlobId,
@@ -42,33 +38,21 @@ pub struct Settled {
 }
 
 impl Announcement {
-    /// The announcement as bytes.
+    /// Returns the announcement as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(MAGIC);
-        out.array(self.boot.as_bytes());
-        out.u64(self.version);
-        out.list(&self.settled, |out, settled| {
-            out.blob_id(settled.plan);
-            out.u32(settled.gaps);
-            out.u8(u8::from(settled.clean));
-        });
-        out.end()
+        codec::encode(MAGIC, self)
     }
 
     /// Reads an announcement.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] if the bytes are no announcement, or it names more plans than a node settles.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Reader::new("an announcement", MAGIC, bytes, ANNOUNCEMENT_BYTES_MAX)?;
-        let boot = BootId::from_bytes(fields.array()?);
-        let version = fields.u64()?;
-        let settled = fields.list(SETTLED_MAX, 21, |fields| {
-            let (plan, gaps) = (fields.blob_id()?, fields.u32()?);
-            Ok(Settled { plan, gaps, clean: fields.option(|_| Ok(()))?.is_some() })
-        })?;
-        fields.end()?;
-        Ok(Self { boot, version, settled })
+        let said: Self = codec::decode(WHAT, MAGIC, bytes, ANNOUNCEMENT_BYTES_MAX)?;
+        if said.settled.len() > SETTLED_MAX {
+            return Err(Malformed { what: WHAT, why: "it names too many plans" });
+        }
+        Ok(said)
     }
 }
 

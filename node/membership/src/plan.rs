@@ -19,10 +19,10 @@ mod tables;
 use std::collections::BTreeSet;
 
 use larder_base::{Member, Scheme, ShardId, SnapshotId};
+use serde::{Deserialize, Serialize};
 
 use crate::BlobId;
 
-pub(crate) use codec::{put_edit, take_edit};
 pub use even::EvenPlanner;
 pub use figures::{Figures, NodeFigures};
 #[cfg(test)]
@@ -30,7 +30,7 @@ pub(crate) use ring_only::RingOnly;
 pub use tables::Tables;
 
 /// One difference between two lists of members.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Edit {
     /// This member is in the list, in place of one with the same id if there is one.
     Put(Member),
@@ -143,11 +143,13 @@ impl Plan {
 
 /// A plan as bytes, with the placement it leads to: what is put at the coordinator before a record
 /// names it, and what an operator keeps between `plan` and `apply`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// The bytes of the plan.
+    #[serde(with = "serde_bytes")]
     pub plan: Vec<u8>,
     /// The bytes of the target placement's exceptions; none when the ring says all.
+    #[serde(with = "serde_bytes")]
     pub placement: Option<Vec<u8>>,
 }
 

@@ -33,15 +33,17 @@ mod step;
 use std::{fmt, time::Duration};
 
 use larder_base::{Member, Scheme, SnapshotId};
+use serde::{Deserialize, Serialize};
 
 use crate::{BlobId, plan::Edit};
 
 pub use step::{Audit, Refused};
 
 /// What the coordinator keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Names the cluster, for ever.
+    #[serde(with = "serde_bytes")]
     pub cluster: [u8; 16],
     /// Grows when another coordinator takes over for good. Who has seen a greater one goes by no
     /// record with a smaller one.
@@ -73,7 +75,7 @@ pub struct Record {
 }
 
 /// A node as the record knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its name, weight and addresses.
     pub member: Member,
@@ -84,7 +86,7 @@ pub struct Entry {
 }
 
 /// What a node is to the ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Wants to be in the ring.
     Joining,
@@ -130,7 +132,7 @@ impl State {
 }
 
 /// The ring before the committed one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Previous {
     /// Its version.
     pub version: u64,
@@ -143,7 +145,7 @@ pub struct Previous {
 }
 
 /// How the shards of a change move, by an operator's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// As [`Change::paused`].
     pub paused: bool,
@@ -152,7 +154,7 @@ pub struct Terms {
 }
 
 /// A planned change that is being moved.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Its number among all changes of the cluster.
     pub number: u64,
@@ -180,7 +182,7 @@ pub struct Change {
 }
 
 /// A snapshot that somebody opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dataset {
     /// The snapshot.
     pub snapshot: SnapshotId,
@@ -195,7 +197,7 @@ pub struct Dataset {
 }
 
 /// A change that is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     /// Its number.
     pub number: u64,

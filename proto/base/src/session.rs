@@ -37,8 +37,8 @@ impl fmt::Debug for Ticket {
 }
 
 /// Names one start of a node: random, so that facts from an earlier start are recognised as stale.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BootId([u8; 16]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct BootId(#[serde(with = "serde_bytes")] [u8; 16]);
 
 impl BootId {
     /// Makes an id of these bytes.

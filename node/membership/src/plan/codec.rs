@@ -1,175 +1,96 @@
-//! A plan as bytes. All numbers are little-endian.
-//!
-//! ```text
-//! magic 8 | base 8 | edits: count 4, each (0 member | 1 id) | scheme 4
-//!         | target: flag 1 [16]
-//!         | names: count 4, each text | snapshots: count 4, each 16
-//!         | moves: count 4, each (snapshot 2, shard 16, bytes 8, from 2, stays 1, to 2)
-//!         | checksum 8
-//! ```
+//! A plan as bytes, and a plan with its placement as operators keep it.
 
-use larder_base::{ShardId, SnapshotId, limits};
+use larder_base::{Scheme, ShardId, SnapshotId, limits};
+use serde::{Deserialize, Serialize};
 
 use super::{Edit, Move, Plan, Planned};
-use crate::{
-    BlobId, Malformed,
-    codec::{Reader, Writer},
-};
+use crate::{BlobId, Malformed, codec};
 
-const MAGIC: &[u8; 8] = b"ldr-pln2";
-const PLANNED_MAGIC: &[u8; 8] = b"ldr-pld1";
-const MOVE_BYTES: usize = 31;
-/// Instead of the index of the member a shard comes from.
-const NOBODY: u16 = u16::MAX;
-const _: () = assert!(2 * limits::RING_MEMBERS_MAX < NOBODY as usize);
-const _: () = assert!(limits::RECORD_DATASETS_MAX < u16::MAX as usize);
+const WHAT: &str = "a plan";
+const MAGIC: &[u8; 8] = b"ldr-pln3";
+const PLANNED_MAGIC: &[u8; 8] = b"ldr-pld2";
+
+/// A plan whose moves name each snapshot by its number, so that a move takes at most 32 bytes.
+#[derive(Serialize, Deserialize)]
+struct Form {
+    base: u64,
+    edits: Vec<Edit>,
+    scheme: Scheme,
+    target: Option<BlobId>,
+    names: Vec<String>,
+    snapshots: Vec<SnapshotId>,
+    moves: Vec<Step>,
+}
+
+/// Snapshot, shard, bytes, source, whether the source keeps its copy, and target of a move.
+type Step = (u16, ShardId, u64, Option<u16>, bool, u16);
 
 impl Plan {
-    /// The plan as bytes, whose hash is its name.
+    /// Returns the plan as bytes, whose hash is its name.
     pub fn encode(&self) -> Vec<u8> {
         let mut snapshots: Vec<SnapshotId> = self.moves.iter().map(|step| step.snapshot).collect();
         snapshots.sort_unstable();
         snapshots.dedup();
-        let mut out = Writer::new(MAGIC);
-        out.u64(self.base);
-        out.list(&self.edits, put_edit);
-        out.scheme(self.scheme);
-        out.option(self.target, Writer::blob_id);
-        out.list(&self.names, |out, name| out.text(name));
-        out.list(&snapshots, |out, snapshot| out.array(snapshot.as_bytes()));
-        out.list(&self.moves, |out, step| {
+        let step = |step: &Move| {
             let snapshot = snapshots.binary_search(&step.snapshot).expect("listed above");
-            out.u16(u16::try_from(snapshot).expect("at most as many as the record names"));
-            out.array(step.shard.as_bytes());
-            out.u64(step.bytes);
-            out.u16(step.from.unwrap_or(NOBODY));
-            out.u8(u8::from(step.stays));
-            out.u16(step.to);
-        });
-        out.end()
+            let snapshot = u16::try_from(snapshot).expect("at most as many as the record names");
+            (snapshot, step.shard, step.bytes, step.from, step.stays, step.to)
+        };
+        let moves = self.moves.iter().map(step).collect();
+        let Self { base, edits, scheme, target, names, .. } = self.clone();
+        codec::encode(MAGIC, &Form { base, edits, scheme, target, names, snapshots, moves })
     }
 
     /// Reads a plan.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] if the bytes are no plan, or a move names a snapshot or member that is not
+    /// listed.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Reader::new("a plan", MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
-        let members_max = 2 * limits::RING_MEMBERS_MAX;
-        let base = fields.u64()?;
-        let edits = fields.list(members_max, 3, take_edit)?;
-        let scheme = fields.scheme()?;
-        let target = fields.option(Reader::blob_id)?;
-        let names = fields.list(members_max, 2, Reader::text)?;
-        let snapshots = fields.list(limits::RECORD_DATASETS_MAX, 16, |fields| {
-            fields.array().map(SnapshotId::from_bytes)
-        })?;
-        let moves = fields.list(usize::MAX, MOVE_BYTES, |fields| {
-            let snapshot = usize::from(fields.u16()?);
-            let snapshot = snapshots.get(snapshot);
-            let snapshot = *snapshot.ok_or_else(|| fields.malformed("no such snapshot"))?;
-            let shard = ShardId::from_bytes(fields.array()?);
-            let bytes = fields.u64()?;
-            let from = Some(fields.u16()?).filter(|from| *from != NOBODY);
-            let stays = fields.flag()?;
-            let to = fields.u16()?;
+        let form: Form = codec::decode(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
+        let Form { base, edits, scheme, target, names, snapshots, moves } = form;
+        let malformed = |why| Malformed { what: WHAT, why };
+        let read = |(snapshot, shard, bytes, from, stays, to): Step| {
+            let snapshot = snapshots.get(usize::from(snapshot));
+            let snapshot = *snapshot.ok_or_else(|| malformed("no such snapshot"))?;
             if from.into_iter().chain([to]).any(|index| usize::from(index) >= names.len()) {
-                return Err(fields.malformed("no such member"));
+                return Err(malformed("no such member"));
             }
             Ok(Move { snapshot, shard, bytes, from, stays, to })
-        })?;
-        fields.end()?;
+        };
+        let moves = moves.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(Self { base, edits, scheme, target, names, moves })
     }
 }
 
 impl Planned {
-    /// The name of the plan. As the plan names its placement, it stands for both.
+    /// Returns the name of the plan. As the plan names its placement, it stands for both.
     pub fn id(&self) -> BlobId {
         BlobId::of(&self.plan)
     }
 
-    /// Plan and placement in one piece, as an operator keeps them.
-    ///
-    /// ```text
-    /// magic 8 | plan: length 8, bytes | placement: flag 1 [length 8, bytes]
-    /// ```
+    /// Returns plan and placement in one piece, as an operator keeps them.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = PLANNED_MAGIC.to_vec();
-        let put = |out: &mut Vec<u8>, bytes: &[u8]| {
-            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-            out.extend_from_slice(bytes);
-        };
-        put(&mut out, &self.plan);
-        out.push(u8::from(self.placement.is_some()));
-        self.placement.iter().for_each(|placement| put(&mut out, placement));
-        out
+        codec::encode(PLANNED_MAGIC, self)
     }
 
-    /// Reads what [`Planned::encode`] wrote, and the plan in it.
+    /// Reads the bytes that [`Planned::encode`] wrote, and the plan in them.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are not that, or the placement is not the one that the plan leads to.
+    /// [`Malformed`] if the bytes are no plan, or the placement is not the one that the plan leads
+    /// to.
     pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
-        let malformed = |why| Malformed { what: "a plan", why };
-        let short = || malformed("it ends too soon");
-        let mut rest =
-            bytes.strip_prefix(PLANNED_MAGIC).ok_or_else(|| malformed("it is no plan"))?;
-        let plan = take_blob(&mut rest).ok_or_else(short)?.to_vec();
-        let placement = match take(&mut rest, 1).ok_or_else(short)? {
-            [0] => None,
-            [1] => Some(take_blob(&mut rest).ok_or_else(short)?.to_vec()),
-            _ => return Err(malformed("a flag is neither 0 nor 1")),
-        };
-        if !rest.is_empty() {
-            return Err(malformed("bytes follow its end"));
-        }
-        let planned = Self { plan, placement };
+        let planned: Self = codec::decode(WHAT, PLANNED_MAGIC, bytes, limits::PLANNED_BYTES_MAX)?;
         let plan = Plan::decode(&planned.plan)?;
         if plan.target != planned.placement.as_deref().map(BlobId::of) {
-            return Err(malformed("its placement is another plan's"));
+            return Err(Malformed { what: WHAT, why: "its placement is another plan's" });
         }
         Ok((planned, plan))
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(count)?;
-    *rest = after;
-    Some(taken)
-}
-
-fn take_blob<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u64::from_le_bytes(take(rest, 8)?.try_into().ok()?);
-    let length = usize::try_from(length).ok().filter(|length| *length <= limits::BLOB_BYTES_MAX)?;
-    take(rest, length)
-}
-
-pub(crate) fn put_edit(out: &mut Writer, edit: &Edit) {
-    match edit {
-        Edit::Put(member) => {
-            out.u8(0);
-            out.member(member);
-        }
-        Edit::Remove(id) => {
-            out.u8(1);
-            out.text(id);
-        }
-    }
-}
-
-pub(crate) fn take_edit(fields: &mut Reader<'_>) -> Result<Edit, Malformed> {
-    match fields.u8()? {
-        0 => fields.member().map(Edit::Put),
-        1 => fields.text().map(Edit::Remove),
-        _ => Err(fields.malformed("no such edit")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use larder_base::Scheme;
-
     use super::*;
     use crate::record::testing::member;
 
@@ -228,7 +149,7 @@ mod tests {
         let mut wrong = plan();
         wrong.moves[0].to = 3;
         assert!(Plan::decode(&wrong.encode()).is_err());
-        let of_before = Writer::new(b"ldr-pln1").end();
+        let of_before = codec::encode(b"ldr-pln2", &());
         assert!(Plan::decode(&of_before).unwrap_err().to_string().contains("another kind"));
         let bytes = plan().encode();
         for cut in 0..bytes.len() {

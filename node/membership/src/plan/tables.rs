@@ -1,10 +1,6 @@
 //! The exceptions of all snapshots to one version of the ring: the blob that a record names as its
 //! placement.
 //!
-//! ```text
-//! magic 8 | tables: count 4, each (length 4, a table of exceptions) | checksum 8
-//! ```
-//!
 //! Tables are sorted by snapshot, so that the same placement has the same bytes, and the same name,
 //! wherever it was planned. A table keeps its own bytes and its own checks
 //! (`larder_base::placement`). A snapshot without a table goes by the walk, with one owner for each
@@ -17,12 +13,11 @@ use larder_base::{
     placement::{Exceptions, ExceptionsError},
 };
 
-use crate::{
-    Malformed,
-    codec::{Reader, Writer},
-};
+use serde_bytes::{ByteBuf, Bytes};
 
-const MAGIC: &[u8; 8] = b"ldr-tbl1";
+use crate::{Malformed, codec};
+
+const MAGIC: &[u8; 8] = b"ldr-tbl2";
 const WHAT: &str = "a placement";
 
 /// Tables of exceptions to one version of the ring, at most one of each snapshot, sorted by
@@ -74,9 +69,8 @@ impl Tables {
 
     /// The tables as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(MAGIC);
-        out.list(&self.0, |out, table| out.block(table.as_bytes()));
-        out.end()
+        let tables: Vec<&Bytes> = self.0.iter().map(|table| Bytes::new(table.as_bytes())).collect();
+        codec::encode(MAGIC, &tables)
     }
 
     /// Reads tables. Takes no more memory than the bytes have.
@@ -84,13 +78,18 @@ impl Tables {
     /// # Errors
     /// [`Malformed`] when the bytes are none, or written by another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Reader::new(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
-        let tables = fields.list(limits::RECORD_DATASETS_MAX, 4, |fields| {
-            let table = Exceptions::over(Arc::new(fields.block()?.to_vec()));
+        let tables: Vec<ByteBuf> = codec::decode(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
+        if tables.len() > limits::RECORD_DATASETS_MAX {
+            return Err(Malformed {
+                what: WHAT,
+                why: "it has more tables than the record datasets",
+            });
+        }
+        let table = |bytes: ByteBuf| {
+            let table = Exceptions::over(Arc::new(bytes.into_vec()));
             table.map_err(|why| Malformed { what: WHAT, why: words(&why) })
-        })?;
-        fields.end()?;
-        Self::in_order(tables)
+        };
+        Self::in_order(tables.into_iter().map(table).collect::<Result<_, _>>()?)
     }
 }
 
@@ -142,6 +141,12 @@ mod tests {
         table.build()
     }
 
+    fn with_checksum(body: &[u8]) -> Vec<u8> {
+        let mut bytes = [MAGIC, body].concat();
+        bytes.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+        bytes
+    }
+
     fn tables() -> Tables {
         let ring = ring(7);
         Tables::new(vec![table(&ring, 2, &[(5, 1), (9, 2)]), table(&ring, 1, &[])]).unwrap()
@@ -170,11 +175,10 @@ mod tests {
     #[test]
     fn bytes_of_another_version_or_order_are_refused() {
         let refused = |bytes: Vec<u8>| Tables::decode(&bytes).unwrap_err().to_string();
-        assert!(refused(Writer::new(b"ldr-tbl0").end()).contains("another kind"));
+        assert!(refused(codec::encode(b"ldr-tbl1", &())).contains("another kind"));
         let of = |blocks: &[&[u8]]| {
-            let mut out = Writer::new(MAGIC);
-            out.list(blocks, |out, block| out.block(block));
-            out.end()
+            let blocks: Vec<&Bytes> = blocks.iter().map(|block| Bytes::new(block)).collect();
+            codec::encode(MAGIC, &blocks)
         };
         let tables = tables();
         let [one, two] = [&tables.0[0], &tables.0[1]].map(Exceptions::as_bytes);
@@ -191,13 +195,10 @@ mod tests {
 
     #[test]
     fn lengths_that_lie_take_no_memory() {
-        let mut out = Writer::new(MAGIC);
-        out.u32(u32::MAX);
-        assert!(Tables::decode(&out.end()).is_err());
-        let mut out = Writer::new(MAGIC);
-        out.u32(1);
-        out.u32(u32::MAX);
-        assert!(Tables::decode(&out.end()).is_err());
+        // An array of 2^32 - 1 tables, and one table of as many bytes.
+        for body in [&[0xdd, 0xff, 0xff, 0xff, 0xff][..], &[0x91, 0xc6, 0xff, 0xff, 0xff, 0xff]] {
+            assert!(Tables::decode(&with_checksum(body)).is_err());
+        }
         assert!(Tables::decode(&vec![0; limits::BLOB_BYTES_MAX + 1]).is_err());
     }
 
@@ -236,10 +237,8 @@ mod tests {
         #[test]
         fn bytes_that_nobody_wrote_are_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
             // With a checksum that holds, so that what lies behind it is looked at.
-            let mut out = Writer::new(MAGIC);
-            body.iter().for_each(|byte| out.u8(*byte));
-            let decoded = Tables::decode(&out.end());
-            prop_assert!(decoded.is_err() || body == [0; 4]);
+            let decoded = Tables::decode(&with_checksum(&body));
+            prop_assert!(decoded.is_err() || decoded == Ok(Tables::default()));
         }
     }
 }

@@ -7,7 +7,7 @@ use http::Uri;
 use crate::{Error, ErrorKind, limits};
 
 /// A node in the ring. Checked when it becomes part of a [`crate::Ring`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Member {
     /// The stable name that decides which shards the node owns: letters, digits, `-`, `_` and `.`.
     /// Never an address: a node that moves keeps its shards.

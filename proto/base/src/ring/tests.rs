@@ -252,17 +252,9 @@ fn the_next_ring_has_as_many_owners_for_each_shard() {
 }
 
 #[test]
-fn a_scheme_is_a_number_which_for_one_copy_is_the_unit() {
-    assert_eq!(Scheme::one_replica(4096).to_number(), 4096);
-    for unit in [1, 4, 2 * limits::RING_WEIGHT_MAX] {
-        for replicas in 1..=8 {
-            let scheme = Scheme { unit, replicas };
-            assert_eq!(Scheme::from_number(scheme.to_number()), scheme);
-        }
-    }
-    // Any number there is refused, and nothing breaks.
-    for number in [0, u32::MAX, 15 << 28, 15 << 28 | 1] {
-        let scheme = Scheme::from_number(number);
+fn refuses_schemes_without_unit_or_replicas() {
+    for (unit, replicas) in [(0, 1), (u32::MAX, 1), (1, 0), (1, 16), (1, u8::MAX)] {
+        let scheme = Scheme { unit, replicas };
         assert!(Ring::with_scheme(1, members(&[1]), scheme).is_err(), "{scheme:?}");
     }
 }

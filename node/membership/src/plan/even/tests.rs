@@ -299,7 +299,7 @@ fn what_can_not_be_planned_is_refused_in_words() {
 #[test]
 fn a_plan_that_no_coordinator_keeps_is_refused() {
     let mut rng = Rng::with_seed(6);
-    let count = limits::BLOB_BYTES_MAX / 31 + 1;
+    let count = limits::BLOB_BYTES_MAX / 28 + 1;
     let cluster = Cluster::new(&mut rng, &["a"], &[count], 1);
     let refused = cluster.plan(&[put("b", 1), remove("a")], false).unwrap_err();
     assert!(refused.contains("fewer members at a time"), "{refused}");
