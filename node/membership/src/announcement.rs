@@ -1,10 +1,10 @@
 //! What a node says of itself for as long as it lives.
 
-use larder_base::limits::ANNOUNCEMENT_BYTES_MAX;
+use larder_base::{codec, limits::ANNOUNCEMENT_BYTES_MAX};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobId, BootId, Malformed, codec};
+use crate::{BlobId, BootId, Malformed};
 
 const MAGIC: &[u8; 8] = b"ldr-ann2";
 const WHAT: &str = "an announcement";

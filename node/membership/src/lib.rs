@@ -17,26 +17,16 @@ pub mod announcement;
 pub mod plan;
 pub mod record;
 
-mod codec;
 mod id;
 mod timing;
 
 pub use agent::{Agent, Effect, Event};
 pub use announcement::Announcement;
 pub use id::{BlobId, BootId, Revision};
+pub use larder_base::codec::Malformed;
 pub use plan::{Move, Plan, Planned, Planner};
 pub use record::Record;
 pub use timing::Timing;
 
 /// Time since this process started, by its monotonic clock. Never compared across processes.
 pub type Now = std::time::Duration;
-
-/// Bytes that the coordinator gave and that say nothing we understand.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} is malformed: {why}; was it written by a newer version?")]
-pub struct Malformed {
-    /// What was read: a record, a plan, an announcement.
-    pub what: &'static str,
-    /// What is wrong with it.
-    pub why: &'static str,
-}

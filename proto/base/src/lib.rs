@@ -12,6 +12,7 @@
 //!
 //! Non-goals: no I/O, no runtime, no clock, no network stack.
 
+pub mod codec;
 pub mod limits;
 
 mod address;

@@ -1,10 +1,10 @@
 //! A plan as bytes, and a plan with its placement as operators keep it.
 
-use larder_base::{Scheme, ShardId, SnapshotId, limits};
+use larder_base::{Scheme, ShardId, SnapshotId, codec, limits};
 use serde::{Deserialize, Serialize};
 
 use super::{Edit, Move, Plan, Planned};
-use crate::{BlobId, Malformed, codec};
+use crate::{BlobId, Malformed};
 
 const WHAT: &str = "a plan";
 const MAGIC: &[u8; 8] = b"ldr-pln3";

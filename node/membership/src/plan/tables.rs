@@ -9,13 +9,13 @@
 use std::sync::Arc;
 
 use larder_base::{
-    SnapshotId, limits,
+    SnapshotId, codec, limits,
     placement::{Exceptions, ExceptionsError},
 };
 
 use serde_bytes::{ByteBuf, Bytes};
 
-use crate::{Malformed, codec};
+use crate::Malformed;
 
 const MAGIC: &[u8; 8] = b"ldr-tbl2";
 const WHAT: &str = "a placement";

@@ -1,9 +1,9 @@
 //! The record as bytes.
 
-use larder_base::limits;
+use larder_base::{codec, limits};
 
 use super::{Dataset, Record};
-use crate::{Malformed, codec, record::step::Refused};
+use crate::{Malformed, record::step::Refused};
 
 const WHAT: &str = "the record";
 const MAGIC: &[u8; 8] = b"ldr-rec2";

@@ -4,12 +4,23 @@
 use serde::{Serialize, de::DeserializeOwned};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Malformed;
-
 const CHECKSUM_BYTES: usize = 8;
 
+/// Bytes from another process that are not the value that they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is malformed: {why}; was it written by a newer version?")]
+pub struct Malformed {
+    /// The kind of value: a record, a plan, an announcement.
+    pub what: &'static str,
+    /// The first thing that is wrong with it.
+    pub why: &'static str,
+}
+
 /// Returns the bytes of a value.
-pub(crate) fn encode(magic: &[u8; 8], value: &impl Serialize) -> Vec<u8> {
+///
+/// # Panics
+/// If a sequence or map of the value does not say its length before it is written.
+pub fn encode(magic: &[u8; 8], value: &impl Serialize) -> Vec<u8> {
     let mut bytes = magic.to_vec();
     rmp_serde::encode::write(&mut bytes, value).expect("these types have no unknown lengths");
     let checksum = xxh3_64(&bytes);
@@ -19,7 +30,10 @@ pub(crate) fn encode(magic: &[u8; 8], value: &impl Serialize) -> Vec<u8> {
 
 /// Reads a value. Checks length, checksum and magic first, and takes memory only for bytes that are
 /// there.
-pub(crate) fn decode<T: DeserializeOwned>(
+///
+/// # Errors
+/// [`Malformed`] if the bytes are longer than `bytes_max`, damaged, or of another kind.
+pub fn decode<T: DeserializeOwned>(
     what: &'static str,
     magic: &[u8; 8],
     bytes: &[u8],
