@@ -1,5 +1,5 @@
-//! Flat little-endian fields, with lengths before text and lists, and a checksum at the end.
-//! Reading takes memory only for what is there.
+//! Flat little-endian fields, with lengths before text and lists, and a checksum at the end. A
+//! reader allocates no more than the input's length allows.
 
 use larder_base::{Member, Scheme};
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,7 +12,7 @@ const CHECKSUM_BYTES: usize = 8;
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Begins with eight bytes that say what follows and in which layout.
+    /// Begins with eight bytes that name the kind and the layout.
     pub(crate) fn new(magic: &[u8; 8]) -> Self {
         Self(magic.to_vec())
     }
@@ -37,14 +37,14 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// At most 65,535 bytes of text, as all texts here are; a longer one is cut, on a character.
+    /// Writes text of at most 65,535 bytes. Longer text is cut at a character boundary.
     pub(crate) fn text(&mut self, text: &str) {
         let cut = text.floor_char_boundary(usize::from(u16::MAX));
         self.u16(u16::try_from(cut).expect("cut to fit"));
         self.0.extend_from_slice(&text.as_bytes()[..cut]);
     }
 
-    /// Bytes that say themselves what they are, led by their number.
+    /// Writes self-describing bytes, led by their length.
     pub(crate) fn block(&mut self, bytes: &[u8]) {
         self.u32(u32::try_from(bytes.len()).expect("blobs are bounded far below"));
         self.0.extend_from_slice(bytes);
@@ -102,7 +102,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Checks length, checksum and magic first.
+    /// Checks length, checksum and magic.
     pub(crate) fn new(
         what: &'static str,
         magic: &[u8; 8],
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         text.map(str::to_owned).map_err(|_| self.malformed("text is not utf-8"))
     }
 
-    /// Bytes that say themselves what they are, where they lie.
+    /// Reads self-describing bytes, without a copy.
     pub(crate) fn block(&mut self) -> Result<&'a [u8], Malformed> {
         let count = self.u32()? as usize;
         self.bytes(count)
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What later versions of the format have at the end, and only if there is anything to say.
+    /// Reads a field that later versions of the format append, if there is one.
     pub(crate) fn trailing<T>(
         &mut self,
         take: impl FnOnce(&mut Self) -> Result<T, Malformed>,
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(None) } else { take(self).map(Some) }
     }
 
-    /// A list of at most `max`, each of at least `bytes_min` bytes.
+    /// Reads a list of at most `max` items, each of at least `bytes_min` bytes.
     pub(crate) fn list<T>(
         &mut self,
         max: usize,
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(crate) fn end(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes follow its end")) }
     }
