@@ -39,7 +39,7 @@ pub struct Settled {
     /// there are any, sources keep their old copies of all shards that move to this node.
     pub gaps: u32,
     /// Whether this node has dropped the old copies that it drops by the plan of the committed
-    /// ring. Copies may stay whose target has gaps.
+    /// ring. Copies for a target with gaps may stay.
     pub clean: bool,
 }
 

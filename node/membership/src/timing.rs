@@ -106,7 +106,7 @@ impl Timing {
     }
 }
 
-// What the protocol needs of its durations.
+// The relations that the protocol needs between its durations.
 const _: () = {
     let real = Timing::REAL;
     assert!(3 * real.announcement_interval.as_millis() < real.announcement_ttl.as_millis());

@@ -1,5 +1,5 @@
 //! Operators' commands. A command is done when the record shows its result. So a repeated command,
-//! or one whose write had an unknown outcome, gets the same answer.
+//! or a command without an answer from the coordinator, gets the same reply.
 
 use std::time::Duration;
 

@@ -61,7 +61,7 @@ impl<R: Rules> Agent<R> {
         out.extend(ready.into_iter().map(Effect::Drop));
     }
 
-    /// Whether no old copy is left here that this plan drops. Those whose target has gaps may stay.
+    /// Whether no old copy is left here that this plan drops. A target with gaps keeps some here.
     pub(super) fn clean(&self, plan: BlobId) -> bool {
         let Dropper { plan: followed, left } = &self.dropper;
         let stays = |to: &str| self.settled_by(to, plan).is_some_and(|settled| settled.gaps > 0);

@@ -19,13 +19,13 @@ use crate::{
 const MAGIC: &[u8; 8] = b"ldr-pln2";
 const PLANNED_MAGIC: &[u8; 8] = b"ldr-pld1";
 const MOVE_BYTES: usize = 31;
-/// Instead of the index of the member a shard comes from.
+/// Stands for the index of the source when there is none.
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(2 * limits::RING_MEMBERS_MAX < NOBODY as usize);
 const _: () = assert!(limits::RECORD_DATASETS_MAX < u16::MAX as usize);
 
 impl Plan {
-    /// The plan as bytes, whose hash is its name.
+    /// Returns the plan as bytes. Their hash is its id.
     pub fn encode(&self) -> Vec<u8> {
         let mut snapshots: Vec<SnapshotId> = self.moves.iter().map(|step| step.snapshot).collect();
         snapshots.sort_unstable();
@@ -49,10 +49,10 @@ impl Plan {
         out.end()
     }
 
-    /// Reads a plan.
+    /// Decodes a plan.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none.
+    /// [`Malformed`] when the bytes are not a plan.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Reader::new("a plan", MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
         let members_max = 2 * limits::RING_MEMBERS_MAX;
@@ -84,12 +84,12 @@ impl Plan {
 }
 
 impl Planned {
-    /// The name of the plan. As the plan names its placement, it stands for both.
+    /// Returns the id of the plan. As the plan names its placement, the id stands for both.
     pub fn id(&self) -> BlobId {
         BlobId::of(&self.plan)
     }
 
-    /// Plan and placement in one piece, as an operator keeps them.
+    /// Returns plan and placement in one piece, as an operator keeps them.
     ///
     /// ```text
     /// magic 8 | plan: length 8, bytes | placement: flag 1 [length 8, bytes]
@@ -106,10 +106,10 @@ impl Planned {
         out
     }
 
-    /// Reads what [`Planned::encode`] wrote, and the plan in it.
+    /// Decodes the bytes of [`Planned::encode`], and the plan in them.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are not that, or the placement is not the one that the plan leads to.
+    /// [`Malformed`] when the bytes are not that, or the plan leads to another placement.
     pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
         let malformed = |why| Malformed { what: "a plan", why };
         let short = || malformed("it ends too soon");

@@ -46,8 +46,8 @@ impl Record {
         Ok(bytes)
     }
 
-    /// The cluster that a record is of, without reading the rest; none when the bytes are too few
-    /// for one.
+    /// Returns the cluster that a record names, without decoding the rest; none when the bytes are
+    /// too few.
     pub(crate) fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
         bytes.get(MAGIC.len()..)?.first_chunk().copied()
     }
@@ -55,7 +55,7 @@ impl Record {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none, or one that no step leads to.
+    /// [`Malformed`] when the bytes are not a record, or one that no step leads to.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Reader::new("the record", MAGIC, bytes, limits::RECORD_BYTES_MAX)?;
         let record = Self {
@@ -169,7 +169,7 @@ fn take_terms(fields: &mut Reader<'_>) -> Result<Terms, Malformed> {
 }
 
 impl Dataset {
-    /// Bytes that it takes in the record.
+    /// Returns its length in an encoded record.
     pub(super) fn encoded_bytes(&self) -> usize {
         const FIXED: usize = 16 + 2 + 2 + 8 + 8;
         FIXED + self.uri.len() + self.manifest.len()
