@@ -1,4 +1,4 @@
-//! The board that a plan is worked out on: who owns what so far, and how full that makes everyone.
+//! The board that a plan is computed on: the owners of each shard so far, and each member's load.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use larder_base::{Ring, ShardId, ring::Owners};
 
 use crate::{SKEW_PERCENT_MAX, shares};
 
-/// In place of an owner: nobody yet.
+/// In place of an owner that is still to be found.
 const VACANT: u16 = u16::MAX;
 
 /// A shard to be placed.
@@ -15,7 +15,7 @@ pub(crate) struct Lot {
     pub(crate) place: u64,
     pub(crate) id: ShardId,
     pub(crate) bytes: u64,
-    /// It was placed with another snapshot already, and stays there.
+    /// The owners that another snapshot settled. They stay.
     pub(crate) settled: Option<Owners>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct Board<'a> {
     pub(crate) lots: &'a [Lot],
     pub(crate) copies: usize,
     pub(crate) loads: Loads,
-    /// By lot: the owners that the ring's walk says.
+    /// By lot: the owners by the ring's walk.
     natural: Vec<u16>,
-    /// By lot: its owners so far, those still to be found at the end.
+    /// By lot: its owners so far. Vacant places come last.
     owners: Vec<u16>,
 }
 
 impl<'a> Board<'a> {
-    /// A board on which nothing is owned yet.
+    /// Creates a board without owners.
     pub(crate) fn new(ring: &'a Ring, lots: &'a [Lot]) -> Self {
         let copies = ring.spread().copies(ring.copies());
         let natural = lots.iter().flat_map(|lot| {
@@ -45,24 +45,24 @@ impl<'a> Board<'a> {
         Self { ring, lots, copies, loads, natural, owners: vec![VACANT; lots.len() * copies] }
     }
 
-    /// Who owns a lot by the walk.
+    /// Returns a lot's owners by the walk.
     pub(crate) fn natural(&self, lot: usize) -> &[u16] {
         &self.natural[lot * self.copies..][..self.copies]
     }
 
-    /// Who owns a lot so far.
+    /// Returns a lot's owners so far.
     pub(crate) fn owners(&self, lot: usize) -> &[u16] {
         let slots = &self.owners[lot * self.copies..][..self.copies];
         let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.copies);
         &slots[..count]
     }
 
-    /// Whether owners are still to be found for a lot.
+    /// Whether a lot still lacks owners.
     pub(crate) fn is_vacant(&self, lot: usize) -> bool {
         self.owners[(lot + 1) * self.copies - 1] == VACANT
     }
 
-    /// Whether a member may be an owner beside those found so far.
+    /// Whether a member may own a lot beside the owners found so far.
     pub(crate) fn may_own(&self, lot: usize, member: u16) -> bool {
         self.ring.spread().may_join(self.owners(lot), member, self.copies)
     }
@@ -75,7 +75,7 @@ impl<'a> Board<'a> {
         self.loads.add(member, self.lots[lot].bytes);
     }
 
-    /// Whether `to` may own a lot in the place of `from`, one of its owners.
+    /// Whether `to` may own a lot in place of `from`, one of its owners.
     pub(crate) fn may_replace(&self, lot: usize, from: u16, to: u16) -> bool {
         if self.lots[lot].settled.is_some() {
             return false;
@@ -96,7 +96,7 @@ impl<'a> Board<'a> {
         self.loads.add(to, bytes);
     }
 
-    /// The lots that each of these members owns.
+    /// Returns the lots that each of these members owns.
     pub(crate) fn lots_of(&self, wanted: impl Fn(u16) -> bool) -> Vec<Vec<u32>> {
         let mut lots = vec![Vec::new(); self.ring.members().len()];
         for (slot, &owner) in self.owners.iter().enumerate() {
@@ -108,7 +108,7 @@ impl<'a> Board<'a> {
         lots
     }
 
-    /// The owners of a lot as they are handed out: those of the walk in its order, then the others.
+    /// Returns the owners of a lot in the order of the plan: those of the walk first, in its order.
     pub(crate) fn in_order(&self, lot: usize) -> Owners {
         let owners = self.owners(lot);
         let natural = self.natural(lot).iter().filter(|member| owners.contains(member));
@@ -117,7 +117,7 @@ impl<'a> Board<'a> {
     }
 }
 
-/// How much everyone holds, and the order from the emptiest to the fullest.
+/// The bytes that each member holds, and the members from the emptiest to the fullest.
 pub(crate) struct Loads {
     bytes: Vec<u64>,
     shares: Vec<u64>,
@@ -130,19 +130,19 @@ impl Loads {
         Self { bytes: vec![0; shares.len()], shares, ranking: BTreeSet::new() }
     }
 
-    /// Begins to keep the order. Until then adding costs less.
+    /// Begins to keep the members in order. Adding costs less before that.
     pub(crate) fn rank(&mut self) {
         let members = 0..u16::try_from(self.bytes.len()).expect("at most 1,024");
         self.ranking = members.map(|member| (self.pressure(member, 0), member)).collect();
     }
 
-    /// Members from the emptiest on.
+    /// Returns the members from the emptiest on.
     pub(crate) fn emptiest(&self) -> impl Iterator<Item = u16> {
         debug_assert!(!self.ranking.is_empty());
         self.ranking.iter().map(|&(_, member)| member)
     }
 
-    /// What a member would hold in proportion to its share with `more` bytes, in fractions of 2^24.
+    /// Returns a member's bytes, plus `more`, in proportion to its share: in fractions of 2^24.
     pub(crate) fn pressure(&self, member: u16, more: u64) -> u64 {
         let held = u128::from(self.bytes(member)) + u128::from(more);
         let share = u128::from(self.share(member).max(1));
@@ -157,12 +157,12 @@ impl Loads {
         self.shares[usize::from(member)]
     }
 
-    /// The most that a member may hold.
+    /// Returns the most bytes that a member may hold.
     pub(crate) fn cap(&self, member: u16) -> u64 {
         percent(self.share(member), SKEW_PERCENT_MAX)
     }
 
-    /// What a member holds above that.
+    /// Returns the bytes that a member holds above that.
     pub(crate) fn excess(&self, member: u16) -> u64 {
         self.bytes(member).saturating_sub(self.cap(member))
     }
@@ -187,13 +187,13 @@ impl Loads {
         }
     }
 
-    /// All loads, and all shares, by member.
+    /// Returns all loads and all shares, by member.
     pub(crate) fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
         (self.bytes, self.shares)
     }
 }
 
-/// So many percent of a number of bytes, rounded down.
+/// Returns this percentage of a number of bytes, rounded down.
 pub(crate) fn percent(bytes: u64, percent: u64) -> u64 {
     let part = u128::from(bytes) * u128::from(percent) / 100;
     u64::try_from(part).unwrap_or(u64::MAX)

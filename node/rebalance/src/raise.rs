@@ -1,4 +1,4 @@
-//! The third step: a member that is new, or was given more weight, takes up to its share.
+//! The third step: a new or heavier member takes shards up to its share.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,7 +6,7 @@ use larder_base::Ring;
 
 use crate::{SKEW_PERCENT_MAX, board::Board};
 
-/// Fills those of the next ring that grew and hold too little for it.
+/// Raises the members of the next ring that grew and hold less than their share.
 pub(crate) fn raise(board: &mut Board<'_>, present: &Ring) {
     let grown = grown(board, present);
     if grown.is_empty() {
@@ -19,8 +19,7 @@ pub(crate) fn raise(board: &mut Board<'_>, present: &Ring) {
     take_from_fullest(board, grown);
 }
 
-/// The members that are new or heavier and hold less than their share, by more than is tolerated
-/// above it.
+/// Returns the new or heavier members that hold less than their share, by more than the tolerance.
 fn grown(board: &Board<'_>, present: &Ring) -> Vec<u16> {
     let heavier = |member: &larder_base::Member| {
         present.member(&member.id).is_none_or(|before| member.weight > before.weight)
@@ -34,7 +33,7 @@ fn grown(board: &Board<'_>, present: &Ring) -> Vec<u16> {
     grown.filter(lacks).collect()
 }
 
-/// The lots that the walk gives to one of these members, and that another owns.
+/// Returns the lots that the walk gives to one of these members, and that another member owns.
 fn wanted(board: &Board<'_>, grown: &[u16]) -> Vec<(u32, u16)> {
     let mut wanted = Vec::new();
     let mut is_grown = vec![false; board.ring.members().len()];
@@ -49,7 +48,7 @@ fn wanted(board: &Board<'_>, grown: &[u16]) -> Vec<(u32, u16)> {
     wanted
 }
 
-/// Takes what the walk gives: from owners that hold more than is tolerated, or than their share.
+/// Takes a lot that the walk gives: from owners above the tolerance, or above their share.
 fn take_wanted(board: &mut Board<'_>, lot: usize, member: u16, too_much: bool) {
     if board.owners(lot).contains(&member) || !fits(board, member, board.lots[lot].bytes) {
         return;
@@ -59,7 +58,7 @@ fn take_wanted(board: &mut Board<'_>, lot: usize, member: u16, too_much: bool) {
         let full = if too_much { loads.cap(owner) } else { loads.share(owner) };
         loads.bytes(owner) > full && board.may_replace(lot, owner, member)
     };
-    // Rather from an owner that the walk does not name.
+    // Prefer an owner that the walk does not name.
     let stands_in = |owner: u16| !board.natural(lot).contains(&owner);
     let givers = board.owners(lot).iter().copied().filter(gives);
     let giver = givers
@@ -69,11 +68,11 @@ fn take_wanted(board: &mut Board<'_>, lot: usize, member: u16, too_much: bool) {
     }
 }
 
-/// A lot that its owner may give, the better the greater: one that the walk does not give to the
-/// owner, then the larger.
+/// A lot that its owner may give. The greater is taken first: a lot that the walk does not give to
+/// the owner, then the larger lot.
 type Offer = (bool, u64, Reverse<u32>);
 
-/// Takes from whoever is fullest, one lot at a time, while there is somebody above its share.
+/// Takes from the fullest member, one lot at a time, while a member is above its share.
 fn take_from_fullest(board: &mut Board<'_>, mut grown: Vec<u16>) {
     let smallest = board.lots.iter().map(|lot| lot.bytes).min().unwrap_or(0);
     let above = |board: &Board<'_>, owner| board.loads.bytes(owner) > board.loads.share(owner);
@@ -97,7 +96,7 @@ fn take_from_fullest(board: &mut Board<'_>, mut grown: Vec<u16>) {
     }
 }
 
-/// What each of these owners may give.
+/// Returns the lots that each of these owners may give.
 fn offers(board: &Board<'_>, gives: impl Fn(u16) -> bool) -> Vec<BinaryHeap<Offer>> {
     let offers = (0_u16..).zip(board.lots_of(gives)).map(|(owner, lots)| {
         let offer = |lot: u32| {
@@ -109,7 +108,7 @@ fn offers(board: &Board<'_>, gives: impl Fn(u16) -> bool) -> Vec<BinaryHeap<Offe
     offers.collect()
 }
 
-/// The emptiest of these members that may take a lot from its owner.
+/// Returns the emptiest of these members that may take a lot from its owner.
 fn taker(board: &Board<'_>, grown: &[u16], lot: usize, owner: u16) -> Option<u16> {
     let bytes = board.lots[lot].bytes;
     let takes = |&member: &u16| fits(board, member, bytes) && board.may_replace(lot, owner, member);
@@ -120,7 +119,7 @@ fn taker(board: &Board<'_>, grown: &[u16], lot: usize, owner: u16) -> Option<u16
         .min_by_key(|&member| (board.loads.pressure(member, 0), member))
 }
 
-/// Whether so many bytes more leave the member at or below its share.
+/// Whether this many more bytes leave the member at or below its share.
 fn fits(board: &Board<'_>, member: u16, bytes: u64) -> bool {
     board.loads.bytes(member) + bytes <= board.loads.share(member)
 }

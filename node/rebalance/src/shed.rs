@@ -1,12 +1,11 @@
-//! The fourth step: who holds too much gives away until it does not.
+//! The fourth step: a member that holds too much gives shards away.
 
 use std::cmp::Reverse;
 
 use crate::board::Board;
 
-/// Relieves everyone above what is tolerated, the fullest first. Where nobody has room for a shard,
-/// as when shards are few and large, it still goes to one who is left less full by it than its
-/// owner is.
+/// Relieves every member above the tolerance, the fullest first. If no member has room for a shard,
+/// as when shards are few and large, it goes to a member that ends up less full than its owner.
 pub(crate) fn shed(board: &mut Board<'_>) {
     let members = u16::try_from(board.ring.members().len()).expect("at most 1,024");
     let mut full: Vec<u16> = (0..members).filter(|&owner| board.loads.excess(owner) > 0).collect();
@@ -22,8 +21,8 @@ pub(crate) fn shed(board: &mut Board<'_>) {
     }
 }
 
-/// Gives lots away to who has room: all that fit into what is too much, then one that covers the
-/// rest.
+/// Gives lots away to members with room: all lots that fit into the excess, then one that covers
+/// the rest of it.
 fn relieve(board: &mut Board<'_>, owner: u16, lots: &mut [u32]) {
     lots.sort_by_cached_key(|&lot| {
         let lot = lot as usize;
@@ -37,7 +36,7 @@ fn relieve(board: &mut Board<'_>, owner: u16, lots: &mut [u32]) {
     if board.loads.excess(owner) == 0 {
         return;
     }
-    // A stable sort: of equal sizes those first that heal.
+    // A stable sort: of equal sizes, lots that heal come first.
     lots.sort_by_key(|&lot| board.lots[lot as usize].bytes);
     for &lot in lots.iter() {
         let covers = board.lots[lot as usize].bytes >= board.loads.excess(owner);
@@ -47,8 +46,8 @@ fn relieve(board: &mut Board<'_>, owner: u16, lots: &mut [u32]) {
     }
 }
 
-/// What giving a lot away does for the number of exceptions: 0 may make one fewer, 1 leaves them, 2
-/// makes one more.
+/// Returns the effect of giving a lot away on the number of exceptions: 0 may make one fewer, 1
+/// leaves them, 2 makes one more.
 fn heals(board: &Board<'_>, lot: usize, owner: u16) -> u8 {
     let bytes = board.lots[lot].bytes;
     if board.natural(lot).contains(&owner) {
@@ -59,25 +58,25 @@ fn heals(board: &Board<'_>, lot: usize, owner: u16) -> u8 {
     }
 }
 
-/// Hands a lot to a member of its walk that has room, else to the emptiest that has; if any has.
+/// Gives a lot to a member of its walk that has room, else to the emptiest that has room, if any.
 fn give(board: &mut Board<'_>, lot: usize, owner: u16) {
     let bytes = board.lots[lot].bytes;
     let takes = |&member: &u16| {
         board.loads.has_room(member, bytes) && board.may_replace(lot, owner, member)
     };
     let natural = board.natural(lot).iter().copied().find(takes);
-    // Nobody fuller than the share has room for a lot that the emptiest has no room for, unless
-    // lots are large: looking at some is enough.
+    // If the emptiest member has no room, no fuller one has, unless lots are large. So looking at
+    // some is enough.
     let emptiest = || board.loads.emptiest().take(LOOKED_AT).find(takes);
     if let Some(member) = natural.or_else(emptiest) {
         board.replace(lot, owner, member);
     }
 }
 
-/// Members that are looked at, from the emptiest on, for one that may take a lot.
+/// Members to try, from the emptiest on.
 const LOOKED_AT: usize = 64;
 
-/// Gives lots to the emptiest though they have no room, as long as that makes the fuller of the two
+/// Gives lots to the emptiest members without room, as long as that makes the fuller of the two
 /// less full.
 fn ease(board: &mut Board<'_>, owner: u16, lots: &[u32]) {
     for &lot in lots.iter().rev() {
