@@ -26,10 +26,10 @@
 //!    come first, then shards of the fullest members.
 //! 4. *Shed*: a member above 1.10 of its share gives shards away until it is not.
 //!
-//! So only the fourth step moves shards between members that the change does not name. A change [at
-//! once](Change::at_once) leaves out the third and fourth step, as it does not wait for moves. Then
-//! the plan is as even as fills make it. Of shards that would serve alike, the plan moves those
-//! that the walk places elsewhere, so that exceptions heal along the way.
+//! So only the fourth step moves shards between members that the change does not name. A change
+//! [at once](Change::at_once) leaves out the third and fourth step, as it does not wait for moves:
+//! it is as even as fills make it. Of shards that would serve alike, the plan moves those that the
+//! walk places elsewhere, so that exceptions heal along the way.
 //!
 //! Thread rule: pure functions of their arguments. Non-goals: no I/O, clock or randomness; no
 //! moving of bytes, and no rates or times; no judgement of which members are alive.

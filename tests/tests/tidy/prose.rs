@@ -23,7 +23,6 @@ const STILL_TO_MEND: &[&str] = &[
     "docs/operating.md",
     "docs/python/",
     "node/coordinator/",
-    "node/store/",
     "proto/order/",
     "tests/",
 ];
