@@ -25,6 +25,7 @@
 //!   without an open session, a lease or recent use, so a scan can't thrash.
 //! * **Nothing is dropped in here.** Handles return to the caller. It drops them, or wakes their
 //!   waiters, after it has released the lock around the store.
+//!
 //! ```
 //! use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};
 //!

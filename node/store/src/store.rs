@@ -224,7 +224,7 @@ where
     }
 
     /// Evicts the shards that the policy chooses for `needed` bytes, mostly none. Only this looks
-    /// at every entry, so it does not run while idle groups are too small or soon after a vain look.
+    /// at every entry, so not while idle groups are too small, nor soon after a vain look.
     fn evict_idle(&mut self, needed: u64, now: Instant) -> Vec<Evicted<K, R>> {
         if self.look_again.is_some_and(|then| now < then) {
             return Vec::new();

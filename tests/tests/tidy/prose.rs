@@ -22,8 +22,6 @@ const STILL_TO_MEND: &[&str] = &[
     "docs/gpu.md",
     "docs/operating.md",
     "docs/python/",
-    "node/coordinator/",
-    "proto/order/",
     "tests/",
 ];
 

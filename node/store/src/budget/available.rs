@@ -10,8 +10,8 @@ use super::Budget;
 use super::detect::{BudgetError, Group, Version, malformed, meminfo, read_if_there};
 
 impl Budget {
-    /// Returns the budget of a node beside the processes it serves: `percent` of the free memory that
-    /// remains after `overhead`. `root` holds `proc` and `sys`, and is `/` outside tests.
+    /// Returns the budget of a node beside the processes it serves: `percent` of the free memory
+    /// that remains after `overhead`. `root` holds `proc` and `sys`, and is `/` outside tests.
     ///
     /// # Errors
     /// If `percent` is not 1 to 100, the system does not tell, or nothing is left.
