@@ -15,14 +15,8 @@ const IN_HEADERS: [usize; 3] = [1, 1, 3];
 const IN_COMMENTS: [usize; 3] = [5, 5, 15];
 
 /// Paths with words and widths that are still to be mended.
-const STILL_TO_MEND: &[&str] = &[
-    "benches/",
-    "client/",
-    "deploy/",
-    "docs/gpu.md",
-    "docs/operating.md",
-    "docs/python/",
-];
+const STILL_TO_MEND: &[&str] =
+    &["benches/", "client/", "deploy/", "docs/gpu.md", "docs/operating.md", "docs/python/"];
 
 const WHO: &[&str] = &["who", "whoever", "whom", "whomever", "whose"];
 const BODY: &[&str] = &["anybody", "everybody", "nobody", "somebody"];
