@@ -151,8 +151,8 @@ impl Checks {
         }
     }
 
-    /// Returns how long a node was absent when an agent took the decision that shows now. Agents with
-    /// a stalled watch miss a return that is shorter than the time between two questions.
+    /// Returns how long a node was absent when an agent took the decision that shows now. Agents
+    /// with a stalled watch miss a return shorter than the time between two questions.
     pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
         let absent = self.absent.get(id).copied();
         let Some((at, before)) = self.returned.get(id).copied() else {

@@ -85,7 +85,7 @@ fn the_first_node_coordinates_the_second_follows_and_a_restart_goes_on() {
     let again = node(home.path(), "a", port.expect("a port"), None);
     assert!(read(&again).record.expect("the record was kept").revision >= revision);
     until("the second is back", || locate(&second).reaches && announced(&again) == ["a", "b"]);
-    // A node can stop while another node watches it, and prints that it stopped.
+    // The second node stops although it watches the first, and withdraws its announcement.
     assert_eq!(second.stop(), Some(0));
     assert_eq!(announced(&again), ["a"]);
     assert_eq!(again.stop(), Some(0));

@@ -98,7 +98,7 @@ impl Scene {
         tool::json(&tool::larder(&self.cluster.address(), self.dir.path(), Some(TOKEN), &args))
     }
 
-    /// Sets the number of owners of each shard, and returns the figures of the plan.
+    /// Sets the number of owners of each shard, and returns the printed plan.
     fn plan_copies(&self, copies: u32) -> Value {
         let planned = self.larder(&["ring", "plan", "--copies", &copies.to_string()]);
         let file = planned["file"].as_str().expect("a file");

@@ -207,8 +207,7 @@ fn who_leaves_by_a_deadline_waits_for_no_other_change() {
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }
 
-/// Shards that have just left a node return to it, slowly, and stay. An epoch comes back last to
-/// the shards that it has just read, so they move last.
+/// An epoch comes back last to the shards that it has just read, so they move last.
 #[test]
 fn what_was_read_longest_ago_moves_first() {
     let scene = Scene::new(Keeper::FirstNode, 2);
@@ -241,6 +240,7 @@ fn what_was_read_longest_ago_moves_first() {
     scene.tell(&["ring", "abort"]);
 }
 
+/// Shards that have just left a node return to it, slowly, and stay.
 #[test]
 fn what_comes_back_at_once_stays() {
     let scene = Scene::new(Keeper::FirstNode, 3);
