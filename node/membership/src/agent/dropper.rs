@@ -106,7 +106,7 @@ impl<R: Rules> Agent<R> {
         self.mover.work(change.plan).is_none_or(|work| work.brings(shard))
     }
 
-    /// Returns what a present node announces of a plan.
+    /// Returns the announcement of a present node about a plan.
     pub(super) fn settled_by(&self, id: &str, plan: BlobId) -> Option<Settled> {
         if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady()) {
             return None;

@@ -210,7 +210,7 @@ pub enum Effect {
     Fetch(BlobId),
     /// Delete all blobs but these and young ones, if the record still has this revision.
     Sweep {
-        /// The revision whose record names exactly the blobs in `keep`.
+        /// The revision of the record that names exactly the blobs in `keep`.
         at: Revision,
         /// The blobs to keep.
         keep: Vec<BlobId>,
@@ -219,7 +219,7 @@ pub enum Effect {
     Install {
         /// The ring.
         ring: RingOf,
-        /// The ring before it, whose owners are asked before the origin.
+        /// The ring before it. Its owners are asked before the origin.
         previous: Option<RingOf>,
     },
     /// Pull a shard and verify it: [`Event::Pulled`], at once when the shard is here. Read it from

@@ -49,7 +49,7 @@ pub(super) struct Link {
     pause_until: Now,
     /// Since when the coordinator answers and this agent is awake.
     steady_since: Now,
-    /// A proposal had no answer. The agent proposes nothing until a later question is answered.
+    /// A proposal had no answer. The agent proposes nothing until a question is answered.
     pub(super) unsure: bool,
 }
 

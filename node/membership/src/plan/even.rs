@@ -7,8 +7,8 @@
 //! - A snapshot has no table if the walk of the ring gives every owner.
 //! - Targets take turns in the list of moves, so that all work from the start. Each pulls one
 //!   snapshot after the other, in the order of the ring.
-//! - Where a change adds owners to shards, the plan leaves out the added replicas. They follow after
-//!   the change, for shards that clients read and where there is room.
+//! - Where a change adds owners to shards, the plan leaves out the added replicas. They follow
+//!   after the change, for shards that clients read and where there is room.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
 

@@ -201,7 +201,7 @@ impl Record {
         step(record, format!("ring {} has settled", self.version))
     }
 
-    /// Commits a ring without dead members at once. A change in flight is aborted. Its successor
+    /// Commits a ring without lost members at once. A change in flight is aborted. Its successor
     /// keeps the pause and the rate.
     ///
     /// # Errors

@@ -39,9 +39,9 @@ pub enum ShardState {
         /// When it was last used.
         last_used: Instant,
     },
-    /// Evicted, and its bytes not yet proved free.
+    /// No longer in the store, and its bytes not yet proved free.
     Orphaned {
-        /// When it was evicted.
+        /// When it left the store.
         since: Instant,
     },
 }
